@@ -1,0 +1,1 @@
+"""How the pipeline runs for real: Ray clusters, servers, schedules."""

@@ -1,0 +1,124 @@
+"""The gallery of a model: the embeddings of a split's images and captions, with what is needed to show them.
+
+B images, C captions, K views, D embedding.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.datasets.record import Caption, Record
+from preprocessing.shards.loader import caption_batches, image_batches
+from preprocessing.shards.reader import ShardReader
+from vse_core.models import TwoTower
+
+EMBEDDINGS = "embeddings.safetensors"
+ITEMS = "items.json"
+
+
+class GalleryError(Exception):
+    """A gallery that cannot be read; the message names the folder and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Embedded images and captions of one split, in the order of its shards.
+
+    Attributes:
+        images_BKD: unit vectors of the images, float32.
+        texts_CD: unit vectors of the captions, float32, image after image.
+        records: the B records; their captions, one after another, are the C captions.
+    """
+
+    images_BKD: Tensor
+    texts_CD: Tensor
+    records: tuple[Record, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse embeddings that do not fit the records."""
+        captions = sum(len(record.captions) for record in self.records)
+        if len(self.records) != len(self.images_BKD) or captions != len(self.texts_CD):
+            raise GalleryError(
+                f"{len(self.records)} records with {captions} captions do not fit "
+                f"{len(self.images_BKD)} image and {len(self.texts_CD)} caption embeddings"
+            )
+
+    @property
+    def captions(self) -> list[tuple[int, Caption]]:
+        """Every caption with the index of its image, in the order of `texts_CD`."""
+        return [(index, caption) for index, record in enumerate(self.records) for caption in record.captions]
+
+    def save(self, directory: Path) -> None:
+        """Write `embeddings.safetensors` and `items.json` into a directory, which is made where it is not there."""
+        directory.mkdir(parents=True, exist_ok=True)
+        tensors = {"images_BKD": self.images_BKD.cpu().contiguous(), "texts_CD": self.texts_CD.cpu().contiguous()}
+        save_file(tensors, directory / EMBEDDINGS)
+        items = [_record_to_json(record) for record in self.records]
+        (directory / ITEMS).write_text(json.dumps({"images": items}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path) -> "Gallery":
+        """Read a gallery that `save` has written.
+
+        Raises:
+            GalleryError: a file is missing, or the embeddings do not fit the records.
+        """
+        for name in (EMBEDDINGS, ITEMS):
+            if not (directory / name).is_file():
+                raise GalleryError(f"{directory} holds no gallery: {name} is missing")
+        tensors = load_file(directory / EMBEDDINGS)
+        items = json.loads((directory / ITEMS).read_text(encoding="utf-8"))["images"]
+        return cls(tensors["images_BKD"], tensors["texts_CD"], tuple(_record_from_json(item) for item in items))
+
+
+@torch.inference_mode()
+def build_gallery(
+    model: TwoTower, reader: ShardReader, vocabulary: Vocabulary, root: str, batch_size: int = 128, device: str = "cpu"
+) -> Gallery:
+    """Embed every image and every caption of a split of shards.
+
+    Args:
+        model: the model, in evaluation mode, on `device`.
+        reader: the shards of the split.
+        vocabulary: the model's vocabulary.
+        root: folder that the shards' image URIs are relative to; "" where they stand alone.
+        batch_size: images, or captions, encoded at once.
+        device: where the model is.
+
+    Returns:
+        The gallery, on the CPU.
+    """
+    images = [
+        model.encode_images(features_BNF.to(device), lengths_B.to(device)).float().cpu()
+        for features_BNF, lengths_B in image_batches(reader, batch_size)
+    ]
+    texts = [
+        model.encode_texts(tokens_CL.to(device), lengths_C.to(device)).float().cpu()
+        for tokens_CL, lengths_C in caption_batches(reader, vocabulary, batch_size)
+    ]
+    return Gallery(torch.cat(images), torch.cat(texts), tuple(_records(reader, root)))
+
+
+def _records(reader: ShardReader, root: str) -> Iterable[Record]:
+    """Yield the records of the shards, with their image URIs made absolute."""
+    for index in range(len(reader)):
+        meta = reader.meta(index)
+        uri = str(Path(root) / meta["image"]) if root else meta["image"]
+        yield _record_from_json({**meta, "image_uri": uri})
+
+
+def _record_to_json(record: Record) -> dict[str, Any]:
+    captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in record.captions]
+    return {"image_id": record.image_id, "image_uri": record.image_uri, "split": record.split, "captions": captions}
+
+
+def _record_from_json(item: dict[str, Any]) -> Record:
+    captions = tuple(Caption(caption["caption_id"], caption["text"]) for caption in item["captions"])
+    return Record(image_id=item["image_id"], image_uri=item["image_uri"], split=item["split"], captions=captions)

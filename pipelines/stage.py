@@ -1,0 +1,165 @@
+"""What every stage shares: its fingerprint, its output directory, its plan before work and its report afterwards.
+
+A stage is a module of `pipelines` with two functions (see `Stage`). Nothing heavy is imported at the top of such a module
+(no torch, ray, mlflow or transformers): planning an unchanged pipeline takes seconds only because of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
+    from pipelines.tracking import Tracker
+
+MANIFEST = "manifest.json"
+
+
+class StageError(RuntimeError):
+    """A stage cannot do its work: the message says why and what to change. The command line prints it without a traceback."""
+
+
+def fingerprint(content: Any) -> str:
+    """Return the sha256 (64 hex digits) of the canonical JSON of `content`.
+
+    Args:
+        content: dictionaries with string keys, lists, tuples, strings, numbers, booleans, None, nested at will.
+
+    Raises:
+        TypeError: something in it has no canonical JSON (a path, a set, an array): convert it at the call.
+        ValueError: a number in it is NaN or infinite.
+    """
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class StageDir:
+    """The output directory of one stage at one fingerprint: `<root>/<stage>/<first 16 digits of the fingerprint>/`.
+
+    The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts.
+    """
+
+    root: Path
+    stage: str
+    fingerprint: str
+
+    @property
+    def path(self) -> Path:
+        """The directory itself; nothing here creates it but `create` and `complete`."""
+        return self.root / self.stage / self.fingerprint[:16]
+
+    def create(self) -> Path:
+        """Make the directory, with its parents, and return it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self.path
+
+    def is_complete(self) -> bool:
+        """Whether a manifest of this very fingerprint is there."""
+        manifest = self.path / MANIFEST
+        return manifest.is_file() and self.read_manifest()["fingerprint"] == self.fingerprint
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Return the manifest as it was given to `complete`, with the keys `stage` and `fingerprint` added.
+
+        Raises:
+            StageError: it is absent or is not a manifest.
+        """
+        path = self.path / MANIFEST
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again") from None
+        except ValueError as error:
+            raise StageError(f"{self.stage}: {path} is not JSON ({error}): delete it and run the stage again") from None
+        if not isinstance(manifest, dict) or "fingerprint" not in manifest:
+            raise StageError(f"{self.stage}: {path} is not a stage manifest: delete it and run the stage again")
+        return manifest
+
+    def complete(self, manifest: Mapping[str, Any]) -> None:
+        """Declare the stage complete: write the manifest aside, then rename it into place."""
+        self.create()
+        write_json(self.path / MANIFEST, {**manifest, "stage": self.stage, "fingerprint": self.fingerprint})
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What a stage would do now, found without doing it.
+
+    Attributes:
+        name: name of the stage and of its module: "extract".
+        fingerprint: identity of the output: inputs, settings that change it, version of the code's format.
+        directory: where the output is or will be.
+        total: units of work in all, at least 1.
+        done: units whose output is already there; equal to `total` where the stage is complete.
+        unit: name of the units, plural: "shards", "epochs".
+        size: the amount of work in words for the plan's table: "7,000 images, 35,000 captions".
+        outputs: the parts of the output that later stages read, by name: {"train": <directory>, "dev": <directory>}.
+    """
+
+    name: str
+    fingerprint: str
+    directory: Path
+    total: int
+    done: int
+    unit: str
+    size: str
+    outputs: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.done >= self.total
+
+    @property
+    def status(self) -> str:
+        """"up to date", "to do" or "partly done (3 of 14 shards)"."""
+        if self.complete:
+            return "up to date"
+        return f"partly done ({self.done} of {self.total} {self.unit})" if self.done else "to do"
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What a stage has done, for the final table.
+
+    Attributes:
+        name: name of the stage.
+        directory: where its output is.
+        summary: one line in words: "6,998 images in 14 shards, 2 set aside", "dev RSUM 251.3 after 10 epochs".
+        up_to_date: the stage found its output complete and did nothing.
+    """
+
+    name: str
+    directory: Path
+    summary: str
+    up_to_date: bool = False
+
+
+class Stage(Protocol):
+    """The interface of a stage's module; the module itself is the object."""
+
+    def plan(self, config: PipelineConfig) -> StagePlan:
+        """Look at what is there; cheap, without side effects, and callable before the earlier stages have run."""
+        ...
+
+    def run(self, config: PipelineConfig, tracker: Tracker) -> StageReport:
+        """Do what is missing and log it to `tracker`, the stage's own run; the caller opens and ends that run."""
+        ...
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as indented JSON so that a reader sees the old file or the new one, never a part of it."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        json.dump(content, file, indent=2, sort_keys=True)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
