@@ -1,0 +1,55 @@
+"""Exact nearest-neighbour search over embeddings with several views."""
+
+import torch
+from torch import Tensor
+
+
+def view_similarities(queries_QVD: Tensor, gallery_BKD: Tensor) -> Tensor:
+    """Compare every query with every gallery item by the best pair of their views.
+
+    The similarity is the largest inner product over the views (MV-VSE, section 3); with unit vectors and one view a
+    side it is the cosine.
+
+    Args:
+        queries_QVD: (Q, V, D) queries of V views each.
+        gallery_BKD: (B, K, D) items of K views each.
+
+    Returns:
+        (Q, B) similarities in float32.
+    """
+    return torch.einsum("qvd,bkd->qbvk", queries_QVD.float(), gallery_BKD.float()).amax(dim=(-2, -1))
+
+
+def top_k(queries_QVD: Tensor, gallery_BKD: Tensor, k: int, chunk_size: int = 8192) -> tuple[Tensor, Tensor]:
+    """Find the k most similar gallery items of each query, best first.
+
+    Of equally similar items the later one comes first, as in `evaluate_retrieval`. The gallery is read in chunks, so
+    the working memory does not grow with its size.
+
+    Args:
+        queries_QVD: (Q, V, D) queries of V views each.
+        gallery_BKD: (B, K, D) items of K views each.
+        k: results a query; all B items where k is larger.
+        chunk_size: gallery items compared at once.
+
+    Returns:
+        similarities (Q, k) in float32 and gallery indices (Q, k) in int64.
+
+    Raises:
+        ValueError: k is below 1, or the two sides have different widths.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    if queries_QVD.shape[-1] != gallery_BKD.shape[-1]:
+        raise ValueError(f"queries have {queries_QVD.shape[-1]} dimensions, the gallery {gallery_BKD.shape[-1]}")
+    best_QM = torch.empty((len(queries_QVD), 0), device=gallery_BKD.device)
+    index_QM = torch.empty((len(queries_QVD), 0), dtype=torch.int64, device=gallery_BKD.device)
+    for start in range(0, len(gallery_BKD), chunk_size):
+        scores_QB = view_similarities(queries_QVD, gallery_BKD[start : start + chunk_size])
+        here_QB = torch.arange(start, start + scores_QB.shape[1], device=gallery_BKD.device).expand_as(scores_QB)
+        # Descending indices into a stable sort put the later of two equals first; torch.topk promises no order there.
+        merged_QM = torch.cat([scores_QB.flip(1), best_QM], dim=1)
+        merged_index_QM = torch.cat([here_QB.flip(1), index_QM], dim=1)
+        sorted_QM, order_QM = merged_QM.sort(dim=1, descending=True, stable=True)
+        best_QM, index_QM = sorted_QM[:, :k], merged_index_QM.gather(1, order_QM[:, :k])
+    return best_QM, index_QM

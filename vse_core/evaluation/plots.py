@@ -1,0 +1,290 @@
+"""Figures of a training run: loss, recalls, and the pooling weights that GPO has learned.
+
+Every function is pure: numbers in, a `matplotlib.figure.Figure` out. The figures are built without pyplot, so nothing
+is global, no display is needed and nothing has to be closed. Colours are those of Okabe and Ito ("Color Universal
+Design", 2008), which stay apart under every common colour deficiency; where two lines could still be taken for each
+other they also differ in marker or dash.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
+
+OKABE_ITO: dict[str, str] = {
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "green": "#009E73",
+    "yellow": "#F0E442",
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "purple": "#CC79A7",
+}
+GREY = "#6B6B6B"
+
+# Above this ratio of largest to smallest loss a linear axis flattens the part that matters.
+_LOG_FROM_RATIO = 20.0
+# Above this number of points single steps are noise, and a running median carries the message.
+_SMOOTH_FROM_POINTS = 60
+
+_RECALL_RANKS = (1, 5, 10)
+_RANK_STYLES = {1: ("blue", "o"), 5: ("vermillion", "s"), 10: ("green", "^")}
+_DIRECTIONS = {"i2t": "Image to text", "t2i": "Text to image"}
+# Yellow is left out: on white it is too light for a thin line.
+_LENGTH_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
+
+
+def loss_curve(
+    steps: Sequence[int],
+    losses: Sequence[float],
+    hardest_from_step: int | None = None,
+    plateau: float | None = None,
+) -> Figure:
+    """Plot the training loss by optimiser step.
+
+    The vertical axis is logarithmic where the losses span more than a factor of 20, as they do when a sum over all
+    negatives gives way to the hardest negative; otherwise it is linear and starts at zero.
+
+    Args:
+        steps: optimiser steps, ascending.
+        losses: the loss of each of these steps, as logged.
+        hardest_from_step: the first step with the hardest negative alone; marked by a vertical line. None: not marked.
+        plateau: the loss of a collapsed model under the hardest negative (2 * batch * margin for a summed hinge loss);
+            drawn as a reference, because a curve that lies on it learns nothing. None: not drawn.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: steps and losses differ in number, there are none, or a loss is not finite.
+    """
+    x, y = _checked_curve(steps, losses)
+    figure, axes = _figure_with_axes(8.0, 4.5)
+    smooth = len(x) >= _SMOOTH_FROM_POINTS
+    axes.plot(
+        x,
+        y,
+        color=OKABE_ITO["sky"] if smooth else OKABE_ITO["blue"],
+        linewidth=0.9 if smooth else 1.8,
+        label="loss of a step" if smooth else "loss",
+        marker="o" if len(x) == 1 else None,
+    )
+    if smooth:
+        window = max(5, len(x) // 40) | 1
+        axes.plot(
+            x, _running_median(y, window), color=OKABE_ITO["blue"], linewidth=2.0, label=f"median of {window} points"
+        )
+    if plateau is not None:
+        label = f"level of a collapsed model: {plateau:g}"
+        axes.axhline(plateau, color=OKABE_ITO["vermillion"], linestyle=":", linewidth=1.6, label=label)
+    positive = y[y > 0]
+    logarithmic = len(positive) == len(y) and float(y.max() / y.min()) > _LOG_FROM_RATIO
+    if logarithmic:
+        _plain_log_scale(axes)
+    else:
+        axes.set_ylim(0.0, max(float(y.max()), plateau or 0.0, 1e-6) * 1.08)
+    if hardest_from_step is not None:
+        axes.axvline(
+            hardest_from_step,
+            color=GREY,
+            linestyle="--",
+            linewidth=1.4,
+            label=f"hardest negatives from step {hardest_from_step:,}",
+        )
+    axes.set_title("Training loss")
+    axes.set_xlabel("optimiser step")
+    axes.set_ylabel("loss (log scale)" if logarithmic else "loss")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def recall_curves(
+    epochs: Sequence[float], history: Sequence[Mapping[str, float]], chance: float | None = None
+) -> Figure:
+    """Plot R@1, R@5 and R@10 of both directions and RSUM by epoch.
+
+    Args:
+        epochs: epochs completed at each evaluation, ascending.
+        history: one mapping an evaluation, as `RetrievalResult.as_dict` gives it: `i2t_r1`, `i2t_r5`, `i2t_r10`,
+            `t2i_r1`, `t2i_r5`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
+        chance: the RSUM of a random ranking, drawn as a reference. None: not drawn.
+
+    Returns:
+        The figure: three panels, the recalls of either direction on one scale, and RSUM with its best epoch marked.
+
+    Raises:
+        ValueError: epochs and history differ in number, there are none, or a mapping lacks one of the keys.
+    """
+    recalls = [f"{direction}_r{rank}" for direction in _DIRECTIONS for rank in _RECALL_RANKS]
+    _check_history(epochs, history, [*recalls, "rsum"])
+    figure = Figure(figsize=(12.0, 4.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for axes, (direction, title) in zip((left, middle), _DIRECTIONS.items(), strict=True):
+        for rank in _RECALL_RANKS:
+            colour, marker = _RANK_STYLES[rank]
+            values = [result[f"{direction}_r{rank}"] for result in history]
+            style = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 5, "linewidth": 1.8}
+            axes.plot(epochs, values, label=f"R@{rank}", **style)
+        axes.set_title(title)
+        axes.set_ylabel("recall (%)")
+    top = max(result[key] for result in history for key in recalls)
+    for axes in (left, middle):
+        # Room for the legend above the highest curve, but no tick above 100 %.
+        axes.set_ylim(0.0, max(top, 1.0) * 1.2)
+        axes.yaxis.set_major_locator(FixedLocator([tick for tick in axes.get_yticks() if tick <= 100]))
+        axes.legend(frameon=False, fontsize=9, loc="upper center", ncol=3)
+    _draw_rsum(right, epochs, [result["rsum"] for result in history], chance)
+    for axes in (left, middle, right):
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _tidy(axes)
+    return figure
+
+
+def gpo_coefficients(
+    image_weights: Mapping[int, Sequence[float]] | None, text_weights: Mapping[int, Sequence[float]] | None
+) -> Figure:
+    """Plot the weights that the Generalized Pooling Operator gives to the sorted values of sets of several lengths.
+
+    GPO (VSE-infinity, section 3, equations (2) to (5)) pools a set by sorting each dimension and summing with weights
+    that depend on the length of the set alone. A flat line at 1/N is mean pooling, a weight of 1 at rank 1 is max
+    pooling; both are drawn as references.
+
+    Args:
+        image_weights: length N of the set -> its N weights, the largest value's first. None: the images are not pooled
+            by GPO.
+        text_weights: the same for captions, where N counts tokens.
+
+    Returns:
+        The figure: images on the left, texts on the right.
+
+    Raises:
+        ValueError: a length without exactly so many weights.
+    """
+    figure = Figure(figsize=(11.0, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    panels = ((left, "Images: N grid cells or regions", image_weights), (right, "Texts: N tokens", text_weights))
+    for axes, title, weights in panels:
+        axes.set_title(title)
+        axes.set_xlabel("rank of the sorted value (1 = largest)")
+        axes.set_ylabel("weight")
+        _tidy(axes)
+        if weights:
+            _draw_weights(axes, weights)
+        else:
+            axes.text(0.5, 0.5, "not pooled by GPO", transform=axes.transAxes, ha="center", va="center", color=GREY)
+            axes.set(xticks=[], yticks=[])
+    return figure
+
+
+def _draw_weights(axes: Axes, weights: Mapping[int, Sequence[float]]) -> None:
+    """Draw the weights of each length, mean pooling as a dotted line in the same colour, and max pooling at rank 1."""
+    highest = 0.0
+    for place, (length, values) in enumerate(sorted(weights.items())):
+        if length < 1 or len(values) != length:
+            raise ValueError(f"a set of {length} elements needs {length} weights; got {len(values)}")
+        colour, marker = _LENGTH_STYLES[place % len(_LENGTH_STYLES)]
+        ranks = np.arange(1, length + 1)
+        # No more than about a dozen markers a line, whatever its length; a single element still shows.
+        axes.plot(
+            ranks,
+            np.asarray(values, dtype=np.float64),
+            color=OKABE_ITO[colour],
+            marker=marker,
+            markersize=4.5,
+            markevery=max(1, length // 12),
+            linewidth=1.8,
+            label=f"N = {length}",
+        )
+        axes.plot([1, length], [1 / length, 1 / length], color=OKABE_ITO[colour], linestyle=":", linewidth=1.3)
+        highest = max(highest, float(max(values)), 1 / length)
+    lowest = min(0.0, *(float(min(values)) for values in weights.values()))
+    axes.set_ylim(lowest * 1.1, min(highest * 1.15, 1.08) if highest <= 1 else highest * 1.15)
+    axes.set_xlim(0.5 - 0.01 * max(weights), max(weights) + 0.5)
+    axes.plot([], [], color=GREY, linestyle=":", linewidth=1.3, label="mean pooling: 1/N")
+    _draw_max_pooling(axes)
+    longest = max(weights)
+    spaced = [tick for tick in MaxNLocator(nbins=9, integer=True).tick_values(0, longest) if 1 < tick <= longest]
+    axes.xaxis.set_major_locator(FixedLocator([1, *spaced]))
+    axes.legend(frameon=False, fontsize=9, loc="best")
+
+
+def _draw_max_pooling(axes: Axes) -> None:
+    """Mark max pooling as a star, or as an arrow upwards where a weight of 1 lies far above the learned ones."""
+    label = "max pooling: 1 at rank 1"
+    if axes.get_ylim()[1] >= 1:
+        axes.plot([1], [1], color=OKABE_ITO["black"], marker="*", markersize=11, linestyle="none", label=label)
+        return
+    arrow = {"arrowstyle": "-|>", "color": OKABE_ITO["black"], "linewidth": 1.4}
+    axes.annotate("", xy=(1, 1.0), xytext=(1, 0.88), xycoords=axes.get_xaxis_transform(), arrowprops=arrow)
+    axes.plot([], [], color=OKABE_ITO["black"], marker=r"$\uparrow$", markersize=9, linestyle="none", label=label)
+
+
+def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chance: float | None) -> None:
+    """Draw RSUM by epoch, name its best value, and show chance as a reference."""
+    best = int(np.argmax(rsums))
+    axes.plot(epochs, rsums, color=OKABE_ITO["black"], marker="o", markersize=5, linewidth=1.8, label="RSUM")
+    label = f"best: {rsums[best]:.1f} in epoch {epochs[best]:g}"
+    star = {"color": OKABE_ITO["orange"], "marker": "*", "markersize": 15, "linestyle": "none"}
+    axes.plot([epochs[best]], [rsums[best]], label=label, **star)
+    if chance is not None:
+        axes.axhline(chance, color=GREY, linestyle=":", linewidth=1.6, label=f"chance: {chance:.1f}")
+    axes.set_ylim(0.0, min(612.0, max(max(rsums), chance or 0.0, 1.0) * 1.12))
+    axes.set_title("Sum of the six recalls")
+    axes.set_ylabel("RSUM (%, of 600)")
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+
+
+def _checked_curve(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Return steps and losses as arrays, or say what is wrong with them."""
+    if len(steps) != len(losses) or not len(steps):
+        raise ValueError(f"loss_curve needs one loss a step; got {len(steps)} steps and {len(losses)} losses")
+    for step, loss in zip(steps, losses, strict=True):
+        if not math.isfinite(loss):
+            raise ValueError(f"the loss of step {step} is {loss}; only finite losses can be plotted")
+    return np.asarray(steps, dtype=np.int64), np.asarray(losses, dtype=np.float64)
+
+
+def _check_history(epochs: Sequence[float], history: Sequence[Mapping[str, float]], needed: Sequence[str]) -> None:
+    """Refuse a history that is empty, of the wrong length, or without one of the metrics."""
+    if not history or len(epochs) != len(history):
+        raise ValueError(f"recall_curves needs one result an epoch; got {len(epochs)} epochs, {len(history)} results")
+    for epoch, result in zip(epochs, history, strict=True):
+        missing = [key for key in needed if key not in result]
+        if missing:
+            has = ", ".join(sorted(result)) or "nothing"
+            raise ValueError(f"the result of epoch {epoch:g} lacks {', '.join(missing)}; it has {has}")
+
+
+def _running_median(values: np.ndarray, window: int) -> np.ndarray:
+    """Return the median of a centred window of odd length, cut short at both ends."""
+    half = window // 2
+    return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))])
+
+
+def _plain_log_scale(axes: Axes) -> None:
+    """Make the vertical axis logarithmic, with 1, 2 and 5 of every decade labelled as plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}"))
+    axes.yaxis.set_minor_locator(FixedLocator([]))
+
+
+def _figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure (inches) with one pair of tidy axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    _tidy(axes)
+    return figure, axes
+
+
+def _tidy(axes: Axes) -> None:
+    """Take away what carries no information, and add a faint grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
