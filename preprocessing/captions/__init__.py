@@ -1,0 +1,15 @@
+"""Captions as token ids: tokenisation, the vocabulary, and the augmentations that are functions of (seed, epoch, sample)."""
+
+from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.tokenize import tokenize
+from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+
+__all__ = [
+    "Vocabulary",
+    "VocabularyError",
+    "augment_caption",
+    "drop_grids",
+    "drop_regions",
+    "sample_rng",
+    "tokenize",
+]

@@ -1,0 +1,151 @@
+"""The words a text encoder knows, in the JSON format of the released VSE++/VSE-infinity vocabularies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from preprocessing.captions.tokenize import tokenize
+
+_SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
+_MASK = "<mask>"
+
+
+class VocabularyError(ValueError):
+    """A vocabulary cannot be built or read; the message says why and what to do."""
+
+
+class Vocabulary:
+    """A fixed list of words and their ids.
+
+    Ids 0 to 3 are ``<pad>``, ``<start>``, ``<end>`` and ``<unk>``; ``<mask>`` (needed by caption augmentation) is appended after the words,
+    as VSE-infinity does when it loads a released file.
+
+    Args:
+        words: every entry in the order of its id, beginning with the four special ones. ``<mask>`` is appended when it is absent.
+
+    Raises:
+        VocabularyError: the special entries are not where they must be, or a word occurs twice.
+    """
+
+    PAD = 0
+    START = 1
+    END = 2
+    UNK = 3
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = list(words)
+        if tuple(self._words[: len(_SPECIALS)]) != _SPECIALS:
+            raise VocabularyError(
+                f"a vocabulary must begin with {', '.join(_SPECIALS)}; this one begins with {self._words[: len(_SPECIALS)]}"
+            )
+        if _MASK not in self._words:
+            self._words.append(_MASK)
+        self._ids = {word: index for index, word in enumerate(self._words)}
+        if len(self._ids) != len(self._words):
+            twice = sorted(word for word, count in Counter(self._words).items() if count > 1)
+            raise VocabularyError(
+                f"{len(twice)} words occur more than once in the vocabulary, the first is {twice[0]!r}"
+            )
+        self.mask_id = self._ids[_MASK]
+
+    @classmethod
+    def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
+        """Collect the words that occur at least ``min_count`` times in the captions.
+
+        Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are sorted, so the ids
+        depend on the captions and not on their order.
+
+        Args:
+            captions: raw texts.
+            min_count: the fewest occurrences of a word that is kept (4 in the released vocabularies).
+
+        Raises:
+            VocabularyError: no word is frequent enough.
+        """
+        counts: Counter[str] = Counter()
+        for caption in captions:
+            counts.update(tokenize(caption))
+        words = sorted(word for word, count in counts.items() if count >= min_count)
+        if not words:
+            raise VocabularyError(
+                f"none of {len(counts)} different words occurs {min_count} times or more: lower min_count or give more captions"
+            )
+        return cls([*_SPECIALS, *words])
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._ids
+
+    def word(self, token_id: int) -> str:
+        """The entry with this id (special entries included)."""
+        return self._words[token_id]
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``."""
+        ids = self._ids
+        return [self.START, *(ids.get(word, self.UNK) for word in tokenize(text)), self.END]
+
+    def to_json(self) -> dict[str, Any]:
+        """The released format: ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries."""
+        return {
+            "word2idx": dict(self._ids),
+            "idx2word": {str(index): word for index, word in enumerate(self._words)},
+            "idx": len(self._words),
+        }
+
+    def save(self, path: Path | str) -> None:
+        """Write the vocabulary as JSON in the released format; the bytes depend on the words alone."""
+        target = Path(path)
+        aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        aside.write_text(json.dumps(self.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(aside, target)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Vocabulary:
+        """Read a vocabulary that :meth:`save` wrote, or a released ``*_precomp_vocab.json`` (which has no ``<mask>``: it is appended).
+
+        Raises:
+            VocabularyError: the file is missing, is no JSON, or its two tables do not describe one list of words.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise VocabularyError(f"cannot read the vocabulary {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise VocabularyError(
+                f"{path} is no JSON ({error}): older vocabularies are pickles, which are not read; convert it to JSON first"
+            ) from error
+        try:
+            return cls(_words_in_order(data))
+        except VocabularyError as error:
+            raise VocabularyError(f"{path}: {error}") from error
+
+
+def _words_in_order(data: Any) -> list[str]:
+    """The entries of a released vocabulary in the order of their ids, after checking that both of its tables agree."""
+    word2idx = data.get("word2idx") if isinstance(data, dict) else None
+    idx2word = data.get("idx2word") if isinstance(data, dict) else None
+    if not isinstance(word2idx, dict) or not isinstance(idx2word, dict):
+        raise VocabularyError('a vocabulary is an object with the tables "word2idx" and "idx2word"')
+    words = []
+    for index in range(len(idx2word)):
+        word = idx2word.get(str(index))
+        if not isinstance(word, str):
+            raise VocabularyError(f'"idx2word" has {len(idx2word)} entries but none with the number {index}')
+        if word2idx.get(word) != index:
+            raise VocabularyError(
+                f'"idx2word" gives number {index} to {word!r}, "word2idx" gives {word2idx.get(word)!r}'
+            )
+        words.append(word)
+    if len(word2idx) != len(words):
+        raise VocabularyError(
+            f'"word2idx" has {len(word2idx)} entries and "idx2word" {len(words)}: they must be the same words'
+        )
+    return words

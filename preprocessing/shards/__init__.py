@@ -1,0 +1,24 @@
+"""Feature shards: tar files with a sidecar index, written once and read at random.
+
+``batch`` and ``loader`` need torch and are imported by their own names; everything here does without it.
+"""
+
+from preprocessing.shards.index import ShardError, ShardIndex, read_index, verify_shard
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.sampler import BatchSampler, rank_slice
+from preprocessing.shards.storage import write_bytes_atomic, write_json_atomic
+from preprocessing.shards.writer import Sample, write_shard
+
+__all__ = [
+    "BatchSampler",
+    "Sample",
+    "ShardError",
+    "ShardIndex",
+    "ShardReader",
+    "rank_slice",
+    "read_index",
+    "verify_shard",
+    "write_bytes_atomic",
+    "write_json_atomic",
+    "write_shard",
+]

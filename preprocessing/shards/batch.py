@@ -1,0 +1,122 @@
+"""One training batch and how samples of different lengths are put into it.
+
+Shapes: B batch, N set elements of the largest set, F feature width, L tokens of the longest caption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from preprocessing.captions.vocabulary import Vocabulary
+
+Integers = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tensors of one batch (or of one rank's part of it).
+
+    Attributes:
+        features_BNF: float16, zero beyond each row's length.
+        feature_lengths_B: int64, at least 1.
+        tokens_BL: int64, ``<pad>`` beyond each row's length.
+        token_lengths_B: int64, at least 1.
+        image_indices_B: int64, numbers of the images in the reader.
+        caption_indices_B: int64, flat numbers of the captions in the reader.
+    """
+
+    features_BNF: torch.Tensor
+    feature_lengths_B: torch.Tensor
+    tokens_BL: torch.Tensor
+    token_lengths_B: torch.Tensor
+    image_indices_B: torch.Tensor
+    caption_indices_B: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.caption_indices_B)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Copy to a device; from pinned memory the copy runs beside the computation."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> Batch:
+        """Copy to page-locked memory, from which :meth:`to` copies to a GPU without waiting."""
+        return self._map(torch.Tensor.pin_memory)
+
+    def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        return Batch(
+            change(self.features_BNF),
+            change(self.feature_lengths_B),
+            change(self.tokens_BL),
+            change(self.token_lengths_B),
+            change(self.image_indices_B),
+            change(self.caption_indices_B),
+        )
+
+
+def pad_features(
+    features: Sequence[npt.NDArray[np.float16]], kept: Sequence[Integers] | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copy the feature sets of a batch, or the kept rows of each, into one zero-padded tensor.
+
+    Args:
+        features: B arrays of shape (N_b, F).
+        kept: for each the ascending indices of the rows to keep; None keeps all.
+
+    Returns:
+        float16 of shape (B, max N, F) and int64 lengths of shape (B,).
+    """
+    lengths = [len(rows) for rows in (features if kept is None else kept)]
+    out_BNF = torch.empty((len(features), max(lengths), features[0].shape[1]), dtype=torch.float16)
+    view_BNF = out_BNF.numpy()
+    for row, (array_NF, length) in enumerate(zip(features, lengths, strict=True)):
+        target = view_BNF[row, :length]
+        if kept is None:
+            target[:] = array_NF
+        else:
+            # mode="clip" writes straight into the target; the default goes through a buffer.
+            np.take(array_NF, kept[row], axis=0, out=target, mode="clip")
+        view_BNF[row, length:] = 0
+    return out_BNF, torch.tensor(lengths)
+
+
+def pad_tokens(tokens: Sequence[Integers | Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copy token ids into one tensor padded with ``<pad>``.
+
+    Args:
+        tokens: B sequences of at least one id.
+
+    Returns:
+        int64 of shape (B, max L) and int64 lengths of shape (B,).
+    """
+    lengths = [len(ids) for ids in tokens]
+    out_BL = np.full((len(tokens), max(lengths)), Vocabulary.PAD, dtype=np.int64)
+    for row, ids in enumerate(tokens):
+        out_BL[row, : lengths[row]] = ids
+    return torch.from_numpy(out_BL), torch.tensor(lengths)
+
+
+def collate(
+    features: Sequence[npt.NDArray[np.float16]],
+    kept: Sequence[Integers] | None,
+    tokens: Sequence[Integers],
+    image_indices: Integers,
+    caption_indices: Integers,
+) -> Batch:
+    """Make a batch of B samples; see :func:`pad_features` and :func:`pad_tokens`."""
+    features_BNF, feature_lengths_B = pad_features(features, kept)
+    tokens_BL, token_lengths_B = pad_tokens(tokens)
+    return Batch(
+        features_BNF,
+        feature_lengths_B,
+        tokens_BL,
+        token_lengths_B,
+        torch.tensor(image_indices, dtype=torch.int64),
+        torch.tensor(caption_indices, dtype=torch.int64),
+    )

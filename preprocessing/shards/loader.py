@@ -1,0 +1,197 @@
+"""Batches for training (augmented, prefetched, resumable) and for evaluation (in order)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.batch import Batch, collate, pad_features, pad_tokens
+from preprocessing.shards.prefetch import prefetched
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.sampler import BatchSampler, rank_slice
+
+SizeAugmentation = Literal["none", "region", "grid"]
+
+_DROP: dict[str, Callable[[int, np.random.Generator], npt.NDArray[np.intp]]] = {
+    "region": drop_regions,
+    "grid": drop_grids,
+}
+# Streams of sample_rng: one for each use, so that switching one augmentation off leaves the other as it was.
+_SIZE_STREAM = 0
+_CAPTION_STREAM = 1
+
+
+class TrainLoader:
+    """One rank's part of the training batches.
+
+    The global batch of a step comes from the sampler, the rank takes its contiguous block, and each sample is augmented by a generator of
+    its own, keyed by (seed, epoch, caption). So the samples of a step, and their augmentation, do not depend on the number of ranks, and an epoch
+    may begin at any step.
+
+    Args:
+        reader: the training split.
+        vocabulary: built from the training split.
+        sampler: over the reader's captions.
+        rank: of this process, from 0.
+        world: number of processes.
+        seed: of the augmentations.
+        caption_augmentation: mask, replace and delete tokens, see :func:`augment_caption`.
+        size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
+        prefetch: batches prepared ahead by a background thread.
+
+    Attributes:
+        wait_seconds: how long consumers have waited for batches so far, over all epochs.
+
+    Raises:
+        ValueError: the arguments do not fit together.
+    """
+
+    def __init__(
+        self,
+        reader: ShardReader,
+        vocabulary: Vocabulary,
+        sampler: BatchSampler,
+        rank: int,
+        world: int,
+        seed: int,
+        caption_augmentation: bool,
+        size_augmentation: SizeAugmentation,
+        prefetch: int = 2,
+    ) -> None:
+        if sampler.num_samples != reader.num_captions:
+            raise ValueError(
+                f"the sampler counts {sampler.num_samples} samples, the reader has {reader.num_captions} captions"
+            )
+        if not 0 <= rank < world:
+            raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
+        if sampler.smallest_batch < world:
+            raise ValueError(
+                f"a batch of {sampler.smallest_batch} samples cannot be split over {world} workers: raise batch_size or lower workers"
+            )
+        if size_augmentation not in get_args(SizeAugmentation):
+            raise ValueError(
+                f"size_augmentation is one of {', '.join(get_args(SizeAugmentation))}, got {size_augmentation!r}"
+            )
+        if prefetch < 1:
+            raise ValueError(f"prefetch must be at least 1, got {prefetch}")
+        self._reader = reader
+        self._vocabulary = vocabulary
+        self._sampler = sampler
+        self._rank = rank
+        self._world = world
+        self._seed = seed
+        self._caption_augmentation = caption_augmentation
+        self._drop = _DROP.get(size_augmentation)
+        self._prefetch = prefetch
+        self._token_ids, self._token_starts = _encode_captions(reader, vocabulary)
+        self.wait_seconds = 0.0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of an epoch, the same on all ranks."""
+        return self._sampler.steps_per_epoch
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
+        """This rank's batches of an epoch, in order.
+
+        A background thread prepares them; it ends with the iteration, also when the consumer stops early. What goes wrong in it is raised here.
+
+        Args:
+            epoch: from 0.
+            start_step: the first step to yield, to resume in mid-epoch; ``steps_per_epoch`` yields nothing.
+
+        Raises:
+            ValueError: there is no such step.
+            ShardError: a shard is damaged.
+        """
+        if not 0 <= start_step <= self.steps_per_epoch:
+            raise ValueError(f"start_step must be from 0 to {self.steps_per_epoch}, got {start_step}")
+        batches = (self.batch(epoch, step) for step in range(start_step, self.steps_per_epoch))
+        return self._timed(prefetched(batches, self._prefetch))
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """This rank's part of one batch, prepared in the calling thread."""
+        captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
+        images = self._reader.images_of(captions)
+        features = [self._reader.features(image) for image in images.tolist()]
+        kept = None
+        if self._drop is not None:
+            kept = [
+                self._drop(len(array_NF), sample_rng(self._seed, epoch, caption, _SIZE_STREAM))
+                for array_NF, caption in zip(features, captions.tolist(), strict=True)
+            ]
+        tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
+        return collate(features, kept, tokens, images, captions)
+
+    def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
+        ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
+        if not self._caption_augmentation:
+            return ids_L
+        return augment_caption(ids_L, sample_rng(self._seed, epoch, caption, _CAPTION_STREAM), self._vocabulary)
+
+    def _timed(self, batches: Generator[Batch, None, None]) -> Iterator[Batch]:
+        """Pass batches on and add up the time spent waiting for them."""
+        with contextlib.closing(batches):
+            while True:
+                began = time.perf_counter()
+                batch = next(batches, None)
+                self.wait_seconds += time.perf_counter() - began
+                if batch is None:
+                    return
+                yield batch
+
+
+def _encode_captions(
+    reader: ShardReader, vocabulary: Vocabulary
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Token ids of all captions in one flat array, and where each caption starts in it (plus the end)."""
+    encoded = [
+        np.array(vocabulary.encode(caption["text"]), dtype=np.int32)
+        for image in range(len(reader))
+        for caption in reader.meta(image)["captions"]
+    ]
+    starts = np.cumsum([0, *(len(ids_L) for ids_L in encoded)], dtype=np.int64)
+    return np.concatenate(encoded), starts
+
+
+def image_batches(reader: ShardReader, batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """All images once, in the reader's order.
+
+    Args:
+        reader: any split.
+        batch_size: images a batch; the last one may be smaller.
+
+    Returns:
+        Of each batch the features, float16 of shape (B, N, F), zero-padded, and their lengths, int64 of shape (B,).
+    """
+    for start in range(0, len(reader), batch_size):
+        yield pad_features([reader.features(image) for image in range(start, min(start + batch_size, len(reader)))])
+
+
+def caption_batches(
+    reader: ShardReader, vocabulary: Vocabulary, batch_size: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """All captions once, in the reader's order: image after image, each image's captions in theirs.
+
+    Args:
+        reader: any split.
+        vocabulary: of the model.
+        batch_size: captions a batch; the last one may be smaller.
+
+    Returns:
+        Of each batch the token ids, int64 of shape (C, L), padded, and their lengths, int64 of shape (C,).
+    """
+    encoded = (
+        vocabulary.encode(caption["text"]) for image in range(len(reader)) for caption in reader.meta(image)["captions"]
+    )
+    while batch := list(itertools.islice(encoded, batch_size)):
+        yield pad_tokens(batch)

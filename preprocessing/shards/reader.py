@@ -1,0 +1,254 @@
+"""Exact random access to the samples of a directory of shards."""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import re
+import threading
+from collections import OrderedDict
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex, verify_shard
+
+_SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
+_NPY_PREFIX = 10
+_FLOAT16 = np.dtype("<f2")
+
+
+@lru_cache(maxsize=4096)
+def _npy_shape(header: bytes) -> tuple[int, ...]:
+    """Shape told by the header of a .npy file of version 1.0; all images with equally many rows share one header, so this is parsed once.
+
+    Raises:
+        ValueError: it is no such header, or the array is not little-endian float16 in C order.
+    """
+    stream = io.BytesIO(header)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("not a .npy file of version 1.0")
+    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype != _FLOAT16 or fortran_order:
+        raise ValueError(f"expected float16 in C order, found {dtype}{' in Fortran order' if fortran_order else ''}")
+    return shape
+
+
+class _OpenShards:
+    """The memory maps of the shards read last; safe to use from several threads."""
+
+    def __init__(self, paths: list[Path], sizes: list[int], limit: int) -> None:
+        self._paths = paths
+        self._sizes = sizes
+        self._limit = limit
+        self._maps: OrderedDict[int, mmap.mmap] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def __getitem__(self, shard: int) -> mmap.mmap:
+        with self._lock:
+            found = self._maps.get(shard)
+            if found is not None:
+                self._maps.move_to_end(shard)
+                return found
+            if len(self._maps) >= self._limit:
+                # Only forgotten, not closed: arrays handed out earlier keep their map alive until they are gone.
+                self._maps.popitem(last=False)
+            self._maps[shard] = self._map(shard)
+            return self._maps[shard]
+
+    def _map(self, shard: int) -> mmap.mmap:
+        path = self._paths[shard]
+        try:
+            with open(path, "rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise ShardError(f"cannot open shard {path}: {error}; {MEND}") from error
+        if len(mapped) != self._sizes[shard]:
+            raise ShardError(
+                f"shard {path} has changed size since it was checked ({self._sizes[shard]} -> {len(mapped)} bytes); {MEND}"
+            )
+        return mapped
+
+
+class ShardReader:
+    """All samples of a directory of shards, by number, in the order of the shards and of the keys in them.
+
+    Construction reads the sidecars and checks that every tar is there with the size they say; the tars themselves are mapped when first needed,
+    a bounded number at a time. Memory is that of the sidecars' offsets, whatever the size of the features. May be used from several threads.
+
+    Args:
+        directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
+        feature: name of the array to read, such as "grid".
+        max_open_shards: how many tars are mapped at once; each takes one file descriptor.
+
+    Attributes:
+        caption_counts: captions of each image, int64, shape (images,).
+        caption_starts: flat number of each image's first caption, then the number of all captions, int64, shape (images + 1,).
+        fingerprint: shared by all shards.
+        set_aside: what the extraction could not process: dicts with key, image_id, image, reason.
+
+    Raises:
+        ShardError: there are no shards, one is missing, incomplete or of another fingerprint, or has no such feature.
+    """
+
+    def __init__(self, directory: Path, feature: str, max_open_shards: int = 256) -> None:
+        self.directory = Path(directory)
+        self.feature = feature
+        paths = _shard_paths(self.directory)
+        indexes = [verify_shard(path, deep=False) for path in paths]
+        self.fingerprint = _common_fingerprint(self.directory, indexes)
+        self.set_aside = [entry for index in indexes for entry in index.set_aside]
+        self.caption_counts = np.array([n for index in indexes for n in index.caption_counts], dtype=np.int64)
+        self.caption_starts = np.concatenate([[0], np.cumsum(self.caption_counts)]).astype(np.int64)
+        counts = [index.count for index in indexes]
+        self._shard_of = np.repeat(np.arange(len(indexes)), counts)
+        self._features = _places(self.directory, indexes, f"{feature}.npy")
+        self._records = _places(self.directory, indexes, "json")
+        self._paths = paths
+        self._open = _OpenShards(paths, [index.bytes for index in indexes], max_open_shards)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.caption_counts)
+
+    @property
+    def num_captions(self) -> int:
+        """Number of captions of all images."""
+        return int(self.caption_starts[-1])
+
+    @cached_property
+    def feature_dim(self) -> int:
+        """Width F of the features.
+
+        Raises:
+            ShardError: there is no sample to tell it from.
+        """
+        if len(self) == 0:
+            raise ShardError(
+                f"the shards in {self.directory} hold no sample: all {len(self.set_aside)} images were set aside"
+            )
+        return int(self._array(0).shape[1])
+
+    def features(self, image: int) -> npt.NDArray[np.float16]:
+        """Features of one image as a read-only view into the mapped shard, shape (N, F); nothing is copied.
+
+        Args:
+            image: from 0 to ``len(reader) - 1``.
+
+        Raises:
+            ShardError: what lies there is not such an array.
+            IndexError: there is no such image.
+        """
+        array_NF = self._array(image)
+        if array_NF.shape[1] != self.feature_dim:
+            raise ShardError(
+                f"{self._where(image)}: features are {array_NF.shape[1]} wide, those of the first image {self.feature_dim}; {MEND}"
+            )
+        return array_NF
+
+    def meta(self, image: int) -> dict[str, Any]:
+        """Record of one image: image_id, image (URI), split, captions (a list of {caption_id, text}).
+
+        Raises:
+            ShardError: the record is damaged.
+            IndexError: there is no such image.
+        """
+        data = self._member(image, self._records)
+        try:
+            record: dict[str, Any] = json.loads(bytes(data))
+            complete = len(record["captions"]) == self.caption_counts[image]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ShardError(f"{self._where(image)}: the record is damaged ({error}); {MEND}") from error
+        if not complete:
+            raise ShardError(f"{self._where(image)}: the record has not as many captions as the sidecar says; {MEND}")
+        return record
+
+    def caption_index(self, caption: int) -> tuple[int, int]:
+        """Image of a caption, and the caption's place among that image's own.
+
+        Args:
+            caption: flat number of the caption, from 0 to ``num_captions - 1``.
+
+        Raises:
+            IndexError: there is no such caption.
+        """
+        if not 0 <= caption < self.num_captions:
+            raise IndexError(f"there are {self.num_captions} captions, got {caption}")
+        image = int(self.images_of(np.array([caption]))[0])
+        return image, caption - int(self.caption_starts[image])
+
+    def images_of(self, captions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Image of each caption, for an array of flat caption numbers that exist."""
+        return np.searchsorted(self.caption_starts, captions, side="right") - 1
+
+    def _array(self, image: int) -> npt.NDArray[np.float16]:
+        data = self._member(image, self._features)
+        end = _NPY_PREFIX + int.from_bytes(data[8:_NPY_PREFIX], "little")
+        try:
+            rows, width = _npy_shape(bytes(data[:end]))
+            if rows < 1 or width < 1 or end + rows * width * _FLOAT16.itemsize != len(data):
+                raise ValueError(f"an array of shape ({rows}, {width}) does not fit {len(data) - end} bytes")
+        except ValueError as error:
+            raise ShardError(
+                f"{self._where(image)}: {self.feature}.npy is damaged or not N x F ({error}); {MEND}"
+            ) from error
+        return np.frombuffer(data, dtype=_FLOAT16, offset=end).reshape(rows, width)
+
+    def _member(self, image: int, places: npt.NDArray[np.int64]) -> memoryview:
+        if not 0 <= image < len(self):
+            raise IndexError(f"there are {len(self)} images, got {image}")
+        offset, size = places[:, image].tolist()
+        return memoryview(self._open[int(self._shard_of[image])])[offset : offset + size]
+
+    def _where(self, image: int) -> str:
+        shard = int(self._shard_of[image])
+        return f"shard {self._paths[shard]}, sample {image - int(np.searchsorted(self._shard_of, shard))}"
+
+
+def _shard_paths(directory: Path) -> list[Path]:
+    """Paths of the tars by number, after checking that none is missing."""
+    try:
+        found = {int(match[1]) for entry in directory.iterdir() if (match := _SHARD.fullmatch(entry.name))}
+    except OSError as error:
+        raise ShardError(
+            f"cannot read the shard directory {directory}: {error.strerror}; run the extraction first"
+        ) from error
+    if not found:
+        raise ShardError(f"there are no shards (shard-00000.tar, ...) in {directory}: run the extraction first")
+    missing = sorted(set(range(max(found) + 1)) - found)
+    if missing:
+        raise ShardError(
+            f"shard {directory / f'shard-{missing[0]:05d}.tar'} is missing ({len(missing)} in all); {MEND}"
+        )
+    return [directory / f"shard-{number:05d}.tar" for number in sorted(found)]
+
+
+def _common_fingerprint(directory: Path, indexes: list[ShardIndex]) -> str:
+    first = indexes[0]
+    for index in indexes:
+        if index.fingerprint != first.fingerprint:
+            raise ShardError(
+                f"shards in {directory} come from different runs: {first.shard} has fingerprint {first.fingerprint}, "
+                f"{index.shard} has {index.fingerprint}; delete those of the old run and extract again"
+            )
+    return first.fingerprint
+
+
+def _places(directory: Path, indexes: list[ShardIndex], member: str) -> npt.NDArray[np.int64]:
+    """Offsets and sizes of one kind of member over all shards, shape (2, images)."""
+    tables = []
+    for index in indexes:
+        if index.count and member not in index.members:
+            raise ShardError(
+                f"shard {directory / index.shard} holds {sorted(index.members)}, not {member!r}: name one of those as feature"
+            )
+        table = index.members.get(member, MemberTable([], []))
+        tables.append(np.array([table.offset, table.size], dtype=np.int64))
+    return np.concatenate(tables, axis=1)

@@ -1,0 +1,94 @@
+"""Which samples make up which batch: a function of (seed, epoch, step) and the global batch size alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+
+class BatchSampler:
+    """Cuts each epoch's permutation of all samples into batches.
+
+    There are ``ceil(num_samples / batch_size)`` batches an epoch, their sizes equal to within one and never above ``batch_size``, so no small
+    last batch distorts the number of negatives. Every sample occurs exactly once an epoch. Processes, threads and shards play no part: all ranks
+    compute the same global batch and take their :func:`rank_slice` of it.
+
+    Args:
+        num_samples: samples of an epoch (captions).
+        batch_size: the global batch size, over all ranks.
+        seed: the run's seed.
+
+    Raises:
+        ValueError: the batch size is not positive, or there are fewer samples than a batch.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, seed: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if num_samples < batch_size:
+            raise ValueError(
+                f"{num_samples} samples do not fill one batch of {batch_size}: lower batch_size or add data"
+            )
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed must be from 0 to 2**64 - 1, got {seed}")
+        self.num_samples = num_samples
+        self.batch_size = batch_size
+        self.seed = seed
+        self.steps_per_epoch = -(-num_samples // batch_size)
+        self._cached: tuple[int, npt.NDArray[np.int64]] | None = None
+
+    @property
+    def smallest_batch(self) -> int:
+        """Samples in the smallest batch."""
+        return self.num_samples // self.steps_per_epoch
+
+    def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
+        """Sample indices of one global batch, in order.
+
+        Args:
+            epoch: from 0.
+            step: within the epoch, from 0 to ``steps_per_epoch - 1``.
+
+        Raises:
+            ValueError: there is no such epoch or step.
+        """
+        if not 0 <= step < self.steps_per_epoch:
+            raise ValueError(f"an epoch has the steps 0 to {self.steps_per_epoch - 1}, got {step}")
+        order = self._permutation(epoch)
+        start = step * self.num_samples // self.steps_per_epoch
+        stop = (step + 1) * self.num_samples // self.steps_per_epoch
+        return order[start:stop].copy()
+
+    def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
+        """The epoch's order; the last one asked for is kept."""
+        if not 0 <= epoch < 1 << 64:
+            raise ValueError(f"epoch must be from 0 to 2**64 - 1, got {epoch}")
+        cached = self._cached
+        if cached is None or cached[0] != epoch:
+            # Sorting raw Philox output: numpy promises to keep that stream, but not what Generator.permutation makes of it.
+            draws = np.random.Philox(key=[self.seed, epoch]).random_raw(self.num_samples)
+            cached = (epoch, np.argsort(draws, kind="stable"))
+            self._cached = cached
+        return cached[1]
+
+
+def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:
+    """The contiguous block of a global batch that one rank works on.
+
+    The blocks of ranks 0 to ``world - 1``, joined in order, are the batch; their sizes differ by at most one.
+
+    Args:
+        batch: sample indices, shape (B,).
+        rank: from 0 to ``world - 1``.
+        world: number of processes.
+
+    Raises:
+        ValueError: there is no such rank, or the batch has fewer samples than there are ranks.
+    """
+    if not 0 <= rank < world:
+        raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
+    if len(batch) < world:
+        raise ValueError(
+            f"a batch of {len(batch)} samples cannot be split over {world} workers: raise batch_size or lower workers"
+        )
+    return batch[rank * len(batch) // world : (rank + 1) * len(batch) // world]

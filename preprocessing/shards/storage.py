@@ -1,0 +1,54 @@
+"""Local writes that either happen as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+@contextlib.contextmanager
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that appears under ``path`` only when the block ends without an exception.
+
+    The bytes go to a hidden file of its own name beside ``path``, which is synced to disk and then renamed: a process killed at any moment leaves
+    the old file or the new one, never a part. What killed writers of the same path left behind is removed first. (A writer that is still
+    alive on another node then fails at its rename instead of mixing its bytes with ours.)
+    """
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(aside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and deletions in a directory last through a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Write a whole file, or leave what was there."""
+    with open_atomic(path) as file:
+        file.write(data)
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Write a JSON file, or leave what was there; keys are sorted, so equal values give equal bytes."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1, allow_nan=False)
+    write_bytes_atomic(path, text.encode() + b"\n")

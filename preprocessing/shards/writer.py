@@ -1,0 +1,156 @@
+"""Samples into a shard: an ordinary WebDataset tar whose bytes depend on the samples alone, and its sidecar."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.shards.index import VERSION, MemberTable, ShardIndex, sidecar_path
+from preprocessing.shards.storage import open_atomic, sync_directory, write_json_atomic
+
+_KEY = re.compile(r"[0-9]+")
+_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+# webdataset's decoder runs these through pickle.
+_PICKLED = {"pkl", "pyd", "pickle", "pth", "pt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image with its features and captions.
+
+    Attributes:
+        key: digits only, zero-padded to one width, ascending within a shard ("00000042"); webdataset ends a key at the first dot.
+        arrays: name -> float16 array without an empty dimension; "grid" becomes the member "<key>.grid.npy".
+        meta: JSON: image_id, image, split, captions (a list of {caption_id, text}); becomes "<key>.json".
+        files: extension -> bytes stored as they are, such as "jpg".
+    """
+
+    key: str
+    arrays: dict[str, npt.NDArray[np.float16]]
+    meta: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+class _HashingFile:
+    """Counts and hashes what goes through it; the part of a file object that tarfile needs for writing."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self._position = 0
+
+    def write(self, data: bytes) -> int:
+        self._sha256.update(data)
+        self._position += len(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def hexdigest(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def write_shard(path: Path, samples: Iterable[Sample], fingerprint: str, set_aside: list[dict[str, str]]) -> ShardIndex:
+    """Write a shard and then its sidecar, each as a whole or not at all.
+
+    The samples are consumed one at a time and never held together. A process killed at any moment leaves no sidecar, or a whole shard
+    with its sidecar; the next write of the same shard removes what is left of the last one.
+
+    Args:
+        path: of the tar, "shard-00000.tar", in a directory that exists; the sidecar "shard-00000.json" goes beside it.
+        samples: all with the same arrays and files; there may be none (all were set aside).
+        fingerprint: of the inputs and configuration that gave the samples.
+        set_aside: what could not be processed: dicts with key, image_id, image, reason.
+
+    Returns:
+        What the sidecar holds.
+
+    Raises:
+        ValueError: a sample is not as :class:`Sample` says, or differs in kind from the first one.
+    """
+    if path.suffix != ".tar":
+        raise ValueError(f"a shard's name ends in .tar, got {path}")
+    keys: list[str] = []
+    caption_counts: list[int] = []
+    members: dict[str, MemberTable] = {}
+    # The old sidecar goes before anything of the shard changes: it must never stand beside a tar it does not describe.
+    sidecar_path(path).unlink(missing_ok=True)
+    sync_directory(path.parent)
+    with open_atomic(path) as file:
+        hashing = _HashingFile(file)
+        # USTAR has one fixed header block a member and no field that depends on the machine.
+        with tarfile.TarFile(fileobj=hashing, mode="w", format=tarfile.USTAR_FORMAT) as archive:  # type: ignore[arg-type]
+            for sample in samples:
+                _check(sample, keys[-1] if keys else None, set(members) if keys else None)
+                for name, data in _encoded(sample):
+                    offset = _add(archive, f"{sample.key}.{name}", data)
+                    table = members.setdefault(name, MemberTable([], []))
+                    table.offset.append(offset)
+                    table.size.append(len(data))
+                keys.append(sample.key)
+                caption_counts.append(len(sample.meta["captions"]))
+        size, digest = hashing.tell(), hashing.hexdigest()
+    index = ShardIndex(
+        VERSION, path.name, size, digest, len(keys), fingerprint, keys, caption_counts, members, list(set_aside)
+    )
+    write_json_atomic(sidecar_path(path), index.to_json())
+    return index
+
+
+def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> None:
+    """Refuse a sample that webdataset or the reader would misread."""
+    if not _KEY.fullmatch(sample.key):
+        raise ValueError(f"a sample's key is made of digits only, got {sample.key!r}")
+    if previous_key is not None and (len(sample.key) != len(previous_key) or sample.key <= previous_key):
+        raise ValueError(f"keys have one width and ascend within a shard; {sample.key!r} follows {previous_key!r}")
+    for name in (*sample.arrays, *sample.files):
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"sample {sample.key}: a member's name has lower-case letters, digits and _, got {name!r}")
+    for name in sample.files:
+        if name.rpartition(".")[2] in _PICKLED | {"npy", "json"}:
+            raise ValueError(
+                f"sample {sample.key}: the file {name!r} would be decoded as an array, a record or a pickle"
+            )
+    for name, array in sample.arrays.items():
+        if array.dtype != np.float16 or array.size == 0:
+            raise ValueError(
+                f"sample {sample.key}: {name!r} must be non-empty float16, got {array.dtype} of shape {array.shape}"
+            )
+    if not isinstance(sample.meta.get("captions"), list):
+        raise ValueError(f"sample {sample.key}: meta must hold the list 'captions'")
+    found = {*(f"{name}.npy" for name in sample.arrays), *sample.files, "json"}
+    if kinds is not None and found != kinds:
+        raise ValueError(f"sample {sample.key} has the members {sorted(found)}, those before it {sorted(kinds)}")
+
+
+def _encoded(sample: Sample) -> Iterator[tuple[str, bytes]]:
+    """Members of a sample by name, in the order in which they are stored."""
+    for name in sorted(sample.arrays):
+        buffer = io.BytesIO()
+        little_endian = np.ascontiguousarray(sample.arrays[name], dtype="<f2")
+        np.lib.format.write_array(buffer, little_endian, version=(1, 0), allow_pickle=False)
+        yield f"{name}.npy", buffer.getvalue()
+    yield from sorted(sample.files.items())
+    text = json.dumps(sample.meta, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    yield "json", text.encode()
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> int:
+    """Append a member; returns the offset of its first byte."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    info.mode = 0o644
+    offset = archive.offset + tarfile.BLOCKSIZE
+    archive.addfile(info, io.BytesIO(data))
+    return offset
