@@ -1,0 +1,72 @@
+"""Encoders against the written-out steps of the released code, one sample at a time."""
+
+import torch
+
+from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.normalize import GlobalBatchNorm, unit_length
+from vse_core.encoders.text import BiGRUEncoder
+from vse_core.pooling import build_pooling
+
+
+def test_region_encoder_step_by_step():
+    torch.manual_seed(0)
+    encoder = FeatureEncoder(5, 8, build_pooling("mean", 8)).eval()
+    mlp = encoder.mlp
+    mlp.norm.running_mean.normal_()
+    mlp.norm.running_var.uniform_(0.5, 2)
+    features, lengths = torch.randn(3, 4, 5), torch.tensor([4, 1, 3])
+    for sample, length, found in zip(features, lengths.tolist(), encoder(features, lengths), strict=True):
+        rows = sample[:length]
+        hidden = rows @ mlp.hidden.weight.T + mlp.hidden.bias
+        hidden = (hidden - mlp.norm.running_mean) / torch.sqrt(mlp.norm.running_var + 1e-5)
+        branch = torch.relu(hidden) @ mlp.out.weight.T + mlp.out.bias
+        pooled = (rows @ encoder.fc.weight.T + encoder.fc.bias + branch).mean(dim=0)
+        torch.testing.assert_close(found[0], pooled / (pooled.norm() + 1e-8), atol=1e-6, rtol=1e-5)
+
+
+def test_padding_never_changes_an_image_not_even_in_training():
+    features, lengths = torch.randn(3, 4, 5), torch.tensor([4, 1, 3])
+    padded = torch.cat([features, torch.full((3, 5, 5), 77.0)], dim=1)
+    results = []
+    for batch in (features, padded):
+        torch.manual_seed(0)
+        encoder = FeatureEncoder(5, 8, build_pooling("gpo", 8))
+        results.append((encoder(batch, lengths), encoder.mlp.norm.running_var))
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_initialisation_of_the_projection_is_xavier_uniform():
+    torch.manual_seed(0)
+    encoder = FeatureEncoder(300, 200, build_pooling("mean", 200), mlp=False)
+    bound = (6 / 500) ** 0.5
+    assert encoder.fc.weight.abs().max() <= bound
+    torch.testing.assert_close(encoder.fc.weight.std(), torch.tensor(bound / 3**0.5), rtol=0.02, atol=0)
+    assert encoder.fc.bias.eq(0).all()
+    assert encoder.mlp is None
+
+
+def test_bigru_encoder_sample_by_sample():
+    torch.manual_seed(0)
+    encoder = BiGRUEncoder(20, 8, build_pooling("mean", 8), word_dim=6)
+    assert encoder.embed.weight.abs().max() <= 0.1
+    tokens, lengths = torch.randint(0, 20, (4, 7)), torch.tensor([2, 7, 1, 4])
+    for row, length, found in zip(tokens, lengths.tolist(), encoder(tokens, lengths), strict=True):
+        hidden = encoder.rnn(encoder.embed(row[:length]).unsqueeze(0))[0][0]
+        pooled = ((hidden[:, :8] + hidden[:, 8:]) / 2).mean(dim=0)
+        torch.testing.assert_close(found, pooled / (pooled.norm() + 1e-8), atol=1e-6, rtol=1e-5)
+
+
+def test_batch_norm_is_pytorchs_in_one_process():
+    torch.manual_seed(0)
+    ours, theirs = GlobalBatchNorm(5), torch.nn.BatchNorm1d(5)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    for training in (True, True, False):
+        rows = torch.randn(9, 5) * 3 + 1
+        torch.testing.assert_close(ours.train(training)(rows), theirs.train(training)(rows))
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+
+
+def test_unit_length_is_float32_and_safe_at_zero():
+    vectors = unit_length(torch.tensor([[3e4, 4e4], [0.0, 0.0]]).half())
+    assert vectors.dtype == torch.float32
+    torch.testing.assert_close(vectors, torch.tensor([[0.6, 0.8], [0.0, 0.0]]), atol=1e-3, rtol=0)

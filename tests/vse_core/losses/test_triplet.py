@@ -1,0 +1,77 @@
+"""The triplet loss against published numbers and a loop over all triplets."""
+
+import pytest
+import torch
+
+from vse_core.losses import build_loss
+from vse_core.losses.similarity import similarity_matrix
+
+GOLDEN = torch.tensor([[0.5, 0.45, 0.4], [0.35, 0.3, 0.2], [0.6, 0.5, 0.55]])
+
+
+def embeddings_with(sims: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Vectors (not of unit length) whose inner products are the given matrix."""
+    return sims.unsqueeze(1), torch.eye(len(sims))
+
+
+def hinge_oracle(sims: torch.Tensor, ids: list[int], margin: float, negatives: str, mask: bool) -> float:
+    total = 0.0
+    count = len(ids)
+    for anchor in range(count):
+        others = [j for j in range(count) if j != anchor and not (mask and ids[j] == ids[anchor])]
+        captions = [max(0.0, margin + float(sims[anchor, j] - sims[anchor, anchor])) for j in others]
+        images = [max(0.0, margin + float(sims[j, anchor] - sims[anchor, anchor])) for j in others]
+        for terms in (captions, images):
+            total += max(terms, default=0.0) if negatives == "hardest" else sum(terms)
+    return total
+
+
+@pytest.mark.parametrize(("negatives", "expected"), [("all", 2.15), ("hardest", 1.40)])
+def test_recorded_values(negatives: str, expected: float):
+    loss = build_loss("triplet", margin=0.2, negatives=negatives)
+    assert loss(*embeddings_with(GOLDEN), torch.arange(3)).total.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_collapse_plateau():
+    vectors = torch.nn.functional.normalize(torch.ones(128, 8), dim=-1)
+    loss = build_loss("triplet", margin=0.2)
+    assert loss(vectors.unsqueeze(1), vectors, torch.arange(128)).total.item() == pytest.approx(51.2, abs=1e-3)
+
+
+@pytest.mark.parametrize("views", [1, 3])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("negatives", ["all", "hardest"])
+def test_against_a_loop_over_triplets(negatives: str, mask: bool, views: int):
+    generator = torch.Generator().manual_seed(5)
+    images = torch.nn.functional.normalize(torch.randn(7, views, 4, generator=generator), dim=-1)
+    texts = torch.nn.functional.normalize(torch.randn(7, 4, generator=generator), dim=-1)
+    ids = [0, 1, 1, 2, 3, 3, 3]
+    sims = torch.tensor([[max(float(view @ text) for view in image) for text in texts] for image in images])
+    loss = build_loss("triplet", margin=0.3, negatives=negatives, mask_same_image=mask)
+    result = loss(images, texts, torch.tensor(ids))
+    assert result.total.item() == pytest.approx(hinge_oracle(sims, ids, 0.3, negatives, mask), abs=1e-5)
+    assert result.total.item() == pytest.approx(float(result.parts["image_to_text"] + result.parts["text_to_image"]))
+    mean = build_loss("triplet", margin=0.3, negatives=negatives, mask_same_image=mask, reduction="mean")
+    assert mean(images, texts, torch.tensor(ids)).total.item() == pytest.approx(result.total.item() / 7, abs=1e-6)
+
+
+def test_gradients():
+    generator = torch.Generator().manual_seed(6)
+    images = torch.randn(4, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    texts = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    loss = build_loss("triplet", margin=0.2)
+    assert torch.autograd.gradcheck(lambda i, t: loss(i, t, torch.arange(4)).total, (images, texts))
+
+
+def test_similarities_stay_in_float32_under_autocast():
+    images, texts = torch.randn(3, 1, 8), torch.randn(3, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        sims = similarity_matrix(images, texts)
+    assert sims.dtype == torch.float32
+    torch.testing.assert_close(sims, images[:, 0] @ texts.T)
+
+
+@pytest.mark.parametrize("options", [{"negatives": "some"}, {"reduction": "max"}, {"marginn": 0.1}])
+def test_bad_options_are_refused(options: dict[str, object]):
+    with pytest.raises(ValueError, match=r"must be|has no option"):
+        build_loss("triplet", **options)

@@ -1,0 +1,42 @@
+"""A saved model is the model, and a damaged one is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from vse_core.models import build_model, load_model, save_model
+
+SPECIFICATION = {
+    "feature_dim": 5,
+    "vocabulary_size": 11,
+    "embed_dim": 8,
+    "image": {"pooling": {"name": "gpo"}, "mlp": True},
+    "text": {"pooling": {"name": "mean"}, "word_dim": 6},
+}
+
+
+def test_round_trip(tmp_path: Path):
+    torch.manual_seed(0)
+    model = build_model(**SPECIFICATION)
+    save_model(model, SPECIFICATION, tmp_path)
+    loaded = load_model(tmp_path)
+    assert not loaded.training
+    features, lengths = torch.randn(2, 3, 5), torch.tensor([3, 1])
+    tokens = torch.tensor([[1, 2, 3], [4, 0, 0]])
+    model.eval()
+    images = loaded.encode_images(features, lengths)
+    assert images.shape == (2, 1, 8)
+    assert torch.equal(images, model.encode_images(features, lengths))
+    assert torch.equal(loaded.encode_texts(tokens, lengths), model.encode_texts(tokens, lengths))
+    torch.testing.assert_close(images.norm(dim=-1), torch.ones(2, 1))
+
+
+def test_missing_and_misfitting_files_are_named(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=r"model\.json is missing"):
+        load_model(tmp_path)
+    save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
+    (tmp_path / "model.json").write_text(json.dumps(SPECIFICATION | {"embed_dim": 4}))
+    with pytest.raises(ValueError, match="do not fit"):
+        load_model(tmp_path)

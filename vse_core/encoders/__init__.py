@@ -1,0 +1,1 @@
+"""Encoders: features of images and tokens of captions become vectors of unit length in the joint space."""

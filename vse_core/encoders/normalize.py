@@ -1,0 +1,63 @@
+"""Unit length, and batch normalisation over the whole global batch."""
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.precision import at_least_float32
+from vse_core.training.gather import all_reduce_sum, world_size
+
+
+def unit_length(vectors: Tensor) -> Tensor:
+    """Scale the last axis to length 1 in float32: ``x / (||x|| + 1e-8)``, the form of the released VSE-infinity code."""
+    vectors = at_least_float32(vectors)
+    return vectors / (vectors.square().sum(dim=-1, keepdim=True).sqrt() + 1e-8)
+
+
+class GlobalBatchNorm(nn.Module):
+    """Batch normalisation of rows (M, F) whose statistics span all processes, on CPUs and GPUs alike.
+
+    The result for the global batch does not depend on how many processes share it, which
+    ``torch.nn.SyncBatchNorm`` gives on GPUs only. State-dict keys are those of ``torch.nn.BatchNorm1d``.
+
+    Args:
+        features: F.
+        momentum: weight of the newest batch in the running statistics.
+        eps: added to the variance.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(self, features: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(features))
+        self.bias = nn.Parameter(torch.zeros(features))
+        self.register_buffer("running_mean", torch.zeros(features))
+        self.register_buffer("running_var", torch.ones(features))
+        self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long))
+
+    def forward(self, rows_MF: Tensor) -> Tensor:
+        """Normalise rows (M, F); in training with the statistics of all processes' rows, else with the running ones."""
+        if self.training and world_size() > 1:
+            return self._normalise_globally(rows_MF)
+        if self.training:
+            self.num_batches_tracked += 1
+        return nn.functional.batch_norm(
+            rows_MF, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
+        )
+
+    def _normalise_globally(self, rows_MF: Tensor) -> Tensor:
+        rows = at_least_float32(rows_MF)
+        count = all_reduce_sum(torch.tensor([float(len(rows))], device=rows.device))
+        mean_F = all_reduce_sum(rows.sum(dim=0)) / count
+        # A second pass instead of E[x^2] - E[x]^2, which cancels in float32.
+        variance_F = all_reduce_sum((rows - mean_F).square().sum(dim=0)) / count
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean_F, self.momentum)
+            self.running_var.lerp_(variance_F * count / (count - 1), self.momentum)
+        scale_F = self.weight * (variance_F + self.eps).rsqrt()
+        return ((rows - mean_F) * scale_F + self.bias).to(rows_MF.dtype)

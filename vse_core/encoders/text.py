@@ -1,0 +1,31 @@
+"""Text encoder over word indices: embedding, bidirectional GRU, aggregator."""
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from vse_core.encoders.normalize import unit_length
+
+
+class BiGRUEncoder(nn.Module):
+    """Word vectors through a bidirectional GRU whose directions are averaged, then pooled (VSE-infinity, section 4.1).
+
+    Args:
+        vocabulary_size: number of word indices.
+        embed_dim: D, width of the GRU and of the joint space.
+        pooling: aggregator called with ``(features_CLD, lengths_C)``.
+        word_dim: width of the word vectors, initialised from U(-0.1, 0.1).
+    """
+
+    def __init__(self, vocabulary_size: int, embed_dim: int, pooling: nn.Module, word_dim: int = 300) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary_size, word_dim)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=True)
+        self.pooling = pooling
+
+    def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """Encode (C, L) word indices with lengths (C,) into (C, D) vectors of unit length."""
+        packed = pack_padded_sequence(self.embed(tokens_CL), lengths_C.cpu(), batch_first=True, enforce_sorted=False)
+        hidden_CLH = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=tokens_CL.shape[1])[0]
+        forward_CLD, backward_CLD = hidden_CLH.chunk(2, dim=-1)
+        return unit_length(self.pooling((forward_CLD + backward_CLD) / 2, lengths_C))

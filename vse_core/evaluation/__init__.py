@@ -1,0 +1,6 @@
+"""Evaluation: embeddings of a split, and retrieval metrics exact to the tie."""
+
+from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.recall import DirectionMetrics, RetrievalResult, evaluate_retrieval
+
+__all__ = ["DirectionMetrics", "RetrievalResult", "embed_images", "embed_texts", "evaluate_retrieval"]

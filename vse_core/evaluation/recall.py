@@ -1,0 +1,163 @@
+"""Image-text retrieval metrics: recall at K, median and mean rank, RSUM, in chunks and exact under ties."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vse_core.losses.similarity import similarity_matrix
+
+CHUNK = 512
+
+
+@dataclass(frozen=True)
+class DirectionMetrics:
+    """Metrics of one direction of retrieval.
+
+    Attributes:
+        r1, r5, r10: percentage of queries whose best true item is among the first 1, 5, 10.
+        median_rank: ``floor(median) + 1`` of the 0-based ranks, as published.
+        mean_rank: mean of the ranks, counted from 1.
+        ties: queries whose best true item shares its similarity with a false one (a collapsed model has many).
+    """
+
+    r1: float
+    r5: float
+    r10: float
+    median_rank: float
+    mean_rank: float
+    ties: float
+
+    @property
+    def recall_sum(self) -> float:
+        """R@1 + R@5 + R@10, at most 300."""
+        return self.r1 + self.r5 + self.r10
+
+
+@dataclass(frozen=True)
+class RetrievalResult:
+    """Both directions of image-text retrieval.
+
+    Attributes:
+        image_to_text: images as queries, captions as gallery.
+        text_to_image: captions as queries, images as gallery.
+        images: images in the gallery (of each fold).
+        captions: captions in the gallery (of each fold).
+        folds: over how many folds the metrics are averaged.
+    """
+
+    image_to_text: DirectionMetrics
+    text_to_image: DirectionMetrics
+    images: int
+    captions: int
+    folds: int = 1
+
+    @property
+    def rsum(self) -> float:
+        """Sum of the six recalls, at most 600."""
+        return self.image_to_text.recall_sum + self.text_to_image.recall_sum
+
+    def as_dict(self) -> dict[str, float]:
+        """Flat names and values: ``rsum``, ``i2t_r1`` ... ``t2i_mean_rank``."""
+        flat = {"rsum": self.rsum}
+        for prefix, metrics in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
+            flat |= {f"{prefix}_{name}": value for name, value in vars(metrics).items()}
+        return flat
+
+
+def evaluate_retrieval(
+    images_BKD: Tensor, texts_CD: Tensor, captions_per_image: int | Sequence[int] = 5, folds: int = 1
+) -> RetrievalResult:
+    """Rank all captions for every image and all images for every caption.
+
+    The rank of an item is the number of items with a higher similarity; among equal ones the later index comes first, as
+    in the published evaluation code. An image's rank is that of its best caption. No similarity matrix of the whole
+    gallery is ever held.
+
+    Args:
+        images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
+        texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
+        captions_per_image: how many captions belong to each image: one number, or one number per image.
+        folds: average over this many contiguous folds of equal size (5 for the COCO 1K protocol).
+
+    Raises:
+        ValueError: the numbers of images and captions do not fit, or the images cannot be cut into the folds.
+    """
+    images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
+    counts_B = _caption_counts(len(images_BKD), len(texts_CD), captions_per_image)
+    if folds < 1 or len(images_BKD) % folds:
+        raise ValueError(f"{len(images_BKD)} images cannot be cut into {folds} folds of equal size")
+    size = len(images_BKD) // folds
+    results = []
+    for fold in range(folds):
+        images = slice(fold * size, (fold + 1) * size)
+        start, stop = int(counts_B[: images.start].sum()), int(counts_B[: images.stop].sum())
+        results.append(_evaluate_fold(images_BKD[images], texts_CD[start:stop], counts_B[images]))
+    return results[0] if folds == 1 else _average(results)
+
+
+def _caption_counts(images: int, captions: int, captions_per_image: int | Sequence[int]) -> Tensor:
+    if isinstance(captions_per_image, int):
+        captions_per_image = [captions_per_image] * images
+    counts_B = torch.as_tensor(captions_per_image, dtype=torch.long)
+    if len(counts_B) != images or int(counts_B.sum()) != captions or (images and int(counts_B.min()) < 1):
+        raise ValueError(
+            f"{images} images and {captions} captions do not fit captions_per_image "
+            f"({len(counts_B)} counts, {int(counts_B.sum())} captions in all; every image needs at least one)"
+        )
+    if not images:
+        raise ValueError("nothing to evaluate: there are no images")
+    return counts_B
+
+
+def _evaluate_fold(images_BKD: Tensor, texts_CD: Tensor, counts_B: Tensor) -> RetrievalResult:
+    image_of_C = torch.repeat_interleave(torch.arange(len(images_BKD)), counts_B)
+    image_ranks = [
+        _best_caption_ranks(similarity_matrix(images_BKD[start : start + CHUNK], texts_CD), image_of_C, start)
+        for start in range(0, len(images_BKD), CHUNK)
+    ]
+    caption_ranks = [
+        _image_ranks(similarity_matrix(images_BKD, texts_CD[start : start + CHUNK]), image_of_C[start : start + CHUNK])
+        for start in range(0, len(texts_CD), CHUNK)
+    ]
+    return RetrievalResult(_metrics(image_ranks), _metrics(caption_ranks), len(images_BKD), len(texts_CD))
+
+
+def _best_caption_ranks(sims_bC: Tensor, image_of_C: Tensor, first_image: int) -> tuple[Tensor, Tensor]:
+    """Ranks (b,) of each image's best caption, and whether a false caption ties with it."""
+    own_bC = image_of_C == torch.arange(first_image, first_image + len(sims_bC)).unsqueeze(1)
+    best_b1 = sims_bC.masked_fill(~own_bC, -float("inf")).amax(dim=1, keepdim=True)
+    equal_bC = sims_bC == best_b1
+    index_C = torch.arange(sims_bC.shape[1])
+    # Of an image's own captions with the best similarity the last one is ranked first.
+    last_b1 = torch.where(own_bC & equal_bC, index_C, -1).amax(dim=1, keepdim=True)
+    ranks_b = (sims_bC > best_b1).sum(dim=1) + (equal_bC & (index_C > last_b1)).sum(dim=1)
+    return ranks_b, (equal_bC & ~own_bC).any(dim=1)
+
+
+def _image_ranks(sims_Bc: Tensor, image_of_c: Tensor) -> tuple[Tensor, Tensor]:
+    """Ranks (c,) of each caption's image, and whether another image ties with it."""
+    true_1c = sims_Bc.gather(0, image_of_c.unsqueeze(0))
+    equal_Bc = sims_Bc == true_1c
+    later_Bc = torch.arange(len(sims_Bc)).unsqueeze(1) > image_of_c
+    ranks_c = (sims_Bc > true_1c).sum(dim=0) + (equal_Bc & later_Bc).sum(dim=0)
+    return ranks_c, equal_Bc.sum(dim=0) > 1
+
+
+def _metrics(chunks: list[tuple[Tensor, Tensor]]) -> DirectionMetrics:
+    ranks = torch.cat([ranks for ranks, _ in chunks])
+    ties = int(sum(int(tied.sum()) for _, tied in chunks))
+    r1, r5, r10 = (100.0 * (ranks < k).double().mean().item() for k in (1, 5, 10))
+    # torch.median takes the lower of the two middle values; the published code averages them, then rounds down.
+    middle = ranks.double().quantile(0.5).item()
+    return DirectionMetrics(r1, r5, r10, float(int(middle) + 1), ranks.double().mean().item() + 1, ties)
+
+
+def _average(results: list[RetrievalResult]) -> RetrievalResult:
+    def mean(direction: str) -> DirectionMetrics:
+        rows = [vars(getattr(result, direction)) for result in results]
+        return DirectionMetrics(**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})
+
+    first = results[0]
+    return RetrievalResult(mean("image_to_text"), mean("text_to_image"), first.images, first.captions, len(results))

@@ -1,0 +1,26 @@
+"""Similarities of images with K views and texts, and which pairs count as negatives."""
+
+import torch
+from torch import Tensor
+
+from vse_core.precision import at_least_float32
+
+
+def similarity_matrix(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
+    """Inner products (B, C) in float32, the maximum over an image's K views (MV-VSE, equation (6))."""
+    device_type = images_BKD.device.type
+    # Under autocast a matrix product would fall back to half precision: near-ties between negatives need the digits.
+    with torch.autocast(device_type, enabled=False):
+        views_BKC = at_least_float32(images_BKD) @ at_least_float32(texts_CD).T
+        return views_BKC.squeeze(1) if views_BKC.shape[1] == 1 else views_BKC.amax(dim=1)
+
+
+def negative_mask(image_ids_B: Tensor, mask_same_image: bool) -> Tensor:
+    """True (B, B) where image i and caption j are a negative pair.
+
+    The pair itself never is; with ``mask_same_image`` neither is any other caption of the same image that happens to be
+    in the batch (the released VSE-infinity code counts those as negatives).
+    """
+    if mask_same_image:
+        return image_ids_B.unsqueeze(0) != image_ids_B.unsqueeze(1)
+    return ~torch.eye(len(image_ids_B), dtype=torch.bool, device=image_ids_B.device)

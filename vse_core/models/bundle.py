@@ -1,0 +1,45 @@
+"""A model on disk: its weights as safetensors beside the JSON that rebuilds it. No pickle."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from vse_core.models.two_tower import TwoTower, build_model
+
+WEIGHTS = "model.safetensors"
+SPECIFICATION = "model.json"
+
+
+def save_model(model: TwoTower, specification: dict[str, Any], directory: Path) -> None:
+    """Write ``model.safetensors`` and ``model.json`` into a directory that exists.
+
+    Args:
+        model: the model.
+        specification: the keyword arguments of :func:`build_model` that made it.
+        directory: where to write.
+    """
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, directory / WEIGHTS)
+    (directory / SPECIFICATION).write_text(json.dumps(specification, indent=2) + "\n", encoding="utf-8")
+
+
+def load_model(directory: Path | str, device: str = "cpu") -> TwoTower:
+    """Rebuild a saved model, in evaluation mode.
+
+    Raises:
+        FileNotFoundError: the directory holds no model.
+        ValueError: the weights do not fit the specification (missing, unknown or misshapen ones are listed).
+    """
+    directory = Path(directory)
+    for name in (SPECIFICATION, WEIGHTS):
+        if not (directory / name).is_file():
+            raise FileNotFoundError(f"{directory} holds no model: {name} is missing")
+    model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))
+    try:
+        model.load_state_dict(load_file(directory / WEIGHTS, device=device), strict=True)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the weights in {directory / WEIGHTS} do not fit {SPECIFICATION} beside them: {error}"
+        ) from error
+    return model.to(device).eval()

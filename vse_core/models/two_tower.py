@@ -1,0 +1,62 @@
+"""Two towers, one space: the shape shared by VSE++ and VSE-infinity."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.text import BiGRUEncoder
+from vse_core.pooling import build_pooling
+
+
+class TwoTower(nn.Module):
+    """An image encoder and a text encoder whose outputs of unit length are compared by their inner product.
+
+    Args:
+        image_encoder: ``(features_BNF, lengths_B) -> (B, K, D)``.
+        text_encoder: ``(tokens_CL, lengths_C) -> (C, D)``.
+    """
+
+    def __init__(self, image_encoder: nn.Module, text_encoder: nn.Module) -> None:
+        super().__init__()
+        self.image_encoder = image_encoder
+        self.text_encoder = text_encoder
+
+    def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
+        """K unit vectors per image: (B, K, D) in float32."""
+        images_BKD: Tensor = self.image_encoder(features_BNF, lengths_B)
+        return images_BKD
+
+    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """One unit vector per caption: (C, D) in float32."""
+        texts_CD: Tensor = self.text_encoder(tokens_CL, lengths_C)
+        return texts_CD
+
+    def forward(
+        self, features_BNF: Tensor, feature_lengths_B: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Encode a batch of image-caption pairs: (B, K, D) and (B, D). One call, as DistributedDataParallel wants it."""
+        return self.encode_images(features_BNF, feature_lengths_B), self.encode_texts(tokens_BL, token_lengths_B)
+
+
+def build_model(
+    feature_dim: int, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
+) -> TwoTower:
+    """Build a two-tower model from plain values.
+
+    Args:
+        feature_dim: F, width of the image features.
+        vocabulary_size: number of word indices.
+        embed_dim: D, width of the joint space.
+        image: ``{"pooling": {"name": ..., **options}, "mlp": bool}``.
+        text: ``{"pooling": {"name": ..., **options}, "word_dim": int}``.
+
+    Raises:
+        ValueError: an aggregator or an option is unknown.
+    """
+    image_options = {key: value for key, value in image.items() if key != "pooling"}
+    text_options = {key: value for key, value in text.items() if key != "pooling"}
+    return TwoTower(
+        FeatureEncoder(feature_dim, embed_dim, build_pooling(dim=embed_dim, **image["pooling"]), **image_options),
+        BiGRUEncoder(vocabulary_size, embed_dim, build_pooling(dim=embed_dim, **text["pooling"]), **text_options),
+    )

@@ -1,0 +1,74 @@
+"""The Generalized Pooling Operator of VSE-infinity: learned weights for the ranks of a sorted set."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from vse_core.pooling.masks import check_lengths
+from vse_core.pooling.sorting import rank_weighted_sum
+from vse_core.precision import at_least_float32
+
+
+class GeneralizedPooling(nn.Module):
+    """Learn how much each rank of the sorted set counts (VSE-infinity, section 3 and equations (2) to (5)).
+
+    The coefficients come from a bidirectional GRU over sinusoidal codes of the ranks, followed by a linear layer and a
+    softmax; they depend on the length of the set alone, so they are computed once per distinct length. Mean, max and
+    k-max pooling are special cases.
+
+    Differs from the paper: ranks are coded from 0 and the softmax has a temperature of 0.1, both as in the released
+    code; the paper states neither.
+
+    Args:
+        position_dim: width of the rank codes (d_1 of the paper).
+        hidden_dim: width of the GRU (d_2 of the paper).
+        temperature: divisor of the scores before the softmax.
+    """
+
+    def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
+        super().__init__()
+        if position_dim % 2:
+            raise ValueError(f"position_dim must be even (sine and cosine pairs), got {position_dim}")
+        self.position_dim = position_dim
+        self.temperature = temperature
+        self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
+        self.linear = nn.Linear(hidden_dim, 1, bias=False)
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
+        return rank_weighted_sum(features_BND, lengths_B, weights_BN).to(features_BND.dtype)
+
+    def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
+        """The weights of the ranks for sets of the given lengths: (B, size), each row sums to 1, zeros beyond a length.
+
+        Args:
+            lengths_B: (B,) lengths, at least 1.
+            size: N of the result; the longest length where it is not given.
+        """
+        distinct_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
+        longest = int(distinct_U[-1])
+        codes_UNP = rank_codes(longest, self.position_dim).to(self.linear.weight).expand(len(distinct_U), -1, -1)
+        packed = pack_padded_sequence(codes_UNP, distinct_U.cpu(), batch_first=True, enforce_sorted=False)
+        hidden_UNH = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
+        forward_UNH, backward_UNH = hidden_UNH.chunk(2, dim=-1)
+        scores_UN = self.linear((forward_UNH + backward_UNH) / 2).squeeze(-1)
+        padded_UN = torch.arange(longest, device=lengths_B.device) >= distinct_U.unsqueeze(-1)
+        weights_UN = (
+            (at_least_float32(scores_UN) / self.temperature).masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
+        )
+        return nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
+
+
+def rank_codes(count: int, dim: int) -> Tensor:
+    """Sinusoidal codes (count, dim) of the ranks 0, 1, ...: sines at even places, cosines at odd ones (equation (3))."""
+    frequencies = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
+    angles = torch.arange(count).unsqueeze(-1) * frequencies
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)

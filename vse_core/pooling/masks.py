@@ -1,0 +1,34 @@
+"""Lengths of padded sets: their check and their mask, shared by all aggregators."""
+
+import torch
+from torch import Tensor
+
+
+def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
+    """Refuse lengths that no aggregator can pool.
+
+    Raises:
+        ValueError: the shapes disagree, a set is empty, or a length exceeds the padded size.
+    """
+    if features_BND.dim() != 3 or lengths_B.shape != features_BND.shape[:1]:
+        raise ValueError(
+            f"pooling takes features (B, N, D) and lengths (B,), got {tuple(features_BND.shape)} and {tuple(lengths_B.shape)}"
+        )
+    if lengths_B.numel() == 0:
+        return
+    shortest, longest = (int(x) for x in torch.aminmax(lengths_B))
+    if shortest < 1:
+        index = int(lengths_B.argmin())
+        raise ValueError(
+            f"sample {index} of the batch has length {shortest}: an empty set cannot be pooled; drop it or keep one element"
+        )
+    if longest > features_BND.shape[1]:
+        index = int(lengths_B.argmax())
+        raise ValueError(
+            f"sample {index} of the batch has length {longest}, but the batch is padded to {features_BND.shape[1]}"
+        )
+
+
+def valid_mask(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+    """True where an element is real: (B, N) from the padded features and their lengths."""
+    return torch.arange(features_BND.shape[1], device=features_BND.device) < lengths_B.unsqueeze(-1)

@@ -1,0 +1,41 @@
+"""Recognising a collapsed space: all embeddings the same, the hinge loss stuck at its plateau."""
+
+
+class CollapseError(RuntimeError):
+    """Training has collapsed; going on would waste the run."""
+
+
+class CollapseDetector:
+    """Raise once the hardest-negative hinge loss has stood still on the plateau for too long.
+
+    When all embeddings coincide every similarity is equal, each pair violates the margin by exactly the margin in both
+    directions, and the summed loss is ``2 * B * margin`` (51.2 for B = 128 and 0.2; per pair ``2 * margin``). Gradients
+    vanish there, so a run rarely leaves it.
+
+    Args:
+        margin: margin of the hinge.
+        patience: consecutive steps on the plateau before the run is called collapsed.
+        tolerance: relative distance from the plateau that still counts as on it.
+    """
+
+    def __init__(self, margin: float, patience: int, tolerance: float = 0.005) -> None:
+        self.plateau = 2 * margin
+        self.patience = patience
+        self.tolerance = tolerance
+        self.steps_on_plateau = 0
+
+    def update(self, loss_per_pair: float) -> None:
+        """Look at one step's hardest-negative loss divided by the number of pairs.
+
+        Raises:
+            CollapseError: the loss has been on the plateau for ``patience`` steps in a row.
+        """
+        on_plateau = abs(loss_per_pair - self.plateau) <= self.tolerance * self.plateau
+        self.steps_on_plateau = self.steps_on_plateau + 1 if on_plateau else 0
+        if self.steps_on_plateau >= self.patience:
+            raise CollapseError(
+                f"the embeddings have collapsed to a point: for {self.patience} steps the loss per pair has stood at "
+                f"{loss_per_pair:.4f}, its value when all similarities are equal (2 x margin = {self.plateau:g}, "
+                "or 2 x B x margin summed). Start with all negatives for longer (loss.all_negatives), lower "
+                "training.learning_rate or lengthen training.warmup"
+            )

@@ -1,0 +1,78 @@
+"""Every collective of training: gathering embeddings with gradients, and sums over all processes."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world_size() -> int:
+    """Number of processes of the current run; 1 where no process group was started."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """This process's number, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
+    """Concatenate every process's rows in the order of the processes; gradients flow back to the process that owns a row.
+
+    The gradient is that of the sum of all processes' losses, so that averaging gradients over processes (as
+    DistributedDataParallel does) gives exactly the gradient of one process on the whole batch, when every process
+    computes the loss of the whole batch.
+
+    Args:
+        local: (b, ...) this process's rows.
+        counts: rows of each process, in order; they may differ.
+
+    Returns:
+        (sum(counts), ...)
+    """
+    if world_size() == 1:
+        return local
+    gathered: Tensor = _GatherRows.apply(local, counts)
+    return gathered
+
+
+def all_reduce_sum(values: Tensor) -> Tensor:
+    """Sum a tensor over all processes, with the matching gradient."""
+    if world_size() == 1:
+        return values
+    total: Tensor = _AllReduceSum.apply(values)
+    return total
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, local: Tensor, counts: list[int]) -> Tensor:
+        ctx.counts = counts
+        # Collectives want equal shapes: rows are padded to the largest share and cut again.
+        padded = local.new_zeros((max(counts), *local.shape[1:]))
+        padded[: len(local)] = local
+        shares = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(shares, padded)
+        return torch.cat([share[:count] for share, count in zip(shares, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        grad = grads[0].contiguous()
+        dist.all_reduce(grad)
+        start = sum(ctx.counts[: rank()])
+        return grad[start : start + ctx.counts[rank()]], None
+
+
+class _AllReduceSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor]:
+        grad = grads[0].clone()
+        dist.all_reduce(grad)
+        return (grad,)

@@ -1,0 +1,26 @@
+"""Learning-rate schedules as pure functions of the step, so that a resumed run cannot lose its place."""
+
+import math
+from collections.abc import Callable
+
+Schedule = Callable[[int], float]
+
+
+def step_decay(milestones: list[int], factor: float) -> Schedule:
+    """Multiply the rate by ``factor`` at every milestone (in steps): 0.1 once after 15 of 25 epochs in VSE-infinity."""
+    return lambda step: factor ** sum(step >= milestone for milestone in milestones)
+
+
+def cosine_decay(total_steps: int, floor: float) -> Schedule:
+    """Half a cosine from 1 at step 0 down to ``floor`` at ``total_steps``."""
+    return lambda step: floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(step, total_steps) / total_steps))
+
+
+def constant() -> Schedule:
+    """The base rate throughout."""
+    return lambda step: 1.0
+
+
+def with_warmup(schedule: Schedule, warmup_steps: int) -> Schedule:
+    """Rise linearly over the first ``warmup_steps``, then follow ``schedule`` (which counts from step 0 all the same)."""
+    return lambda step: schedule(step) * min(1.0, (step + 1) / (warmup_steps + 1))

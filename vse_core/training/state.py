@@ -1,0 +1,64 @@
+"""Everything a run needs to go on exactly where it stopped, as safetensors and JSON in one directory."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+OPTIMIZER = "optimizer.safetensors"
+PROGRESS = "progress.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands.
+
+    The learning rate, the sampler and all randomness are functions of the seed and these numbers, so nothing else has to
+    be kept.
+
+    Attributes:
+        epoch: the epoch in progress, from 0.
+        step: steps already done in it.
+        best_rsum: best dev RSUM so far, or None before the first evaluation.
+        best_epoch: the epoch that reached it.
+        plateau_steps: consecutive steps on the collapse plateau.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    best_rsum: float | None = None
+    best_epoch: int | None = None
+    plateau_steps: int = 0
+
+
+def save_state(optimizer: torch.optim.Optimizer, progress: Progress, directory: Path) -> None:
+    """Write the optimiser's tensors and the progress into a directory that exists."""
+    tensors = {
+        f"{index}.{name}": torch.as_tensor(value).contiguous()
+        for index, state in optimizer.state_dict()["state"].items()
+        for name, value in state.items()
+    }
+    save_file(tensors, directory / OPTIMIZER)
+    (directory / PROGRESS).write_text(json.dumps(asdict(progress)) + "\n", encoding="utf-8")
+
+
+def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
+    """Restore the optimiser and read the progress; the optimiser must be over the same model's parameters.
+
+    Raises:
+        ValueError: the saved tensors do not belong to this optimiser.
+    """
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in load_file(directory / OPTIMIZER).items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = tensor
+    count = sum(len(group["params"]) for group in optimizer.param_groups)
+    if state and max(state) >= count:
+        raise ValueError(
+            f"{directory / OPTIMIZER} holds {max(state) + 1} parameters, the optimiser {count}: not this model's"
+        )
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return Progress(**json.loads((directory / PROGRESS).read_text(encoding="utf-8")))
