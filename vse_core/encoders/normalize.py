@@ -8,7 +8,7 @@ from vse_core.training.gather import all_reduce_sum, world_size
 
 
 def unit_length(vectors: Tensor) -> Tensor:
-    """Scale the last axis to length 1 in float32: ``x / (||x|| + 1e-8)``, the form of the released VSE-infinity code."""
+    """Scale the last axis to length 1 in float32: ``x / (||x|| + 1e-8)``, as the released VSE-infinity code does."""
     vectors = at_least_float32(vectors)
     return vectors / (vectors.square().sum(dim=-1, keepdim=True).sqrt() + 1e-8)
 

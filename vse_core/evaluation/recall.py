@@ -71,9 +71,9 @@ def evaluate_retrieval(
 ) -> RetrievalResult:
     """Rank all captions for every image and all images for every caption.
 
-    The rank of an item is the number of items with a higher similarity; among equal ones the later index comes first, as
-    in the published evaluation code. An image's rank is that of its best caption. No similarity matrix of the whole
-    gallery is ever held.
+    The rank of an item is the number of items with a higher similarity; among equal ones the later index comes
+    first, as in the published evaluation code. An image's rank is that of its best caption. No similarity matrix of
+    the whole gallery is ever held.
 
     Args:
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.

@@ -15,7 +15,7 @@ __all__ = ["LOSSES", "LossResult", "TripletLoss", "build_loss"]
 
 
 def build_loss(name: str, **options: Any) -> nn.Module:
-    """Build a loss by name; it is called as ``loss(images_BKD, texts_BD, image_ids_B)`` and returns a :class:`LossResult`.
+    """Build a loss by name; called as ``loss(images_BKD, texts_BD, image_ids_B)`` it returns a :class:`LossResult`.
 
     Raises:
         ValueError: the name or an option is unknown (the message lists the known ones).

@@ -35,7 +35,7 @@ class TwoTower(nn.Module):
     def forward(
         self, features_BNF: Tensor, feature_lengths_B: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Encode a batch of image-caption pairs: (B, K, D) and (B, D). One call, as DistributedDataParallel wants it."""
+        """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel wants it."""
         return self.encode_images(features_BNF, feature_lengths_B), self.encode_texts(tokens_BL, token_lengths_B)
 
 

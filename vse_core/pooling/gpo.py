@@ -68,7 +68,7 @@ class GeneralizedPooling(nn.Module):
 
 
 def rank_codes(count: int, dim: int) -> Tensor:
-    """Sinusoidal codes (count, dim) of the ranks 0, 1, ...: sines at even places, cosines at odd ones (equation (3))."""
+    """Sinusoidal codes (count, dim) of the ranks 0, 1, ...: sines at even places, cosines at odd ones (eq. (3))."""
     frequencies = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
     angles = torch.arange(count).unsqueeze(-1) * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)

@@ -12,7 +12,8 @@ def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
     """
     if features_BND.dim() != 3 or lengths_B.shape != features_BND.shape[:1]:
         raise ValueError(
-            f"pooling takes features (B, N, D) and lengths (B,), got {tuple(features_BND.shape)} and {tuple(lengths_B.shape)}"
+            f"pooling takes features (B, N, D) and lengths (B,), got {tuple(features_BND.shape)} "
+            f"and {tuple(lengths_B.shape)}"
         )
     if lengths_B.numel() == 0:
         return
@@ -20,7 +21,8 @@ def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
     if shortest < 1:
         index = int(lengths_B.argmin())
         raise ValueError(
-            f"sample {index} of the batch has length {shortest}: an empty set cannot be pooled; drop it or keep one element"
+            f"sample {index} of the batch has length {shortest}: an empty set cannot be pooled; "
+            "drop it or keep one element"
         )
     if longest > features_BND.shape[1]:
         index = int(lengths_B.argmax())

@@ -60,7 +60,7 @@ class _RankWeightedSum(torch.autograd.Function):
 
 
 def _descending_order(values: Tensor) -> Tensor:
-    """Indices that sort the last axis in descending order; on a CPU NumPy's vectorised argsort is several times faster."""
+    """Indices that sort the last axis in descending order; NumPy's vectorised argsort is the fastest on a CPU."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.argsort(values.neg().numpy(), axis=-1))
     return values.argsort(dim=-1, descending=True)

@@ -18,7 +18,7 @@ def rank() -> int:
 
 
 def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
-    """Concatenate every process's rows in the order of the processes; gradients flow back to the process that owns a row.
+    """Concatenate every process's rows in the order of the processes; gradients flow back to a row's owner.
 
     The gradient is that of the sum of all processes' losses, so that averaging gradients over processes (as
     DistributedDataParallel does) gives exactly the gradient of one process on the whole batch, when every process
@@ -66,13 +66,13 @@ class _GatherRows(torch.autograd.Function):
 
 class _AllReduceSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
+    def forward(_ctx: Any, values: Tensor) -> Tensor:
         total = values.detach().clone()
         dist.all_reduce(total)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor]:
+    def backward(_ctx: Any, *grads: Tensor) -> tuple[Tensor]:
         grad = grads[0].clone()
         dist.all_reduce(grad)
         return (grad,)

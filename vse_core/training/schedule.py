@@ -18,9 +18,9 @@ def cosine_decay(total_steps: int, floor: float) -> Schedule:
 
 def constant() -> Schedule:
     """The base rate throughout."""
-    return lambda step: 1.0
+    return lambda _step: 1.0
 
 
 def with_warmup(schedule: Schedule, warmup_steps: int) -> Schedule:
-    """Rise linearly over the first ``warmup_steps``, then follow ``schedule`` (which counts from step 0 all the same)."""
+    """Rise linearly over the first ``warmup_steps``, on top of ``schedule`` (which counts from step 0 all the same)."""
     return lambda step: schedule(step) * min(1.0, (step + 1) / (warmup_steps + 1))

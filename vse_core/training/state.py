@@ -16,8 +16,8 @@ PROGRESS = "progress.json"
 class Progress:
     """Where a run stands.
 
-    The learning rate, the sampler and all randomness are functions of the seed and these numbers, so nothing else has to
-    be kept.
+    The learning rate, the sampler and all randomness are functions of the seed and these numbers, so nothing else
+    has to be kept.
 
     Attributes:
         epoch: the epoch in progress, from 0.

@@ -41,8 +41,8 @@ def training_step(
     """Encode this process's share, gather the global batch, and update.
 
     Args:
-        model: called with ``inputs``, returns ``(images_bKD, texts_bD)``; wrapped in DistributedDataParallel where there
-            are several processes (it averages gradients, which :func:`gather_rows` counts on).
+        model: called with ``inputs``, returns ``(images_bKD, texts_bD)``; wrapped in DistributedDataParallel where
+            there are several processes (it averages gradients, which :func:`gather_rows` counts on).
         loss: called with the gathered embeddings and ids.
         optimizer: the optimiser; its learning rate is already set.
         inputs: features, their lengths, tokens and their lengths of this process's pairs.

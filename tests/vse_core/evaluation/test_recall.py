@@ -60,7 +60,8 @@ def test_perfect_and_collapsed_models():
     assert perfect.rsum == pytest.approx(600)
     assert perfect.image_to_text.median_rank == perfect.text_to_image.mean_rank == 1
     collapsed = evaluate_retrieval(torch.ones(12, 4) / 2, torch.ones(60, 4) / 2)
-    assert collapsed.image_to_text.ties == 12 and collapsed.text_to_image.ties == 60
+    assert collapsed.image_to_text.ties == 12
+    assert collapsed.text_to_image.ties == 60
 
 
 def test_one_image_is_always_found():

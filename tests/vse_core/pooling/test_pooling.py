@@ -77,7 +77,8 @@ def test_gpo_coefficients_sum_to_one_and_vanish_beyond_the_length():
     weights = make_pooling("gpo").coefficients(torch.tensor([4, 1, 9]), 12)
     assert weights.shape == (3, 12)
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(3))
-    assert weights[0, 4:].eq(0).all() and weights[1, 1:].eq(0).all()
+    assert weights[0, 4:].eq(0).all()
+    assert weights[1, 1:].eq(0).all()
 
 
 def test_rank_weighted_sum_gradients():

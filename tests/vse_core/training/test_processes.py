@@ -1,5 +1,6 @@
 """One global batch shared by 1, 2 and 4 processes gives the loss, gradients and statistics of one process."""
 
+import itertools
 import os
 import socket
 from pathlib import Path
@@ -42,7 +43,7 @@ def one_step(rank: int, world: int, port: int, negatives: str, out: str) -> None
     mine = slice(edges[rank], edges[rank + 1])
     wrapped = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    counts = [stop - start for start, stop in zip(edges, edges[1:], strict=False)]
+    counts = [stop - start for start, stop in itertools.pairwise(edges)]
     loss = build_loss("triplet", negatives=negatives, mask_same_image=True)
     result = training_step(wrapped, loss, optimizer, [x[mine] for x in batch], ids[mine], counts, 1e9)
     if rank == world - 1:  # not the first: every process must have the same
