@@ -1,0 +1,46 @@
+"""Dataset readers: one a format, all yielding the same record."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from preprocessing.datasets.coco import CocoDataset
+from preprocessing.datasets.flickr import FlickrDataset
+from preprocessing.datasets.karpathy import KarpathyDataset
+from preprocessing.datasets.precomputed import PrecomputedDataset
+from preprocessing.datasets.record import Caption, Dataset, DatasetError, Record
+from preprocessing.datasets.scenes import ScenesDataset
+
+__all__ = ["DATASET_FORMATS", "Caption", "Dataset", "DatasetError", "Record", "build_dataset"]
+
+DATASET_FORMATS: dict[str, Callable[..., Dataset]] = {
+    "flickr": FlickrDataset,
+    "karpathy": KarpathyDataset,
+    "coco": CocoDataset,
+    "precomputed": PrecomputedDataset,
+    "scenes": ScenesDataset,
+}
+
+
+def build_dataset(format: str, **options: Any) -> Dataset:
+    """The reader of a format, with every path of its options checked.
+
+    Args:
+        format: one of `DATASET_FORMATS`.
+        options: the arguments of that reader.
+
+    Raises:
+        DatasetError: unknown format, options that the reader does not take or lacks, or a path that is not there.
+    """
+    if format not in DATASET_FORMATS:
+        raise DatasetError(f"there is no dataset format {format!r}; the formats are {', '.join(DATASET_FORMATS)}")
+    reader = DATASET_FORMATS[format]
+    try:
+        inspect.signature(reader).bind(**options)
+    except TypeError as error:
+        raise DatasetError(f"dataset format {format!r}: {error}; it takes {_option_names(reader)}") from error
+    return reader(**options)
+
+
+def _option_names(reader: Callable[..., Dataset]) -> str:
+    return ", ".join(inspect.signature(reader).parameters)

@@ -1,0 +1,110 @@
+"""Checks shared by the readers: paths, splits, text and JSON files, each failing with one clear DatasetError."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from preprocessing.datasets.record import DatasetError
+
+
+def require_file(path: str | Path, what: str) -> Path:
+    """The absolute path of an existing file.
+
+    Raises:
+        DatasetError: there is no such file; names `what` it should have been and the absolute path.
+    """
+    absolute = Path(path).expanduser().absolute()
+    if absolute.is_dir():
+        raise DatasetError(f"{what}: {absolute} is a folder, a file is needed; name the file itself")
+    if not absolute.is_file():
+        raise DatasetError(f"{what}: there is no file {absolute}; correct the path in the dataset's configuration")
+    return absolute
+
+
+def require_folder(path: str | Path, what: str) -> Path:
+    """The absolute path of an existing folder.
+
+    Raises:
+        DatasetError: there is no such folder; names `what` it should have been and the absolute path.
+    """
+    absolute = Path(path).expanduser().absolute()
+    if not absolute.is_dir():
+        raise DatasetError(f"{what}: there is no folder {absolute}; correct the path in the dataset's configuration")
+    return absolute
+
+
+def require_split(split: str, splits: tuple[str, ...]) -> None:
+    """Raises DatasetError, listing the splits there are, unless `split` is one of them."""
+    if split not in splits:
+        raise DatasetError(f"there is no split {split!r}; this dataset has {', '.join(splits)}")
+
+
+def image_path(folder: Path, name: object, where: str) -> str:
+    """The absolute path of image `name` inside `folder`, whether or not the file exists.
+
+    Raises:
+        DatasetError: the name is empty, absolute or climbs out of the folder; `where` is the place it was read from.
+    """
+    if not isinstance(name, str) or not name or name.startswith("/") or ".." in Path(name).parts:
+        raise DatasetError(f"{where}: image name {name!r} is not a path inside {folder}")
+    return str(folder / name)
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a utf-8 text file (a leading byte order mark is dropped) without their ends, counted from 1.
+
+    Raises:
+        DatasetError: the file is not utf-8; names the line.
+    """
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                yield number, line.rstrip("\n")
+    except UnicodeDecodeError as error:
+        # Text files are decoded in blocks, so the count of lines read so far says too little: find the line in bytes.
+        bad = _first_undecodable_line(path)
+        raise DatasetError(f"{path}:{bad}: not utf-8 ({error.reason}); convert the file to utf-8") from error
+
+
+def _first_undecodable_line(path: Path) -> int:
+    number = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError:
+                break
+    return number
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object at the top of a JSON file.
+
+    Raises:
+        DatasetError: not utf-8, not JSON, or its top level is no object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path}: not a JSON file ({error}); download it again") from error
+    if not isinstance(content, dict):
+        raise DatasetError(f"{path}: the top level is a {type(content).__name__}, an object is needed")
+    return content
+
+
+def require_field(entry: object, field: str, kinds: type | tuple[type, ...], where: str) -> Any:
+    """`entry[field]`, checked to be of one of `kinds`.
+
+    Raises:
+        DatasetError: `entry` is no object, the field is missing or of another type; `where` is the place in the file.
+    """
+    if not isinstance(entry, dict):
+        raise DatasetError(f"{where}: {type(entry).__name__} where an object is needed")
+    if field not in entry:
+        raise DatasetError(f"{where}: the field {field!r} is missing")
+    value = entry[field]
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise DatasetError(f"{where}: the field {field!r} holds {value!r:.80}, which is a {type(value).__name__}")
+    return value

@@ -1,0 +1,91 @@
+"""Reader of COCO's own captions JSON (captions_train2017.json and its like), one file and image folder a split."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from preprocessing.datasets.checks import (
+    image_path,
+    read_json_object,
+    require_field,
+    require_file,
+    require_folder,
+    require_split,
+)
+from preprocessing.datasets.record import Caption, DatasetError, Record
+
+
+class CocoDataset:
+    """COCO captions as the data set publishes them.
+
+    All captions of an image are kept, in file order, under COCO's own ids; images come in the order of the file's
+    `images` list, those without a caption with none.
+
+    Args:
+        images: split name -> folder of its photographs.
+        annotations: split name -> captions JSON; the same splits as `images`.
+
+    Raises:
+        DatasetError: a path that is not there, no split, or a split that one of the two lacks.
+    """
+
+    def __init__(self, images: Mapping[str, str | Path], annotations: Mapping[str, str | Path]) -> None:
+        if not images or set(images) != set(annotations):
+            raise DatasetError(
+                f"coco dataset: 'images' names the splits {sorted(images)}, 'annotations' {sorted(annotations)}; "
+                "both must name the same splits, at least one"
+            )
+        self._images = {split: require_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()}
+        self._annotations = {
+            split: require_file(annotations[split], f"coco dataset, 'annotations.{split}'") for split in images
+        }
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits, in the order of the configuration."""
+        return tuple(self._images)
+
+    @property
+    def root(self) -> str:
+        """The deepest folder that holds the images of all splits."""
+        return os.path.commonpath(self._images.values())
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The records of a split in the order of its file.
+
+        Raises:
+            DatasetError: unknown split, a malformed entry (named by its place), an image id or caption id given twice,
+                or a caption of an image that the file does not list.
+        """
+        require_split(split, self.splits)
+        file = self._annotations[split]
+        content = read_json_object(file)
+        names = self._names(content, split)
+        captions: dict[int, list[Caption]] = {image_id: [] for image_id in names}
+        seen: set[int] = set()
+        for position, entry in enumerate(require_field(content, "annotations", list, str(file))):
+            where = f"{file}: annotations[{position}]"
+            image_id = require_field(entry, "image_id", int, where)
+            caption_id = require_field(entry, "id", int, where)
+            if image_id not in names:
+                raise DatasetError(f"{where}: image_id {image_id} is not in the file's list of images")
+            if caption_id in seen:
+                raise DatasetError(f"{where}: caption id {caption_id} is there already")
+            seen.add(caption_id)
+            captions[image_id].append(Caption(str(caption_id), require_field(entry, "caption", str, where)))
+        for image_id, path in names.items():
+            yield Record(str(image_id), path, split, tuple(captions[image_id]))
+
+    def _names(self, content: dict[str, object], split: str) -> dict[int, str]:
+        """Image id -> absolute path, in file order."""
+        file = self._annotations[split]
+        names: dict[int, str] = {}
+        for position, entry in enumerate(require_field(content, "images", list, str(file))):
+            where = f"{file}: images[{position}]"
+            image_id = require_field(entry, "id", int, where)
+            if image_id in names:
+                raise DatasetError(f"{where}: image id {image_id} is there already")
+            names[image_id] = image_path(self._images[split], require_field(entry, "file_name", str, where), where)
+        if not names:
+            raise DatasetError(f"{file}: the list 'images' is empty")
+        return names

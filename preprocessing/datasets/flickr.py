@@ -1,0 +1,99 @@
+"""Reader of the Flickr8k and Flickr30k token file with its split lists."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from preprocessing.datasets.checks import image_path, numbered_lines, require_file, require_folder, require_split
+from preprocessing.datasets.record import Caption, DatasetError, Record
+
+
+class FlickrDataset:
+    """Flickr8k or Flickr30k: one caption a line, `NAME.jpg#N<TAB>caption`, and one list of image names a split.
+
+    Blank lines are skipped in both. A list may also name images without their `.jpg`, as the usual Flickr30k lists do.
+    An image listed without captions in the token file is yielded with none. The image id is the file's name, a
+    caption's id is `NAME.jpg#N`; captions of an image stay in the order of the token file.
+
+    Args:
+        images: folder of the photographs.
+        tokens: the token file, utf-8.
+        splits: split name -> text file that names its images, one a line.
+
+    Raises:
+        DatasetError: a path that is not there, or no split.
+    """
+
+    def __init__(self, images: str | Path, tokens: str | Path, splits: Mapping[str, str | Path]) -> None:
+        if not splits:
+            raise DatasetError("flickr dataset: 'splits' is empty; name at least one split and its list of images")
+        self._images = require_folder(images, "flickr dataset, 'images'")
+        self._tokens = require_file(tokens, "flickr dataset, 'tokens'")
+        self._lists = {
+            split: require_file(path, f"flickr dataset, 'splits.{split}'") for split, path in splits.items()
+        }
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits, in the order of the configuration."""
+        return tuple(self._lists)
+
+    @property
+    def root(self) -> str:
+        """The folder of the photographs."""
+        return str(self._images)
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The records of a split in the order of its list.
+
+        Raises:
+            DatasetError: unknown split, a malformed line (named by file and line), an image listed twice, or a list
+                of which no image has a caption.
+        """
+        require_split(split, self.splits)
+        names = self._names(split)
+        if not any(name in self._captions for name in names):
+            raise DatasetError(
+                f"{self._lists[split]}: none of its {len(names)} images has a caption in {self._tokens}; "
+                "the list and the token file belong to different data sets"
+            )
+        for name in names:
+            path = image_path(self._images, name, str(self._lists[split]))
+            yield Record(name, path, split, tuple(self._captions.get(name, ())))
+
+    @cached_property
+    def _captions(self) -> dict[str, list[Caption]]:
+        captions: dict[str, list[Caption]] = {}
+        first_line: dict[str, int] = {}
+        for number, line in numbered_lines(self._tokens):
+            if not line.strip():
+                continue
+            caption_id, tab, text = line.partition("\t")
+            name, mark, order = caption_id.rpartition("#")
+            if not (tab and mark and name and order.isdecimal()):
+                raise DatasetError(f"{self._tokens}:{number}: expected NAME.jpg#N<TAB>caption, found {line[:80]!r}")
+            if caption_id in first_line:
+                raise DatasetError(
+                    f"{self._tokens}:{number}: caption {caption_id} is there already, in line {first_line[caption_id]}"
+                )
+            first_line[caption_id] = number
+            captions.setdefault(name, []).append(Caption(caption_id, text))
+        if not captions:
+            raise DatasetError(f"{self._tokens}: no captions in the file; one NAME.jpg#N<TAB>caption a line is needed")
+        return captions
+
+    def _names(self, split: str) -> list[str]:
+        path = self._lists[split]
+        first_line: dict[str, int] = {}
+        for number, line in numbered_lines(path):
+            name = line.strip()
+            if not name:
+                continue
+            if name not in self._captions and f"{name}.jpg" in self._captions:
+                name = f"{name}.jpg"
+            if name in first_line:
+                raise DatasetError(f"{path}:{number}: image {name} is listed already, in line {first_line[name]}")
+            first_line[name] = number
+        if not first_line:
+            raise DatasetError(f"{path}: the list of split {split!r} names no image")
+        return list(first_line)

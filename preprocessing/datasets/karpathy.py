@@ -1,0 +1,93 @@
+"""Reader of the Karpathy JSON files: dataset_flickr8k.json, dataset_flickr30k.json and dataset_coco.json."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from preprocessing.datasets.checks import (
+    image_path,
+    read_json_object,
+    require_field,
+    require_file,
+    require_folder,
+    require_split,
+)
+from preprocessing.datasets.record import Caption, DatasetError, Record
+
+# The file's own name of a split -> ours. "restval" is the part of COCO's validation set that all systems train on.
+SPLIT_NAMES = {"train": "train", "restval": "train", "val": "dev", "test": "test"}
+CAPTIONS_PER_IMAGE = 5
+
+
+class KarpathyDataset:
+    """Karpathy and Fei-Fei's splits of Flickr8k, Flickr30k and COCO.
+
+    The splits are `train` (the file's `train` and `restval`, in file order), `dev` (the file's `val`) and `test`. The
+    first five sentences of an image are kept, as raw text. The image id is `cocoid` where there is one and `imgid`
+    otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` where the file gives one.
+
+    Args:
+        images: folder of the photographs (for COCO the folder that holds train2014 and val2014).
+        annotations: the JSON file.
+
+    Raises:
+        DatasetError: a path that is not there.
+    """
+
+    def __init__(self, images: str | Path, annotations: str | Path) -> None:
+        self._images = require_folder(images, "karpathy dataset, 'images'")
+        self._annotations = require_file(annotations, "karpathy dataset, 'annotations'")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Those of train, dev and test that the file has images of (reads the file)."""
+        return tuple(split for split in ("train", "dev", "test") if split in self._records)
+
+    @property
+    def root(self) -> str:
+        """The folder of the photographs."""
+        return str(self._images)
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The records of a split in the order of the file.
+
+        Raises:
+            DatasetError: unknown split, or a malformed entry (named by its place in the file).
+        """
+        if split in ("val", "restval"):
+            raise DatasetError(f"there is no split {split!r}: the file's 'val' is called 'dev', 'restval' is in 'train'")
+        require_split(split, self.splits)
+        yield from self._records[split]
+
+    @cached_property
+    def _records(self) -> dict[str, list[Record]]:
+        images = require_field(read_json_object(self._annotations), "images", list, str(self._annotations))
+        records: dict[str, list[Record]] = {}
+        seen: set[str] = set()
+        for position, entry in enumerate(images):
+            where = f"{self._annotations}: images[{position}]"
+            record = self._record(entry, where)
+            if record.image_id in seen:
+                raise DatasetError(f"{where}: image id {record.image_id} is there already")
+            seen.add(record.image_id)
+            records.setdefault(record.split, []).append(record)
+        if not records:
+            raise DatasetError(f"{self._annotations}: the list 'images' is empty")
+        return records
+
+    def _record(self, entry: Any, where: str) -> Record:
+        split = require_field(entry, "split", str, where)
+        if split not in SPLIT_NAMES:
+            raise DatasetError(f"{where}: split {split!r}, expected one of {', '.join(SPLIT_NAMES)}")
+        identifier = require_field(entry, "cocoid" if "cocoid" in entry else "imgid", int, where)
+        name = require_field(entry, "filename", str, where)
+        if "filepath" in entry:
+            name = f"{require_field(entry, 'filepath', str, where)}/{name}"
+        captions = []
+        for place, sentence in enumerate(require_field(entry, "sentences", list, where)[:CAPTIONS_PER_IMAGE]):
+            inside = f"{where}.sentences[{place}]"
+            caption_id = require_field(sentence, "sentid", int, inside)
+            captions.append(Caption(str(caption_id), require_field(sentence, "raw", str, inside)))
+        path = image_path(self._images, name, where)
+        return Record(str(identifier), path, SPLIT_NAMES[split], tuple(captions))

@@ -1,0 +1,132 @@
+"""Reader of the published precomputed layout: `{split}_caps.txt`, `{split}_ids.txt` and `{split}_ims.npy`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from preprocessing.datasets.checks import numbered_lines, require_folder, require_split
+from preprocessing.datasets.record import Caption, DatasetError, Record
+
+CAPTIONS_PER_IMAGE = 5
+_FILES = ("caps.txt", "ids.txt", "ims.npy")
+
+
+class PrecomputedDataset:
+    """The layout in which SCAN and VSE-infinity published their region features.
+
+    A caption a line, five lines in a row an image. The files of ids and of features hold either one row an image (as
+    train does) or each image five times in a row (as dev, test and testall do); which of the two is told from the
+    counts, for each file by itself. Each image is yielded once, its features being the first of its rows. The image id
+    is that of the ids file, a caption's id is `SPLIT#LINE` with lines counted from 0.
+
+    The features are memory-mapped and only their header is read here. All images of a file are yielded; the released
+    training code looks at the first 5,000 captions of dev only.
+
+    Args:
+        root: the folder of the files.
+
+    Raises:
+        DatasetError: the folder is not there or holds no `*_ims.npy`.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = require_folder(root, "precomputed dataset, 'root'")
+        found = sorted(path.name.removesuffix("_ims.npy") for path in self._root.glob("*_ims.npy"))
+        if not found:
+            raise DatasetError(
+                f"precomputed dataset, 'root': no SPLIT_ims.npy in {self._root}; "
+                "it must hold SPLIT_caps.txt, SPLIT_ids.txt and SPLIT_ims.npy for each split"
+            )
+        self._splits = tuple(found)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of which there are features, by name."""
+        return self._splits
+
+    @property
+    def root(self) -> str:
+        """The folder of the files."""
+        return str(self._root)
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The records of a split, one an image, in the order of its files.
+
+        Raises:
+            DatasetError: unknown split, one of its files missing or malformed, counts that do not fit together,
+                repeated rows whose ids differ, or an id given to two images.
+        """
+        require_split(split, self.splits)
+        captions_file, ids_file, features_file = (self._file(split, ending) for ending in _FILES)
+        captions = [text for _, text in numbered_lines(captions_file)]
+        ids = [line.strip() for _, line in numbered_lines(ids_file)]
+        rows = _feature_rows(features_file)
+        if not captions or len(captions) % CAPTIONS_PER_IMAGE:
+            raise DatasetError(
+                f"{captions_file}: {len(captions)} captions are not five an image; the file is cut short or not of "
+                "this layout"
+            )
+        id_step = _rows_per_image(len(ids), len(captions), ids_file)
+        row_step = _rows_per_image(rows, len(captions), features_file)
+        for image, image_id in enumerate(_distinct_ids(ids, id_step, ids_file)):
+            first = image * CAPTIONS_PER_IMAGE
+            lines = range(first, first + CAPTIONS_PER_IMAGE)
+            yield Record(
+                image_id,
+                f"{features_file}#{image * row_step}",
+                split,
+                tuple(Caption(f"{split}#{line}", captions[line]) for line in lines),
+            )
+
+    def _file(self, split: str, ending: str) -> Path:
+        path = self._root / f"{split}_{ending}"
+        if not path.is_file():
+            raise DatasetError(f"split {split!r} is incomplete: there is no file {path}")
+        return path
+
+
+def _rows_per_image(rows: int, captions: int, file: Path) -> int:
+    """1 where the file holds each image once, 5 where it holds each five times in a row.
+
+    Raises:
+        DatasetError: neither fits the number of captions.
+    """
+    if rows * CAPTIONS_PER_IMAGE == captions:
+        return 1
+    if rows == captions:
+        return CAPTIONS_PER_IMAGE
+    raise DatasetError(
+        f"{file}: {rows} rows for {captions} captions; expected {captions // CAPTIONS_PER_IMAGE} (one an image) or "
+        f"{captions} (each image five times in a row). The files belong to different releases or one is cut short"
+    )
+
+
+def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
+    """One id an image; checks that repeated ids repeat the same image and that no two images share an id."""
+    first_line: dict[str, int] = {}
+    for start in range(0, len(ids), step):
+        image_id = ids[start]
+        if not image_id:
+            raise DatasetError(f"{file}:{start + 1}: empty line where an image id is needed")
+        for line in range(start, start + step):
+            if ids[line] != image_id:
+                raise DatasetError(
+                    f"{file}:{line + 1}: id {ids[line]} among the five rows of image {image_id}; the file has one line "
+                    "a caption and must therefore name each image five times in a row"
+                )
+        if image_id in first_line:
+            raise DatasetError(f"{file}:{start + 1}: image id {image_id} is there already, in line {first_line[image_id]}")
+        first_line[image_id] = start + 1
+    return list(first_line)
+
+
+def _feature_rows(file: Path) -> int:
+    try:
+        features = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise DatasetError(f"{file}: not a readable npy file ({error}); it may be cut short, copy it again") from error
+    if not isinstance(features, np.ndarray) or features.ndim not in (2, 3) or features.dtype.kind != "f":
+        found = f"{features.dtype} {features.shape}" if isinstance(features, np.ndarray) else type(features).__name__
+        raise DatasetError(f"{file}: expected floats of shape (images, regions, features), found {found}")
+    return int(features.shape[0])

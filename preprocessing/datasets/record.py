@@ -1,0 +1,54 @@
+"""The record that every dataset reader yields, and the protocol of the readers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class DatasetError(ValueError):
+    """A dataset is missing, malformed or wrongly configured; the message says where and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """One caption: its id, unique in its split, and its text exactly as the dataset holds it."""
+
+    caption_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One image with its captions.
+
+    `image_uri` is an absolute local path, or `scene://SEED/INDEX` for a generated picture, or
+    `/abs/{split}_ims.npy#ROW` for a row of published features. `captions` is empty where the dataset lists an image
+    without any.
+    """
+
+    image_id: str
+    image_uri: str
+    split: str
+    captions: tuple[Caption, ...]
+
+
+class Dataset(Protocol):
+    """What every reader offers: named splits, each a stable sequence of records."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names that `records` takes."""
+        ...
+
+    @property
+    def root(self) -> str:
+        """The absolute folder to which image URIs are relative in shards; "" where the URIs stand alone."""
+        ...
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The records of a split in the order of its list or file.
+
+        Raises:
+            DatasetError: there is no such split, or its files are malformed.
+        """
+        ...

@@ -1,0 +1,123 @@
+"""Scenes, the embedded data set: generated pictures of coloured, sized shapes in spatial relations, with captions."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from preprocessing.datasets.checks import require_split
+from preprocessing.datasets.record import Caption, DatasetError, Record
+from preprocessing.datasets.scenes.captions import caption_scene
+from preprocessing.datasets.scenes.layout import (
+    SCENES_PER_SPLIT,
+    SPLIT_STARTS,
+    Relation,
+    Scene,
+    SceneObject,
+    compose_scene,
+)
+from preprocessing.datasets.scenes.render import encode_png, render_pixels
+
+__all__ = [
+    "Relation",
+    "Scene",
+    "SceneObject",
+    "ScenesDataset",
+    "describe_scene",
+    "parse_scene_uri",
+    "render_scene",
+    "scene_uri",
+]
+
+_URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
+
+
+def describe_scene(seed: int, index: int) -> Scene:
+    """The truth about a scene: its objects, their attributes, places and relations.
+
+    Raises:
+        ValueError: a seed or index out of range.
+    """
+    return compose_scene(seed, index)
+
+
+def render_scene(seed: int, index: int) -> bytes:
+    """The picture of a scene as a PNG of 128 x 128 pixels; the same bytes every time and everywhere.
+
+    Raises:
+        ValueError: a seed or index out of range.
+    """
+    return encode_png(render_pixels(compose_scene(seed, index)))
+
+
+def scene_uri(seed: int, index: int) -> str:
+    """The image URI of a scene: `scene://SEED/INDEX`."""
+    return f"scene://{seed}/{index}"
+
+
+def parse_scene_uri(uri: str) -> tuple[int, int]:
+    """The (seed, index) of a scene's URI.
+
+    Raises:
+        ValueError: it is not `scene://SEED/INDEX` with whole numbers.
+    """
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise ValueError(f"{uri!r} is not scene://SEED/INDEX with whole numbers")
+    return int(match[1]), int(match[2])
+
+
+class ScenesDataset:
+    """Any number of generated scenes, each a function of (seed, index) alone.
+
+    Image i of a split does not depend on how many are asked for. Splits take their scenes from separate ranges of the
+    index, and no composition of objects and relations occurs in two of them.
+
+    Args:
+        seed: 0 .. 2**64 - 1; another seed gives other scenes.
+        images: split name (train, dev, test) -> number of scenes.
+
+    Raises:
+        DatasetError: an unknown split, or a number out of range.
+    """
+
+    def __init__(self, seed: int, images: Mapping[str, int]) -> None:
+        if not _is_whole(seed) or not 0 <= seed < 2**64:
+            raise DatasetError(f"scenes dataset, 'seed': {seed!r} is not a whole number in 0 .. 2**64 - 1")
+        if not images:
+            raise DatasetError("scenes dataset: 'images' is empty; name at least one split and its number of scenes")
+        for split, count in images.items():
+            if split not in SPLIT_STARTS:
+                raise DatasetError(f"scenes dataset, 'images': split {split!r} is none of {', '.join(SPLIT_STARTS)}")
+            if not _is_whole(count) or not 1 <= count <= SCENES_PER_SPLIT:
+                raise DatasetError(
+                    f"scenes dataset, 'images.{split}': {count!r} is not a whole number in 1 .. {SCENES_PER_SPLIT}"
+                )
+        self._seed = seed
+        self._images = dict(images)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits, in the order of the configuration."""
+        return tuple(self._images)
+
+    @property
+    def root(self) -> str:
+        """Empty: the URIs of scenes stand alone."""
+        return ""
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The scenes of a split in the order of their index.
+
+        Raises:
+            DatasetError: unknown split.
+        """
+        require_split(split, self.splits)
+        start = SPLIT_STARTS[split]
+        for index in range(start, start + self._images[split]):
+            image_id = f"{self._seed}-{index}"
+            texts = caption_scene(compose_scene(self._seed, index))
+            captions = tuple(Caption(f"{image_id}#{order}", text) for order, text in enumerate(texts))
+            yield Record(image_id, scene_uri(self._seed, index), split, captions)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

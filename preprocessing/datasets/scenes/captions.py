@@ -1,0 +1,186 @@
+"""Five different true captions of a scene, naming objects, attributes and relations in varied wording."""
+
+from collections.abc import Callable
+
+from preprocessing.datasets.scenes.draws import Draws
+from preprocessing.datasets.scenes.layout import ABOVE, INSIDE, LEFT_OF, Relation, Scene, SceneObject
+
+CAPTIONS_PER_SCENE = 5
+_CAPTION_STREAM = 1
+
+SHAPE_WORDS = {
+    "circle": ("circle", "disc"),
+    "square": ("square",),
+    "triangle": ("triangle",),
+    "star": ("star",),
+    "cross": ("cross", "plus sign"),
+    "ring": ("ring",),
+    "diamond": ("diamond",),
+    "heart": ("heart",),
+}
+SIZE_WORDS = {"small": ("small", "little"), "big": ("big", "large")}
+TEXTURE_WORDS = {"plain": ("",), "striped": ("striped", "stripy"), "dotted": ("dotted", "spotted")}
+
+RIGHT_OF, BELOW, AROUND = "right of", "below", "around"
+INVERSE = {LEFT_OF: RIGHT_OF, ABOVE: BELOW, INSIDE: AROUND}
+RELATION_WORDS = {
+    LEFT_OF: ("to the left of", "left of", "on the left side of"),
+    RIGHT_OF: ("to the right of", "right of", "on the right side of"),
+    ABOVE: ("above", "over"),
+    BELOW: ("below", "under", "beneath"),
+    INSIDE: ("inside", "within"),
+    AROUND: ("around", "surrounding"),
+}
+# "{A} with {B} {pronoun phrase}": where B is, seen from A.
+PRONOUN_WORDS = {
+    LEFT_OF: "to its left",
+    RIGHT_OF: "to its right",
+    ABOVE: "above it",
+    BELOW: "below it",
+    INSIDE: "inside it",
+    AROUND: "around it",
+}
+PLACE_WORDS = (
+    ("in the top left corner", "at the top", "in the top right corner"),
+    ("on the left", "in the middle", "on the right"),
+    ("in the bottom left corner", "at the bottom", "in the bottom right corner"),
+)
+
+Writer = Callable[[Scene, Draws], str]
+
+
+def caption_scene(scene: Scene) -> tuple[str, ...]:
+    """CAPTIONS_PER_SCENE different captions, each true of the picture; a function of the scene's seed and index.
+
+    Captions of a scene of one object tell its place or background, those of more objects their relations. Colour and
+    shape of an object that is named are always told, size and texture mostly.
+    """
+    draws = Draws(scene.seed, scene.index, _CAPTION_STREAM)
+    captions: list[str] = []
+    for write in _SINGLE_WRITERS if len(scene.objects) == 1 else _GROUP_WRITERS:
+        text = _sentence(write(scene, draws))
+        while text in captions:
+            text = _sentence(write(scene, draws))
+        captions.append(text)
+    return tuple(captions)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _name(item: SceneObject, draws: Draws, definite: bool = False, full: bool = False) -> str:
+    """A noun phrase, as "a small striped red circle"; unless `full`, size and texture are left out now and then."""
+    size = draws.choice(SIZE_WORDS[item.size]) if full or draws.chance(80) else ""
+    texture = draws.choice(TEXTURE_WORDS[item.texture]) if full or draws.chance(80) else ""
+    words = [size, texture, item.colour, draws.choice(SHAPE_WORDS[item.shape])]
+    phrase = " ".join(word for word in words if word)
+    article = "the" if definite else "an" if phrase[0] in "aeiou" else "a"
+    return f"{article} {phrase}"
+
+
+def _relation(scene: Scene, draws: Draws) -> tuple[SceneObject, str, SceneObject, Relation]:
+    """One of the scene's relations, read in either direction: (A, predicate, B, the relation itself)."""
+    relation = draws.choice(scene.relations)
+    subject, target = scene.objects[relation.subject], scene.objects[relation.target]
+    if draws.chance(50):
+        return target, INVERSE[relation.predicate], subject, relation
+    return subject, relation.predicate, target, relation
+
+
+def _rest(scene: Scene, relation: Relation, draws: Draws) -> SceneObject | None:
+    """The object that a relation of a scene of three leaves out, told in most captions so that they say enough."""
+    if len(scene.objects) < 3 or not draws.chance(70):
+        return None
+    left_out = {0, 1, 2} - {relation.subject, relation.target}
+    return scene.objects[left_out.pop()]
+
+
+def _write_statement(scene: Scene, draws: Draws) -> str:
+    a, predicate, b, relation = _relation(scene, draws)
+    words = draws.choice(RELATION_WORDS[predicate])
+    text = f"{_name(a, draws)} is {words} {_name(b, draws)}"
+    rest = _rest(scene, relation, draws)
+    return text if rest is None else f"{text} and there is also {_name(rest, draws)}"
+
+
+def _write_definite(scene: Scene, draws: Draws) -> str:
+    a, predicate, b, relation = _relation(scene, draws)
+    words = draws.choice(RELATION_WORDS[predicate])
+    text = f"{_name(a, draws, definite=True)} is {words} {_name(b, draws, definite=True)}"
+    rest = _rest(scene, relation, draws)
+    return text if rest is None else f"in a picture with {_name(rest, draws)}, {text}"
+
+
+def _write_pronoun(scene: Scene, draws: Draws) -> str:
+    a, predicate, b, relation = _relation(scene, draws)
+    # B is told from A here, so the predicate of A towards B is turned around.
+    seen_from_a = PRONOUN_WORDS[_turned(predicate)]
+    start = draws.choice(("there is ", "we see ", ""))
+    text = f"{start}{_name(a, draws)} with {_name(b, draws)} {seen_from_a}"
+    rest = _rest(scene, relation, draws)
+    return text if rest is None else f"{text}, and {_name(rest, draws)}"
+
+
+def _turned(predicate: str) -> str:
+    inverse = INVERSE | {after: before for before, after in INVERSE.items()}
+    return inverse[predicate]
+
+
+def _write_list(scene: Scene, draws: Draws) -> str:
+    items = draws.sample(scene.objects, len(scene.objects))
+    names = [_name(item, draws, full=True) for item in items]
+    start = draws.choice(("", "a picture of ", "a drawing of "))
+    return f"{start}{', '.join(names[:-1])} and {names[-1]} on a {scene.background} background"
+
+
+def _write_background(scene: Scene, draws: Draws) -> str:
+    a, predicate, b, relation = _relation(scene, draws)
+    words = draws.choice(RELATION_WORDS[predicate])
+    text = f"on a {scene.background} background, {_name(a, draws)} {words} {_name(b, draws)}"
+    rest = _rest(scene, relation, draws)
+    return text if rest is None else f"{text}, together with {_name(rest, draws)}"
+
+
+def _place(scene: Scene) -> str:
+    if scene.place is None:
+        raise ValueError("only a scene of one object has a place")
+    row, column = scene.place
+    return PLACE_WORDS[row][column]
+
+
+def _write_single(scene: Scene, draws: Draws) -> str:
+    return f"there is {draws.choice(('', 'only '))}{_name(scene.objects[0], draws, full=True)} {_place(scene)}"
+
+
+def _write_single_placed(scene: Scene, draws: Draws) -> str:
+    name = _name(scene.objects[0], draws)
+    return f"{name} {_place(scene)} of the {draws.choice(('picture', 'image'))}"
+
+
+def _write_single_background(scene: Scene, draws: Draws) -> str:
+    return f"{_name(scene.objects[0], draws, full=True)} on a {scene.background} background"
+
+
+def _write_single_alone(scene: Scene, draws: Draws) -> str:
+    return f"{_name(scene.objects[0], draws)} and {draws.choice(('nothing else', 'no other shape'))}"
+
+
+def _write_single_both(scene: Scene, draws: Draws) -> str:
+    return f"on a {scene.background} background, {_name(scene.objects[0], draws)} is {_place(scene)}"
+
+
+_GROUP_WRITERS: tuple[Writer, ...] = (
+    _write_statement,
+    _write_definite,
+    _write_pronoun,
+    _write_list,
+    _write_background,
+)
+_SINGLE_WRITERS: tuple[Writer, ...] = (
+    _write_single,
+    _write_single_placed,
+    _write_single_background,
+    _write_single_alone,
+    _write_single_both,
+)

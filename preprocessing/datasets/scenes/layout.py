@@ -1,0 +1,204 @@
+"""What is in a scene: its objects, their attributes and places, and the relations between them."""
+
+import hashlib
+from dataclasses import dataclass
+
+from preprocessing.datasets.scenes.draws import Draws
+
+CANVAS = 128  # pixels a side
+
+SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "diamond", "heart")
+COLOURS = ("red", "orange", "yellow", "green", "blue", "pink", "white", "black")
+SIZES = ("small", "big")
+TEXTURES = ("plain", "striped", "dotted")
+BACKGROUNDS = ("grey", "beige", "purple", "brown")
+
+LEFT_OF, ABOVE, INSIDE = "left of", "above", "inside"
+
+# Splits take their scenes from separate ranges of the index, and from separate compositions (see compose_scene).
+SPLIT_STARTS = {"train": 0, "dev": 10**9, "test": 2 * 10**9}
+SCENES_PER_SPLIT = 10**9
+_SPLIT_BUCKETS = {"train": (0, 1, 2, 3, 4, 5), "dev": (6,), "test": (7,)}
+_BUCKETS = 8
+
+_LAYOUT_STREAM = 0
+_LATTICE = (24, 64, 104)  # centres of the 3 x 3 cells, pixels
+_RADII = {"small": (9, 10), "big": (16, 17)}  # pixels, smallest and largest
+_FRAME_RADIUS = 26  # an object that holds another is larger still
+_FRAME_SHAPES = ("circle", "square", "ring", "diamond")  # those with room for another object in the middle
+_JITTER = 2  # pixels; two big neighbours keep 40 - 2 * 17 - 2 * 2 = 2 pixels between them
+
+
+@dataclass(frozen=True, slots=True)
+class SceneObject:
+    """One shape: its attributes, the pixel of its centre (x to the right, y down) and its radius in pixels."""
+
+    shape: str
+    colour: str
+    size: str
+    texture: str
+    x: int
+    y: int
+    radius: int
+
+    @property
+    def words(self) -> tuple[str, str, str, str]:
+        """The attributes without the geometry: (size, texture, colour, shape)."""
+        return (self.size, self.texture, self.colour, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`objects[subject]` is left of, above or inside `objects[target]`; the inverses follow from it."""
+
+    subject: int
+    predicate: str
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The truth about a picture: one to three objects on a background.
+
+    `relations` lists the relations that hold plainly; a pair that stands diagonally has none. `place` is the
+    (row, column) cell of the only object of a scene, each 0 .. 2, and None where there are more.
+    """
+
+    seed: int
+    index: int
+    background: str
+    objects: tuple[SceneObject, ...]
+    relations: tuple[Relation, ...]
+    place: tuple[int, int] | None
+
+
+def split_of(index: int) -> str:
+    """The split whose range of scene indices holds `index`.
+
+    Raises:
+        ValueError: the index is outside all of them.
+    """
+    for split, start in SPLIT_STARTS.items():
+        if start <= index < start + SCENES_PER_SPLIT:
+            return split
+    raise ValueError(f"scene index {index} is outside 0 .. {len(SPLIT_STARTS) * SCENES_PER_SPLIT - 1}")
+
+
+def compose_scene(seed: int, index: int) -> Scene:
+    """The scene of a seed at an index: a function of the two alone.
+
+    Compositions (objects, attributes, relations) are dealt out to the splits by their hash, and drawn anew until one
+    belongs to the split of the index. So no composition of dev or test is ever seen in training, under any seed.
+
+    Raises:
+        ValueError: a seed or index out of range.
+    """
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"scene seed {seed} is outside 0 .. 2**64 - 1")
+    buckets = _SPLIT_BUCKETS[split_of(index)]
+    draws = Draws(seed, index, _LAYOUT_STREAM)
+    while True:
+        scene = _draw_scene(seed, index, draws)
+        if _bucket(scene) in buckets:
+            return scene
+
+
+def _bucket(scene: Scene) -> int:
+    """Which of the hash buckets the scene's composition falls into; background and exact positions do not count."""
+    relations = sorted(
+        (scene.objects[r.subject].words, r.predicate, scene.objects[r.target].words) for r in scene.relations
+    )
+    composition = repr((sorted(item.words for item in scene.objects), relations, scene.place))
+    return hashlib.sha256(composition.encode()).digest()[0] % _BUCKETS
+
+
+def _draw_scene(seed: int, index: int, draws: Draws) -> Scene:
+    background = draws.choice(BACKGROUNDS)
+    lot = draws.below(10)
+    if lot == 0:
+        row, column = draws.below(3), draws.below(3)
+        only = _draw_object(draws, row, column, [])
+        return Scene(seed, index, background, (only,), (), (row, column))
+    objects, relations = _draw_pair(draws) if lot < 6 else _draw_three(draws)
+    return Scene(seed, index, background, tuple(objects), tuple(relations), None)
+
+
+def _draw_pair(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
+    """Two objects: in a row, in a column, or one inside the other (in 4, 4 and 2 of 10)."""
+    lot = draws.below(10)
+    if lot < 2:
+        return _draw_nested(draws, draws.below(3), draws.below(3))
+    line = draws.below(3)
+    first, second = sorted(draws.sample(range(3), 2))
+    cells = [(line, first), (line, second)] if lot < 6 else [(first, line), (second, line)]
+    return _draw_on_cells(draws, cells)
+
+
+def _draw_three(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
+    """Three objects: in a row, in a column, in a corner, or a nested pair beside one (in 2, 2, 4 and 2 of 10)."""
+    lot = draws.below(10)
+    if lot < 4:
+        line = draws.below(3)
+        return _draw_on_cells(draws, [(line, k) if lot < 2 else (k, line) for k in range(3)])
+    if lot < 8:
+        rows, columns = sorted(draws.sample(range(3), 2)), sorted(draws.sample(range(3), 2))
+        cells = [(row, column) for row in rows for column in columns]
+        del cells[draws.below(4)]
+        return _draw_on_cells(draws, cells)
+    return _draw_nested_and_one(draws)
+
+
+def _draw_on_cells(draws: Draws, cells: list[tuple[int, int]]) -> tuple[list[SceneObject], list[Relation]]:
+    """One object a cell (row, column), cells in reading order; relations between those that share a row or column."""
+    objects: list[SceneObject] = []
+    for row, column in cells:
+        objects.append(_draw_object(draws, row, column, objects))
+    relations = []
+    for i, (row_i, column_i) in enumerate(cells):
+        for j in range(i + 1, len(cells)):
+            row_j, column_j = cells[j]
+            if row_i == row_j:
+                relations.append(Relation(i, LEFT_OF, j))
+            elif column_i == column_j:
+                relations.append(Relation(i, ABOVE, j))
+    return objects, relations
+
+
+def _draw_nested(draws: Draws, row: int, column: int) -> tuple[list[SceneObject], list[Relation]]:
+    """A small object inside a big plain one; the frame comes first, since it is drawn first."""
+    edge = _FRAME_RADIUS + 4  # keeps the outline on the canvas
+    x, y = (min(max(_LATTICE[k], edge), CANVAS - edge) for k in (column, row))
+    frame = SceneObject(draws.choice(_FRAME_SHAPES), draws.choice(COLOURS), "big", "plain", x, y, _FRAME_RADIUS)
+    colour = draws.choice([name for name in COLOURS if name != frame.colour])
+    radius = draws.between(*_RADII["small"])
+    inner = SceneObject(draws.choice(SHAPES), colour, "small", draws.choice(TEXTURES), x, y, radius)
+    return [frame, inner], [Relation(1, INSIDE, 0)]
+
+
+def _draw_nested_and_one(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
+    """A nested pair at one end of a row or column and a third object at the other end."""
+    line, horizontal, pair_first = draws.below(3), draws.chance(50), draws.chance(50)
+    near, far = (0, 2) if pair_first else (2, 0)
+    objects, relations = _draw_nested(draws, *((line, near) if horizontal else (near, line)))
+    objects.append(_draw_object(draws, *((line, far) if horizontal else (far, line)), objects))
+    predicate = LEFT_OF if horizontal else ABOVE
+    for member in (0, 1):
+        relations.append(Relation(member, predicate, 2) if pair_first else Relation(2, predicate, member))
+    return objects, relations
+
+
+def _draw_object(draws: Draws, row: int, column: int, others: list[SceneObject]) -> SceneObject:
+    """An object near the centre of a cell; no two of a scene agree in colour and shape, so that names are unique."""
+    taken = {(other.colour, other.shape) for other in others}
+    free = [(colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in taken]
+    colour, shape = draws.choice(free)
+    size = draws.choice(SIZES)
+    return SceneObject(
+        shape=shape,
+        colour=colour,
+        size=size,
+        texture=draws.choice(TEXTURES),
+        x=_LATTICE[column] + draws.between(-_JITTER, _JITTER),
+        y=_LATTICE[row] + draws.between(-_JITTER, _JITTER),
+        radius=draws.between(*_RADII[size]),
+    )
