@@ -1,4 +1,4 @@
-"""Captions as token ids: tokenisation, the vocabulary, and the augmentations that are functions of (seed, epoch, sample)."""
+"""Captions as token ids: words, the vocabulary, and augmentation by (seed, epoch, sample)."""
 
 from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
 from preprocessing.captions.tokenize import tokenize

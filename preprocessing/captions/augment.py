@@ -1,8 +1,8 @@
-"""Training-time augmentation of captions and of sets of regions or grids, each a function of (seed, epoch, sample) alone."""
+"""Augmentation of captions and of region or grid sets in training, a function of (seed, epoch, sample) alone."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,8 @@ from numpy.random.bit_generator import ISeedSequence
 
 from preprocessing.captions.vocabulary import Vocabulary
 
-# Of all tokens: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted (VSE-infinity's code).
+# Of all tokens: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted
+# (VSE-infinity's code).
 _MASK_BELOW = 0.2 * 0.5
 _RANDOM_BELOW = 0.2 * 0.6
 _DELETE_BELOW = 0.2
@@ -23,20 +24,20 @@ _EPOCH_BITS = 64 - _SAMPLE_BITS - _STREAM_BITS
 
 
 class _PhiloxKey(ISeedSequence):
-    """Hands a ready 128-bit key to Philox; three times cheaper than its ``key=`` argument, which still gathers system entropy."""
+    """Hands a ready 128-bit key to Philox, at a third of the cost of ``key=``, which still gathers system entropy."""
 
     def __init__(self, key: npt.NDArray[np.uint64]) -> None:
         self._key = key
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[np.uint64]:
-        return self._key
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[Any]:
+        return self._key[:n_words].astype(dtype, copy=False)
 
 
 def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Generator:
     """A random generator of its own for one use of one sample in one epoch.
 
-    The generator is Philox keyed by the four numbers, packed without collision: whoever asks, in whatever order, in whatever
-    process, draws the same numbers, and two different quadruples never share a sequence.
+    The generator is Philox keyed by the four numbers, packed without collision: whoever asks, in whatever order, in
+    whatever process, draws the same numbers, and two different quadruples never share a sequence.
 
     Args:
         seed: the run's seed, 0 to 2**64 - 1.
@@ -58,18 +59,19 @@ def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Gen
             raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, got {value}")
     packed = (int(epoch) << (_SAMPLE_BITS + _STREAM_BITS)) | (int(sample) << _STREAM_BITS) | int(stream)
     key = np.array([int(seed), packed], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(_PhiloxKey(key)))
+    return np.random.Generator(np.random.Philox(cast(Any, _PhiloxKey(key))))
 
 
 def augment_caption(
-    ids: npt.NDArray[np.integer[Any]], rng: np.random.Generator, vocabulary: Vocabulary
-) -> npt.NDArray[np.integer[Any]]:
-    """Mask, replace or delete tokens of a caption for the BiGRU text encoder (VSE-infinity, released code, branch bigru).
+    ids: npt.NDArray[np.int32], rng: np.random.Generator, vocabulary: Vocabulary
+) -> npt.NDArray[np.int32]:
+    """Mask, replace or delete tokens of a caption for the BiGRU text encoder (VSE-infinity, released code).
 
-    Each token, ``<start>`` and ``<end>`` among them, is touched with probability 0.2. A touched token becomes ``<mask>`` (one half),
-    a uniformly random entry of the vocabulary (one tenth), or is deleted (four tenths).
+    Each token, ``<start>`` and ``<end>`` among them, is touched with probability 0.2. A touched token becomes
+    ``<mask>`` (one half), a uniformly random entry of the vocabulary (one tenth), or is deleted (four tenths).
 
-    Differs from the released code: a caption whose tokens would all be deleted stays as it was (there, it crashes the encoder).
+    Differs from the released code: a caption whose tokens would all be deleted stays as it was (there, it crashes the
+    encoder).
 
     Args:
         ids: token ids of one caption, shape (L,), L >= 1; not changed.
@@ -77,7 +79,7 @@ def augment_caption(
         vocabulary: gives the id of ``<mask>`` and the number of entries.
 
     Returns:
-        The new ids, shape (L',) with 1 <= L' <= L, of the same dtype.
+        The new ids, shape (L',) with 1 <= L' <= L.
     """
     touch_L, entry_L = rng.random((2, len(ids)))
     kept_L = touch_L >= _DELETE_BELOW
@@ -91,7 +93,7 @@ def augment_caption(
 
 
 def drop_regions(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArray[np.intp]:
-    """Choose the regions of one image that are kept: each independently with probability ``1 - rate`` (VSE-infinity, size augmentation).
+    """Choose which regions of an image are kept: each with probability ``1 - rate`` (VSE-infinity, size augmentation).
 
     Differs from the released code: if all would be dropped, the one that came nearest to being kept stays.
 
@@ -107,10 +109,10 @@ def drop_regions(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDA
 
 
 def drop_grids(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArray[np.intp]:
-    """Choose the grid cells of one image that are kept: the image draws its own drop rate (VSE-infinity's released code).
+    """Choose which grid cells of an image are kept, at a drop rate that the image draws (VSE-infinity, released code).
 
-    With r ~ U(0, 1) for the image, all cells stay if r <= 0.2; otherwise each is dropped with probability ``rate * r``. On average 9.6 %
-    are dropped for ``rate`` = 0.2.
+    With r ~ U(0, 1) for the image, all cells stay if r <= 0.2; otherwise each is dropped with probability ``rate * r``.
+    On average 9.6 % are dropped for ``rate`` = 0.2.
 
     Differs from the paper, which says that 20 % are dropped; and, as for regions, one cell always stays.
 

@@ -20,12 +20,12 @@ def _word_tokenizer() -> NLTKWordTokenizer:
 def tokenize(text: str) -> list[str]:
     """Cut a caption into lower-case words.
 
-    These are the words of ``nltk.word_tokenize(text.lower())``, the tokeniser of VSE++, VSE-infinity and MV-VSE, with its Treebank
-    rules ("man's" -> "man", "'s"; "can't" -> "ca", "n't"; punctuation apart).
+    These are the words of ``nltk.word_tokenize(text.lower())``, the tokeniser of VSE++, VSE-infinity and MV-VSE, with
+    its Treebank rules ("man's" -> "man", "'s"; "can't" -> "ca", "n't"; punctuation apart).
 
-    Differs from the papers: ``word_tokenize`` first cuts the text into sentences with a downloaded model. Here a caption is one
-    sentence and no data files are needed, so a full stop inside a caption stays on its word ("ran. she" -> "ran.", "she");
-    the last one is cut off as usual.
+    Differs from the papers: ``word_tokenize`` first cuts the text into sentences with a downloaded model. Here a
+    caption is one sentence and no data files are needed, so a full stop inside a caption stays on its word ("ran. she"
+    -> "ran.", "she"); the last one is cut off as usual.
 
     Args:
         text: one caption, any case.

@@ -22,11 +22,12 @@ class VocabularyError(ValueError):
 class Vocabulary:
     """A fixed list of words and their ids.
 
-    Ids 0 to 3 are ``<pad>``, ``<start>``, ``<end>`` and ``<unk>``; ``<mask>`` (needed by caption augmentation) is appended after the words,
-    as VSE-infinity does when it loads a released file.
+    Ids 0 to 3 are ``<pad>``, ``<start>``, ``<end>`` and ``<unk>``; ``<mask>`` (needed by caption augmentation) is
+    appended after the words, as VSE-infinity does when it loads a released file.
 
     Args:
-        words: every entry in the order of its id, beginning with the four special ones. ``<mask>`` is appended when it is absent.
+        words: every entry in the order of its id, beginning with the four special ones. ``<mask>`` is appended when it
+            is absent.
 
     Raises:
         VocabularyError: the special entries are not where they must be, or a word occurs twice.
@@ -41,7 +42,7 @@ class Vocabulary:
         self._words = list(words)
         if tuple(self._words[: len(_SPECIALS)]) != _SPECIALS:
             raise VocabularyError(
-                f"a vocabulary must begin with {', '.join(_SPECIALS)}; this one begins with {self._words[: len(_SPECIALS)]}"
+                f"a vocabulary must begin with {', '.join(_SPECIALS)}; not with {self._words[: len(_SPECIALS)]}"
             )
         if _MASK not in self._words:
             self._words.append(_MASK)
@@ -57,8 +58,8 @@ class Vocabulary:
     def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
         """Collect the words that occur at least ``min_count`` times in the captions.
 
-        Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are sorted, so the ids
-        depend on the captions and not on their order.
+        Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are
+        sorted, so the ids depend on the captions and not on their order.
 
         Args:
             captions: raw texts.
@@ -73,7 +74,8 @@ class Vocabulary:
         words = sorted(word for word, count in counts.items() if count >= min_count)
         if not words:
             raise VocabularyError(
-                f"none of {len(counts)} different words occurs {min_count} times or more: lower min_count or give more captions"
+                f"none of {len(counts)} different words occurs {min_count} times or more: "
+                "lower min_count or give more captions"
             )
         return cls([*_SPECIALS, *words])
 
@@ -105,11 +107,11 @@ class Vocabulary:
         target = Path(path)
         aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         aside.write_text(json.dumps(self.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(aside, target)
+        aside.replace(target)
 
     @classmethod
     def load(cls, path: Path | str) -> Vocabulary:
-        """Read a vocabulary that :meth:`save` wrote, or a released ``*_precomp_vocab.json`` (which has no ``<mask>``: it is appended).
+        """Read a vocabulary from :meth:`save`, or a released ``*_precomp_vocab.json`` (to which ``<mask>`` is added).
 
         Raises:
             VocabularyError: the file is missing, is no JSON, or its two tables do not describe one list of words.
@@ -120,7 +122,7 @@ class Vocabulary:
             raise VocabularyError(f"cannot read the vocabulary {path}: {error.strerror}") from error
         except ValueError as error:
             raise VocabularyError(
-                f"{path} is no JSON ({error}): older vocabularies are pickles, which are not read; convert it to JSON first"
+                f"{path} is no JSON ({error}); old vocabularies are pickles, which are not read: convert it first"
             ) from error
         try:
             return cls(_words_in_order(data))

@@ -161,7 +161,8 @@ def verify_shard(path: Path, deep: bool) -> ShardIndex:
 
     Args:
         path: of the tar.
-        deep: also read the tar: its sha256, and the name, place and size of each member. Otherwise only its sidecar and its size.
+        deep: also read the tar: its sha256, and the name, place and size of each member. Otherwise only its sidecar and
+            its size.
 
     Returns:
         The shard's index.
@@ -185,7 +186,7 @@ def verify_shard(path: Path, deep: bool) -> ShardIndex:
 
 
 def _verify_contents(tar: Path, index: ShardIndex) -> None:
-    with open(tar, "rb") as file:
+    with tar.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != index.sha256:
         raise ShardError(

@@ -33,9 +33,9 @@ _CAPTION_STREAM = 1
 class TrainLoader:
     """One rank's part of the training batches.
 
-    The global batch of a step comes from the sampler, the rank takes its contiguous block, and each sample is augmented by a generator of
-    its own, keyed by (seed, epoch, caption). So the samples of a step, and their augmentation, do not depend on the number of ranks, and an epoch
-    may begin at any step.
+    The global batch of a step comes from the sampler, the rank takes its contiguous block, and each sample is augmented
+    by a generator of its own, keyed by (seed, epoch, caption). So the samples of a step, and their augmentation, do not
+    depend on the number of ranks, and an epoch may begin at any step.
 
     Args:
         reader: the training split.
@@ -75,7 +75,8 @@ class TrainLoader:
             raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
         if sampler.smallest_batch < world:
             raise ValueError(
-                f"a batch of {sampler.smallest_batch} samples cannot be split over {world} workers: raise batch_size or lower workers"
+                f"a batch of {sampler.smallest_batch} samples cannot be split over {world} workers: "
+                "raise batch_size or lower workers"
             )
         if size_augmentation not in get_args(SizeAugmentation):
             raise ValueError(
@@ -103,7 +104,8 @@ class TrainLoader:
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """This rank's batches of an epoch, in order.
 
-        A background thread prepares them; it ends with the iteration, also when the consumer stops early. What goes wrong in it is raised here.
+        A background thread prepares them; it ends with the iteration, also when the consumer stops early. What goes
+        wrong in it is raised here.
 
         Args:
             epoch: from 0.

@@ -24,8 +24,9 @@ class _Ended:
 def prefetched(items: Iterator[Item], depth: int) -> Generator[Item, None, None]:
     """Yield the items, with up to ``depth`` of them prepared ahead.
 
-    The thread starts at the first item asked for and has ended when the generator is exhausted, closed or has raised. A thread and not a process:
-    the work is copying in numpy, which lets other threads run, and batches need no serialisation.
+    The thread starts at the first item asked for and has ended when the generator is exhausted, closed or has raised. A
+    thread and not a process: the work is copying in numpy, which lets other threads run, and batches need no
+    serialisation.
 
     Args:
         items: what to run ahead; used in the background thread only.
@@ -58,6 +59,6 @@ def _produce(items: Iterator[Item], ready: queue.Queue[_Ready[Item] | _Ended], s
             ready.put(_Ready(item))
             if stopped.is_set():
                 return
-    except BaseException as caught:  # not swallowed: the consumer raises it, and must not wait for ever whatever it is
+    except BaseException as caught:  # noqa: BLE001 - the consumer raises it, and must not wait for ever
         error = caught
     ready.put(_Ended(error))

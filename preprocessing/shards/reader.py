@@ -24,7 +24,8 @@ _FLOAT16 = np.dtype("<f2")
 
 @lru_cache(maxsize=4096)
 def _npy_shape(header: bytes) -> tuple[int, ...]:
-    """Shape told by the header of a .npy file of version 1.0; all images with equally many rows share one header, so this is parsed once.
+    """Shape told by the header of a .npy file of version 1.0; all images with equally many rows share one header, so
+    this is parsed once.
 
     Raises:
         ValueError: it is no such header, or the array is not little-endian float16 in C order.
@@ -66,13 +67,13 @@ class _OpenShards:
     def _map(self, shard: int) -> mmap.mmap:
         path = self._paths[shard]
         try:
-            with open(path, "rb") as file:
+            with path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise ShardError(f"cannot open shard {path}: {error}; {MEND}") from error
         if len(mapped) != self._sizes[shard]:
             raise ShardError(
-                f"shard {path} has changed size since it was checked ({self._sizes[shard]} -> {len(mapped)} bytes); {MEND}"
+                f"shard {path} had {self._sizes[shard]} bytes when it was checked and has {len(mapped)} now; {MEND}"
             )
         return mapped
 
@@ -80,8 +81,9 @@ class _OpenShards:
 class ShardReader:
     """All samples of a directory of shards, by number, in the order of the shards and of the keys in them.
 
-    Construction reads the sidecars and checks that every tar is there with the size they say; the tars themselves are mapped when first needed,
-    a bounded number at a time. Memory is that of the sidecars' offsets, whatever the size of the features. May be used from several threads.
+    Construction reads the sidecars and checks that every tar is there with the size they say; the tars themselves are
+    mapped when first needed, a bounded number at a time. Memory is that of the sidecars' offsets, whatever the size of
+    the features. May be used from several threads.
 
     Args:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
@@ -90,7 +92,8 @@ class ShardReader:
 
     Attributes:
         caption_counts: captions of each image, int64, shape (images,).
-        caption_starts: flat number of each image's first caption, then the number of all captions, int64, shape (images + 1,).
+        caption_starts: flat number of each image's first caption, then the number of all captions, int64, shape (images
+            + 1,).
         fingerprint: shared by all shards.
         set_aside: what the extraction could not process: dicts with key, image_id, image, reason.
 
@@ -149,7 +152,7 @@ class ShardReader:
         array_NF = self._array(image)
         if array_NF.shape[1] != self.feature_dim:
             raise ShardError(
-                f"{self._where(image)}: features are {array_NF.shape[1]} wide, those of the first image {self.feature_dim}; {MEND}"
+                f"{self._where(image)}: features are {array_NF.shape[1]} wide, the first image's {self.feature_dim}; {MEND}"
             )
         return array_NF
 
@@ -247,7 +250,8 @@ def _places(directory: Path, indexes: list[ShardIndex], member: str) -> npt.NDAr
     for index in indexes:
         if index.count and member not in index.members:
             raise ShardError(
-                f"shard {directory / index.shard} holds {sorted(index.members)}, not {member!r}: name one of those as feature"
+                f"shard {directory / index.shard} holds {sorted(index.members)}, not {member!r}: "
+                "name one of those as feature"
             )
         table = index.members.get(member, MemberTable([], []))
         tables.append(np.array([table.offset, table.size], dtype=np.int64))

@@ -9,9 +9,10 @@ import numpy.typing as npt
 class BatchSampler:
     """Cuts each epoch's permutation of all samples into batches.
 
-    There are ``ceil(num_samples / batch_size)`` batches an epoch, their sizes equal to within one and never above ``batch_size``, so no small
-    last batch distorts the number of negatives. Every sample occurs exactly once an epoch. Processes, threads and shards play no part: all ranks
-    compute the same global batch and take their :func:`rank_slice` of it.
+    There are ``ceil(num_samples / batch_size)`` batches an epoch, their sizes equal to within one and never above
+    ``batch_size``, so no small last batch distorts the number of negatives. Every sample occurs exactly once an epoch.
+    Processes, threads and shards play no part: all ranks compute the same global batch and take their
+    :func:`rank_slice` of it.
 
     Args:
         num_samples: samples of an epoch (captions).
@@ -65,7 +66,8 @@ class BatchSampler:
             raise ValueError(f"epoch must be from 0 to 2**64 - 1, got {epoch}")
         cached = self._cached
         if cached is None or cached[0] != epoch:
-            # Sorting raw Philox output: numpy promises to keep that stream, but not what Generator.permutation makes of it.
+            # Sorting raw Philox output: numpy promises to keep that stream, but not what Generator.permutation makes of
+            # it.
             draws = np.random.Philox(key=[self.seed, epoch]).random_raw(self.num_samples)
             cached = (epoch, np.argsort(draws, kind="stable"))
             self._cached = cached

@@ -15,19 +15,20 @@ from typing import Any, BinaryIO
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a binary file that appears under ``path`` only when the block ends without an exception.
 
-    The bytes go to a hidden file of its own name beside ``path``, which is synced to disk and then renamed: a process killed at any moment leaves
-    the old file or the new one, never a part. What killed writers of the same path left behind is removed first. (A writer that is still
-    alive on another node then fails at its rename instead of mixing its bytes with ours.)
+    The bytes go to a hidden file of its own name beside ``path``, which is synced to disk and then renamed: a process
+    killed at any moment leaves the old file or the new one, never a part. What killed writers of the same path left
+    behind is removed first. (A writer that is still alive on another node then fails at its rename instead of mixing
+    its bytes with ours.)
     """
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         leftover.unlink(missing_ok=True)
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with open(aside, "xb") as file:
+        with aside.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)

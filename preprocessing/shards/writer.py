@@ -29,7 +29,8 @@ class Sample:
     """One image with its features and captions.
 
     Attributes:
-        key: digits only, zero-padded to one width, ascending within a shard ("00000042"); webdataset ends a key at the first dot.
+        key: digits only, zero-padded to one width, ascending within a shard ("00000042"); webdataset ends a key at the
+            first dot.
         arrays: name -> float16 array without an empty dimension; "grid" becomes the member "<key>.grid.npy".
         meta: JSON: image_id, image, split, captions (a list of {caption_id, text}); becomes "<key>.json".
         files: extension -> bytes stored as they are, such as "jpg".
@@ -64,8 +65,8 @@ class _HashingFile:
 def write_shard(path: Path, samples: Iterable[Sample], fingerprint: str, set_aside: list[dict[str, str]]) -> ShardIndex:
     """Write a shard and then its sidecar, each as a whole or not at all.
 
-    The samples are consumed one at a time and never held together. A process killed at any moment leaves no sidecar, or a whole shard
-    with its sidecar; the next write of the same shard removes what is left of the last one.
+    The samples are consumed one at a time and never held together. A process killed at any moment leaves no sidecar, or
+    a whole shard with its sidecar; the next write of the same shard removes what is left of the last one.
 
     Args:
         path: of the tar, "shard-00000.tar", in a directory that exists; the sidecar "shard-00000.json" goes beside it.
