@@ -1,1 +1,1 @@
-"""The verbs of the pipeline (extract, train, evaluate, register, full, search) and what they share: configuration, tracking, Ray."""
+"""The verbs (extract, train, evaluate, register, full, search) and what they share: configuration, tracking, Ray."""

@@ -1,19 +1,19 @@
 """What every stage shares: its fingerprint, its output directory, its plan before work and its report afterwards.
 
-A stage is a module of `pipelines` with two functions (see `Stage`). Nothing heavy is imported at the top of such a module
-(no torch, ray, mlflow or transformers): planning an unchanged pipeline takes seconds only because of that.
+A stage is a module of `pipelines` with two functions (see `Stage`). At the top of such a module nothing heavy is
+imported (no torch, ray, mlflow or transformers): that is why planning an unchanged pipeline takes only seconds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from preprocessing.shards.storage import write_json_atomic
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 
 
 class StageError(RuntimeError):
-    """A stage cannot do its work: the message says why and what to change. The command line prints it without a traceback."""
+    """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 
 def fingerprint(content: Any) -> str:
@@ -86,7 +86,7 @@ class StageDir:
     def complete(self, manifest: Mapping[str, Any]) -> None:
         """Declare the stage complete: write the manifest aside, then rename it into place."""
         self.create()
-        write_json(self.path / MANIFEST, {**manifest, "stage": self.stage, "fingerprint": self.fingerprint})
+        write_json_atomic(self.path / MANIFEST, {**manifest, "stage": self.stage, "fingerprint": self.fingerprint})
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class StagePlan:
 
     @property
     def status(self) -> str:
-        """"up to date", "to do" or "partly done (3 of 14 shards)"."""
+        """Say how far it is: up to date, to do, or partly done (3 of 14 shards)."""
         if self.complete:
             return "up to date"
         return f"partly done ({self.done} of {self.total} {self.unit})" if self.done else "to do"
@@ -153,13 +153,3 @@ class Stage(Protocol):
     def run(self, config: PipelineConfig, tracker: Tracker) -> StageReport:
         """Do what is missing and log it to `tracker`, the stage's own run; the caller opens and ends that run."""
         ...
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` as indented JSON so that a reader sees the old file or the new one, never a part of it."""
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        json.dump(content, file, indent=2, sort_keys=True)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)

@@ -1,0 +1,132 @@
+"""Layers of a configuration: reading them from YAML and the command line, and merging them.
+
+Later layers win. Mappings are merged key by key, except where a layer names another variant (`name`, `format`,
+`extractor`): then its mapping replaces the earlier one, whose options mean nothing to the new variant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PRESETS = Path(__file__).resolve().parent / "configs" / "presets"
+DISCRIMINATORS = ("name", "format", "extractor")
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used: one message with the key, the value met, and what to change."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Values of one origin; the origin is for messages."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+def read_layer(path: Path) -> Layer:
+    """Read a YAML file of configuration.
+
+    Raises:
+        ConfigError: it cannot be read, is not YAML, or does not hold a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"--config {path}: cannot be read: {reason}") from None
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config {path}: is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"--config {path}: must hold a mapping of keys to values, got {type(values).__name__}")
+    return Layer(str(path), _expanded(values, str(path)))
+
+
+def override_layer(item: str) -> Layer:
+    """Read one `key.in.dots=value` of the command line; the value is YAML.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    key, separator, text = item.partition("=")
+    keys = key.strip().split(".")
+    if not separator or not all(keys):
+        raise ConfigError(f"--set {item}: write it as key=value with the parts of the key in dots: training.epochs=5")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {item}: {text!r} is not YAML; put text with special signs in quotes") from None
+    for part in reversed(keys):
+        value = {part: value}
+    return Layer("--set", _expanded(value, f"--set {item}"))
+
+
+def preset_layers(name: Any) -> list[Layer]:
+    """Return the layers of a preset, those it inherits first.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    known = sorted(path.stem for path in PRESETS.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"preset: {name!r} is unknown; there are {', '.join(known)}{did_you_mean(str(name), known)}")
+    layer = read_layer(PRESETS / f"{name}.yaml")
+    values = dict(layer.values)
+    parent = values.pop("inherits", None)
+    own = Layer(f"preset {name}", values)
+    return [*preset_layers(parent), own] if parent is not None else [own]
+
+
+def _expanded(value: Any, origin: str) -> Any:
+    """Replace `${NAME}` and `${NAME:-default}` in all strings by environment variables."""
+    if isinstance(value, dict):
+        return {key: _expanded(item, origin) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expanded(item, origin) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        replacement = os.environ.get(match[1]) or match[2]
+        if replacement is None:
+            raise ConfigError(
+                f"{origin}: environment variable {match[1]} is not set: export it, or write ${{{match[1]}:-default}}"
+            )
+        return replacement
+
+    return _VARIABLE.sub(replace, value)
+
+
+def merged(layers: Iterable[Layer]) -> dict[str, Any]:
+    """Merge layers into one mapping, later ones over earlier ones."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        # The root has a `name` too, but there it is no variant.
+        values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
+    return values
+
+
+def _merge(old: Any, new: Any) -> Any:
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    if any(key in old and key in new and old[key] != new[key] for key in DISCRIMINATORS):
+        return new
+    return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
+
+
+def did_you_mean(value: str, choices: Iterable[str]) -> str:
+    """Return "; did you mean X?" for the most similar choice, or nothing where none is similar."""
+    close = difflib.get_close_matches(value, list(choices), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,148 @@
+"""What is wrong with a configuration, in words: pydantic's errors become messages that name the key and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from pipelines.config_layers import DISCRIMINATORS, Layer, did_you_mean
+
+
+def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]) -> str:
+    """Describe everything that a validation found wrong, each with its key, its value and where that came from.
+
+    Args:
+        error: what pydantic raised.
+        root: the model class it was raised for.
+        values: the merged values that it validated.
+        layers: the layers they were merged from.
+    """
+    problems = [_problem(details, root, values, layers) for details in error.errors()]
+    if len(problems) == 1:
+        return problems[0]
+    return "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])
+
+
+def _problem(
+    error: Mapping[str, Any], root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]
+) -> str:
+    """Turn one of pydantic's errors into `key: what is wrong, got VALUE (from ORIGIN); how to mend it`."""
+    path = _without_tags(error["loc"], values)
+    key, kind, context = ".".join(path), error["type"], error.get("ctx", {})
+    if not path:
+        return str(error["msg"]).removeprefix("Value error, ")
+    if kind == "missing":
+        meaning = _meaning(path, root, values)
+        return f"{key}: is missing{f' ({meaning})' if meaning else ''}; add it to the configuration or --set {key}=..."
+    origin = _origin(path, layers)
+    if kind == "extra_forbidden":
+        return f"{key}: unknown key with the value {error['input']!r}{origin}{_nearest_key(path, root, values)}"
+    if kind.startswith("union_tag"):
+        return _variant_problem(key, context, error["input"], origin)
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        hint = did_you_mean(str(error["input"]), choices)
+        return f"{key}: must be one of {', '.join(choices)}; got {error['input']!r}{origin}{hint}"
+    message = str(error["msg"])
+    if kind == "value_error":
+        return f"{key}: {message.removeprefix('Value error, ')}{origin}"
+    meaning = _meaning(path, root, values)
+    meaning = f". Meaning: {meaning}" if meaning else ""
+    return f"{key}: {message.removeprefix('Input ')}; got {error['input']!r}{origin}{meaning}"
+
+
+def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: str) -> str:
+    """Describe a mapping whose variant (`name`, `format`, `extractor`) is missing, unknown, or no mapping at all."""
+    discriminator = str(context["discriminator"]).strip("'")
+    choices = re.findall(r"'([^']*)'", str(context.get("expected_tags", "")))
+    if not isinstance(value, Mapping):
+        return f"{key}: must be a mapping with the key {discriminator!r}; got {value!r}{origin}"
+    if discriminator not in value:
+        return f"{key}.{discriminator}: is missing; it says which variant of {key} is meant{origin}"
+    tag, expected = value[discriminator], ", ".join(choices)
+    return f"{key}.{discriminator}: must be one of {expected}; got {tag!r}{origin}{did_you_mean(str(tag), choices)}"
+
+
+def _without_tags(location: Iterable[str | int], values: Any) -> tuple[str, ...]:
+    """Return the keys of pydantic's location; where it passes a union it names the variant, which is no key."""
+    path: list[str] = []
+    for part in location:
+        if isinstance(values, Mapping):
+            if part not in values and part in [values.get(key) for key in DISCRIMINATORS]:
+                continue
+            values = values.get(part)
+        elif isinstance(values, (list, tuple)) and isinstance(part, int):
+            values = values[part]
+        path.append(str(part))
+    return tuple(path)
+
+
+def _origin(path: Sequence[str], layers: Sequence[Layer]) -> str:
+    """Say which layer a value came from: the last that has the key."""
+    for layer in reversed(layers):
+        node: Any = layer.values
+        for part in path:
+            node = node.get(part, Layer) if isinstance(node, Mapping) else Layer
+        if node is not Layer:
+            return f" (from {layer.origin})"
+    return ""
+
+
+def _variant(annotation: Any, values: Any) -> type[BaseModel] | None:
+    """Return the model class that `values` are meant for among those an annotation allows."""
+    members = [annotation] if isinstance(annotation, type) else [*get_args(annotation)]
+    models = [member for member in members if isinstance(member, type) and issubclass(member, BaseModel)]
+    if len(models) == 1:
+        return models[0]
+    chosen = values if isinstance(values, Mapping) else {}
+    for model in models:
+        tags = {
+            key: get_args(model.model_fields[key].annotation) for key in DISCRIMINATORS if key in model.model_fields
+        }
+        if any(chosen.get(key) in allowed for key, allowed in tags.items()):
+            return model
+    return None
+
+
+def _model_at(path: Sequence[str], root: type[BaseModel], values: Any) -> type[BaseModel] | None:
+    """Return the model class whose fields are the keys at `path`."""
+    model: type[BaseModel] | None = root
+    for part in path:
+        if model is None or part not in model.model_fields:
+            return None
+        values = values.get(part) if isinstance(values, Mapping) else None
+        model = _variant(model.model_fields[part].annotation, values)
+    return model
+
+
+def _meaning(path: Sequence[str], root: type[BaseModel], values: Any) -> str | None:
+    model = _model_at(path[:-1], root, values)
+    return model.model_fields[path[-1]].description if model is not None and path[-1] in model.model_fields else None
+
+
+def _keys(model: type[BaseModel], values: Any, prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        child = values.get(name) if isinstance(values, Mapping) else None
+        variant = _variant(field.annotation, child)
+        if variant is not None:
+            yield from _keys(variant, child, f"{prefix}{name}.")
+
+
+def _nearest_key(path: Sequence[str], root: type[BaseModel], values: Mapping[str, Any]) -> str:
+    """Suggest a key: a similar one in the same mapping, else one anywhere of a similar last part, else all siblings."""
+    model = _model_at(path[:-1], root, values)
+    siblings = list(model.model_fields) if model is not None else []
+    prefix = "".join(f"{part}." for part in path[:-1])
+    close = difflib.get_close_matches(path[-1], siblings, n=1)
+    if close:
+        return f"; did you mean {prefix}{close[0]}?"
+    leaves = {key.rpartition(".")[2]: key for key in reversed(list(_keys(root, values)))}
+    close = difflib.get_close_matches(path[-1], leaves, n=1)
+    if close:
+        return f"; did you mean {leaves[close[0]]}?"
+    return f"; the keys there are {', '.join(prefix + name for name in siblings)}"
