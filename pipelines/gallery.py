@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.loader import caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
+from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import TwoTower
 
 EMBEDDINGS = "embeddings.safetensors"
@@ -61,7 +61,8 @@ class Gallery:
         tensors = {"images_BKD": self.images_BKD.cpu().contiguous(), "texts_CD": self.texts_CD.cpu().contiguous()}
         save_file(tensors, directory / EMBEDDINGS)
         items = [_record_to_json(record) for record in self.records]
-        (directory / ITEMS).write_text(json.dumps({"images": items}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        content = json.dumps({"images": items}, ensure_ascii=False, indent=1)
+        (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, directory: Path) -> "Gallery":
@@ -78,32 +79,24 @@ class Gallery:
         return cls(tensors["images_BKD"], tensors["texts_CD"], tuple(_record_from_json(item) for item in items))
 
 
-@torch.inference_mode()
 def build_gallery(
-    model: TwoTower, reader: ShardReader, vocabulary: Vocabulary, root: str, batch_size: int = 128, device: str = "cpu"
+    model: TwoTower, reader: ShardReader, vocabulary: Vocabulary, root: str, batch_size: int = 128
 ) -> Gallery:
     """Embed every image and every caption of a split of shards.
 
     Args:
-        model: the model, in evaluation mode, on `device`.
+        model: the model, in evaluation mode, on the device to use.
         reader: the shards of the split.
         vocabulary: the model's vocabulary.
         root: folder that the shards' image URIs are relative to; "" where they stand alone.
         batch_size: images, or captions, encoded at once.
-        device: where the model is.
 
     Returns:
         The gallery, on the CPU.
     """
-    images = [
-        model.encode_images(features_BNF.to(device), lengths_B.to(device)).float().cpu()
-        for features_BNF, lengths_B in image_batches(reader, batch_size)
-    ]
-    texts = [
-        model.encode_texts(tokens_CL.to(device), lengths_C.to(device)).float().cpu()
-        for tokens_CL, lengths_C in caption_batches(reader, vocabulary, batch_size)
-    ]
-    return Gallery(torch.cat(images), torch.cat(texts), tuple(_records(reader, root)))
+    images_BKD = embed_images(model, image_batches(reader, batch_size))
+    texts_CD = embed_texts(model, caption_batches(reader, vocabulary, batch_size))
+    return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 
 
 def _records(reader: ShardReader, root: str) -> Iterable[Record]:

@@ -1,0 +1,420 @@
+"""Contact sheets: queries with their top results, the right ones marked, as a PNG or as one self-contained HTML page.
+
+A right result carries a green frame and a tick, a wrong one a grey frame and an orange cross, so that the marks can
+be told apart without colours. A picture that cannot be read shows as a grey square with its name: a sheet never fails
+for one image.
+"""
+
+import base64
+import html
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from matplotlib import font_manager
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+from torch import Tensor
+
+from pipelines.gallery import Gallery
+from preprocessing.features.images import ImageError, load_image
+from vse_core.evaluation.nearest import top_k
+
+Loader = Callable[[str], Image.Image]
+
+# Okabe-Ito green and vermillion, and neutrals with enough contrast on white.
+GREEN, ORANGE, GREY, INK, PALE = "#009E73", "#D55E00", "#8A8A8A", "#1A1A1A", "#E9E9E9"
+
+THUMBNAIL = 168  # pixels, both ways
+GAP = 14
+TEXT_WIDTH = 620  # of a column of captions
+LINE = 21
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result: an image, or a caption.
+
+    Attributes:
+        similarity: cosine of the best view, -1 to 1.
+        item_id: id of the image or of the caption.
+        image_uri: the image to show; None for a caption.
+        caption: the caption; of an image one of its own, shown where there is room.
+        right: whether it belongs to the query; None where that is not known, as for a query of the user's own.
+    """
+
+    similarity: float
+    item_id: str
+    image_uri: str | None = None
+    caption: str | None = None
+    right: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SheetRow:
+    """One query and its results, best first.
+
+    Attributes:
+        hits: the results.
+        query_text: the query where it is a text.
+        query_image_uri: the query where it is an image.
+        note: a short remark under the query, such as the rank of the first right result.
+    """
+
+    hits: tuple[Hit, ...]
+    query_text: str | None = None
+    query_image_uri: str | None = None
+    note: str = ""
+
+    @property
+    def has_captions(self) -> bool:
+        """Whether the results are captions rather than images."""
+        return all(hit.image_uri is None for hit in self.hits)
+
+
+def text_to_image_rows(gallery: Gallery, queries: int = 6, k: int = 5) -> list[SheetRow]:
+    """Search the gallery's images with its own captions, spread evenly over the split; the caption's image is right.
+
+    Args:
+        gallery: embedded images and captions.
+        queries: how many captions to take, one an image.
+        k: results a query.
+    """
+    captions = gallery.captions
+    # The first caption of every image that has one.
+    first = {image: index for index, (image, _) in reversed(list(enumerate(captions)))}
+    rows = []
+    for image in _spread(len(gallery.records), queries):
+        if image in first:
+            query_VD = gallery.texts_CD[first[image]].unsqueeze(0)
+            ranked = image_hits(gallery, query_VD, len(gallery.records), right=image)
+            text = captions[first[image]][1].text
+            rows.append(SheetRow(tuple(ranked[:k]), query_text=text, note=_first_right(ranked)))
+    return rows
+
+
+def image_to_text_rows(gallery: Gallery, queries: int = 6, k: int = 5) -> list[SheetRow]:
+    """Search the gallery's captions with its own images, spread evenly over the split; the image's captions are right.
+
+    Args:
+        gallery: embedded images and captions.
+        queries: how many images to take.
+        k: results a query.
+    """
+    rows = []
+    for image in _spread(len(gallery.records), queries):
+        ranked = caption_hits(gallery, gallery.images_BKD[image], len(gallery.captions), right=image)
+        uri = gallery.records[image].image_uri
+        rows.append(SheetRow(tuple(ranked[:k]), query_image_uri=uri, note=_first_right(ranked)))
+    return rows
+
+
+def image_hits(gallery: Gallery, query_VD: Tensor, k: int, right: int | None = None) -> list[Hit]:
+    """Find the k images nearest to a query of V views.
+
+    Args:
+        gallery: embedded images.
+        query_VD: (V, D) unit vectors.
+        k: results; all images where there are fewer.
+        right: index of the image that is right; None where that is not known.
+    """
+    similarities, indices = top_k(query_VD.unsqueeze(0), gallery.images_BKD, k)
+    found = []
+    for similarity, index in zip(similarities[0].tolist(), indices[0].tolist(), strict=True):
+        record = gallery.records[index]
+        # The first caption says what the picture is said to show, where the picture itself cannot be seen.
+        caption = record.captions[0].text if record.captions else None
+        known = None if right is None else index == right
+        found.append(Hit(similarity, record.image_id, record.image_uri, caption, known))
+    return found
+
+
+def caption_hits(gallery: Gallery, query_VD: Tensor, k: int, right: int | None = None) -> list[Hit]:
+    """Find the k captions nearest to a query of V views.
+
+    Args:
+        gallery: embedded captions.
+        query_VD: (V, D) unit vectors.
+        k: results; all captions where there are fewer.
+        right: index of the image whose captions are right; None where that is not known.
+    """
+    similarities, indices = top_k(query_VD.unsqueeze(0), gallery.texts_CD.unsqueeze(1), k)
+    captions = gallery.captions
+    found = []
+    for similarity, index in zip(similarities[0].tolist(), indices[0].tolist(), strict=True):
+        image, caption = captions[index]
+        known = None if right is None else image == right
+        found.append(Hit(similarity, caption.caption_id, None, caption.text, known))
+    return found
+
+
+def _first_right(ranked: Sequence[Hit]) -> str:
+    """Say at which rank the first right result stands."""
+    rank = next((place for place, hit in enumerate(ranked, start=1) if hit.right), None)
+    return "no right result" if rank is None else f"first right result at rank {rank} of {len(ranked):,}"
+
+
+def _spread(total: int, count: int) -> list[int]:
+    """Return up to `count` places spread evenly over `total`: a sample that nobody has picked by its results."""
+    count = min(total, count)
+    return [(2 * place + 1) * total // (2 * count) for place in range(count)]
+
+
+def contact_sheet_png(title: str, rows: Sequence[SheetRow], load: Loader = load_image) -> Image.Image:
+    """Draw the rows under a title.
+
+    Args:
+        title: one line.
+        rows: queries with their results; images and captions may be mixed.
+        load: reads the image of a URI; raises `ImageError` where it cannot.
+
+    Returns:
+        The RGB picture.
+
+    Raises:
+        ValueError: there is no row.
+    """
+    if not rows:
+        raise ValueError("a contact sheet needs at least one query; got none")
+    drawn = [_draw_row(row, load) for row in rows]
+    heading = _text_block(title, max(row.width for row in drawn), size=20, bold=True)
+    width = max(row.width for row in drawn) + 2 * GAP
+    height = heading.height + 2 * GAP + sum(row.height + 2 * GAP for row in drawn)
+    sheet = Image.new("RGB", (width, height), "white")
+    sheet.paste(heading, (GAP, GAP))
+    top = heading.height + 2 * GAP
+    for row in drawn:
+        ImageDraw.Draw(sheet).line([(GAP, top), (width - GAP, top)], fill=PALE, width=1)
+        sheet.paste(row, (GAP, top + GAP))
+        top += row.height + 2 * GAP
+    return sheet
+
+
+def contact_sheet_html(title: str, rows: Sequence[SheetRow], load: Loader = load_image) -> str:
+    """Write the rows as one HTML page that needs no other file: pictures are inside it, texts are escaped.
+
+    Args:
+        title: one line.
+        rows: queries with their results; images and captions may be mixed.
+        load: reads the image of a URI; raises `ImageError` where it cannot.
+
+    Returns:
+        The page.
+
+    Raises:
+        ValueError: there is no row.
+    """
+    if not rows:
+        raise ValueError("a contact sheet needs at least one query; got none")
+    sections = "\n".join(_html_row(row, load) for row in rows)
+    name = html.escape(title)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{name}</title>\n'
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>\n{sections}\n</body>\n</html>\n"
+    )
+
+
+def thumbnail(uri: str, size: int, load: Loader = load_image) -> Image.Image:
+    """Return the image of a URI in a white square of `size` pixels, or a placeholder that names it."""
+    try:
+        image = load(uri)
+    except ImageError:
+        return _placeholder(uri, size)
+    fitted = ImageOps.contain(image, (size, size))
+    square = Image.new("RGB", (size, size), "white")
+    square.paste(fitted, ((size - fitted.width) // 2, (size - fitted.height) // 2))
+    return square
+
+
+def _placeholder(uri: str, size: int) -> Image.Image:
+    """Return a grey square that names the image that is not there."""
+    square = Image.new("RGB", (size, size), PALE)
+    name = Path(uri).name or uri
+    lines = ["cannot be read:", *textwrap.wrap(name, width=max(8, size // 9))][: max(1, size // 18)]
+    draw = ImageDraw.Draw(square)
+    for place, line in enumerate(lines):
+        draw.text((8, 8 + 17 * place), line, font=_font(13), fill=INK)
+    return square
+
+
+def _draw_row(row: SheetRow, load: Loader) -> Image.Image:
+    """Draw the query on the left and its results on the right."""
+    query = _draw_query(row, load)
+    results = _draw_captions(row.hits) if row.has_captions else _draw_images(row.hits, load)
+    picture = Image.new("RGB", (query.width + 2 * GAP + results.width, max(query.height, results.height)), "white")
+    picture.paste(query, (0, 0))
+    picture.paste(results, (query.width + 2 * GAP, 0))
+    return picture
+
+
+def _draw_query(row: SheetRow, load: Loader) -> Image.Image:
+    """Draw the query, an image or a text, with the note under it."""
+    parts = []
+    if row.query_image_uri is not None:
+        parts.append(thumbnail(row.query_image_uri, THUMBNAIL, load))
+    if row.query_text is not None:
+        parts.append(_text_block(f"“{row.query_text}”", THUMBNAIL + 40, size=15, bold=True))
+    if row.note:
+        parts.append(_text_block(row.note, THUMBNAIL + 40, size=13, colour="#555555"))
+    return _stack(parts, THUMBNAIL + 40)
+
+
+def _draw_images(hits: Sequence[Hit], load: Loader) -> Image.Image:
+    """Draw thumbnails side by side, each framed, marked, and labelled with rank and similarity."""
+    cells = []
+    for rank, hit in enumerate(hits, start=1):
+        cell = Image.new("RGB", (THUMBNAIL + 8, THUMBNAIL + 8 + LINE), "white")
+        colour, width = _frame(hit.right)
+        ImageDraw.Draw(cell).rectangle([(0, 0), (THUMBNAIL + 7, THUMBNAIL + 7)], fill=colour)
+        inner = THUMBNAIL + 8 - 2 * width
+        cell.paste(thumbnail(hit.image_uri or hit.item_id, inner, load), (width, width))
+        _draw_badge(cell, hit.right, (THUMBNAIL - 20, 4))
+        ImageDraw.Draw(cell).text((2, THUMBNAIL + 10), f"{rank}.  {hit.similarity:.3f}", font=_font(13), fill=INK)
+        cells.append(cell)
+    strip = Image.new("RGB", (max(1, sum(cell.width + GAP for cell in cells)), THUMBNAIL + 8 + LINE), "white")
+    for place, cell in enumerate(cells):
+        strip.paste(cell, (place * (cell.width + GAP), 0))
+    return strip
+
+
+def _draw_captions(hits: Sequence[Hit]) -> Image.Image:
+    """Draw ranked captions one under another, each with its mark and similarity."""
+    lines = []
+    for rank, hit in enumerate(hits, start=1):
+        text = _text_block(hit.caption or "", TEXT_WIDTH - 116, size=15, bold=hit.right is True)
+        line = Image.new("RGB", (TEXT_WIDTH, max(text.height, 24) + 4), "white")
+        draw = ImageDraw.Draw(line)
+        draw.text((0, 3), f"{rank}.", font=_font(14), fill=INK)
+        draw.text((62, 3), f"{hit.similarity:.3f}", font=_font(14), fill="#555555")
+        _draw_badge(line, hit.right, (32, 0))
+        line.paste(text, (116, 2))
+        lines.append(line)
+    return _stack(lines, TEXT_WIDTH)
+
+
+def _draw_badge(picture: Image.Image, right: bool | None, corner: tuple[int, int]) -> None:
+    """Draw a white tick on green or a white cross on orange, 24 pixels wide; nothing where neither is known."""
+    if right is None:
+        return
+    x, y = corner
+    # Drawn at four times the size and shrunk: PIL's own lines are not smooth.
+    badge = Image.new("RGBA", (96, 96), (0, 0, 0, 0))
+    draw = ImageDraw.Draw(badge)
+    draw.ellipse([(2, 2), (93, 93)], fill=GREEN if right else ORANGE, outline="white", width=6)
+    if right:
+        draw.line([(26, 50), (42, 66), (70, 32)], fill="white", width=12, joint="curve")
+    else:
+        draw.line([(32, 32), (64, 64)], fill="white", width=12)
+        draw.line([(64, 32), (32, 64)], fill="white", width=12)
+    small = badge.resize((24, 24), Image.Resampling.LANCZOS)
+    picture.paste(small, (x, y), small)
+
+
+def _frame(right: bool | None) -> tuple[str, int]:
+    """Return colour and width in pixels of the frame around a result."""
+    return (GREEN, 5) if right else (GREY, 2 if right is False else 1)
+
+
+def _stack(parts: Sequence[Image.Image], width: int) -> Image.Image:
+    """Paste pictures one under another."""
+    picture = Image.new("RGB", (width, max(1, sum(part.height + 6 for part in parts))), "white")
+    top = 0
+    for part in parts:
+        picture.paste(part, (0, top))
+        top += part.height + 6
+    return picture
+
+
+def _text_block(text: str, width: int, size: int, bold: bool = False, colour: str = INK) -> Image.Image:
+    """Draw a text, wrapped to a width in pixels; words longer than a line are cut."""
+    font = _font(size, bold)
+    lines: list[str] = []
+    for word in " ".join(text.split()).split(" "):
+        candidate = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(candidate) <= width:
+            lines[-1] = candidate
+            continue
+        while len(word) > 1 and font.getlength(word) > width:
+            fitting = [length for length in range(1, len(word)) if font.getlength(word[:length]) <= width]
+            cut = max(fitting, default=1)
+            lines.append(word[:cut])
+            word = word[cut:]
+        lines.append(word)
+    height = round(size * 1.35)
+    block = Image.new("RGB", (width, height * len(lines)), "white")
+    for place, line in enumerate(lines):
+        ImageDraw.Draw(block).text((0, place * height), line, font=font, fill=colour)
+    return block
+
+
+@cache
+def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """Return DejaVu Sans, which matplotlib brings along: the same letters on every machine."""
+    wanted = font_manager.FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
+    return ImageFont.truetype(font_manager.findfont(wanted), size)
+
+
+def _html_row(row: SheetRow, load: Loader) -> str:
+    """Write one query and its results."""
+    query = ""
+    if row.query_image_uri is not None:
+        query += _html_image(row.query_image_uri, "query image", load)
+    if row.query_text is not None:
+        query += f"<p class=text>“{html.escape(row.query_text)}”</p>"
+    if row.note:
+        query += f"<p class=note>{html.escape(row.note)}</p>"
+    hits = "\n".join(_html_hit(rank, hit, load) for rank, hit in enumerate(row.hits, start=1))
+    kind = "captions" if row.has_captions else "images"
+    return f'<section>\n<div class="query">{query}</div>\n<ol class="{kind}">\n{hits}\n</ol>\n</section>'
+
+
+def _html_hit(rank: int, hit: Hit, load: Loader) -> str:
+    """Write one result with its rank, its similarity and its mark."""
+    mark = {
+        True: '<span class="mark" role="img" aria-label="right">✓</span>',
+        False: '<span class="mark" role="img" aria-label="wrong">✗</span>',
+        None: "",
+    }[hit.right]
+    state = {True: "right", False: "wrong", None: "unjudged"}[hit.right]
+    picture = _html_image(hit.image_uri, hit.item_id, load) if hit.image_uri is not None else ""
+    caption = f'<span class="caption">{html.escape(hit.caption)}</span>' if hit.caption is not None else ""
+    figures = f'<span class="rank">{rank}.</span> <span class="similarity">{hit.similarity:.3f}</span>'
+    item = f'<span class="id">{html.escape(hit.item_id)}</span>'
+    return f'<li class="{state}">{picture}{mark}<span class="label">{figures} {item}</span>{caption}</li>'
+
+
+def _html_image(uri: str, name: str, load: Loader) -> str:
+    """Write a picture as an `img` element with its bytes inside."""
+    data = io.BytesIO()
+    thumbnail(uri, 2 * THUMBNAIL, load).save(data, "JPEG", quality=85)
+    encoded = base64.b64encode(data.getvalue()).decode("ascii")
+    return f'<img src="data:image/jpeg;base64,{encoded}" alt="{html.escape(name)}" title="{html.escape(uri)}">'
+
+
+_STYLE = f"""
+body {{ font: 15px/1.4 system-ui, sans-serif; color: {INK}; background: #fff; margin: 24px; }}
+h1 {{ font-size: 20px; overflow-wrap: anywhere; }}
+section {{ display: flex; gap: 24px; align-items: flex-start; border-top: 1px solid {PALE}; padding: 16px 0; }}
+.query {{ flex: 0 0 {THUMBNAIL + 24}px; overflow-wrap: anywhere; }}
+.query .text {{ font-weight: 600; margin: 0 0 6px; }}
+.note, .id, .similarity {{ color: #555; font-size: 13px; }}
+ol {{ list-style: none; margin: 0; padding: 0; min-width: 0; }}
+ol.images {{ display: flex; flex-wrap: wrap; gap: 14px; }}
+ol.images li {{ position: relative; width: {THUMBNAIL + 8}px; overflow-wrap: anywhere; }}
+img {{ display: block; width: {THUMBNAIL}px; height: {THUMBNAIL}px; box-sizing: border-box; }}
+ol.images img {{ width: {THUMBNAIL + 8}px; height: {THUMBNAIL + 8}px; border: 1px solid {GREY}; }}
+ol.images .right img {{ border: 5px solid {GREEN}; }}
+ol.images .wrong img {{ border-width: 2px; }}
+.mark {{ display: inline-block; flex: none; width: 24px; height: 24px; border-radius: 50%; text-align: center; }}
+.mark {{ color: #fff; font: bold 15px/24px sans-serif; }}
+ol.images .mark {{ position: absolute; top: 8px; right: 8px; box-shadow: 0 0 0 2px #fff; }}
+.right .mark {{ background: {GREEN}; }}
+.wrong .mark {{ background: {ORANGE}; }}
+ol.captions li {{ display: flex; gap: 10px; align-items: baseline; padding: 3px 0; }}
+ol.captions .label {{ flex: 0 0 auto; order: -1; min-width: 190px; }}
+ol.captions .caption {{ flex: 1 1 auto; overflow-wrap: anywhere; }}
+ol.captions .right .caption {{ font-weight: 600; }}
+"""

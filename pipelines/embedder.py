@@ -1,0 +1,132 @@
+"""From raw texts and image files to embeddings: a model with the vocabulary and the extractor it was trained with.
+
+B images, C captions, K views, D embedding.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.features import build_extractor
+from preprocessing.features.images import ImageError
+from preprocessing.shards.batch import pad_tokens
+from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.models import load_model
+
+VOCABULARY = "vocabulary.json"
+EXTRACTOR = "extractor.json"
+WEIGHTS = "weights"
+
+_TEXTS_AT_ONCE = 256
+_IMAGES_AT_ONCE = 32
+
+
+class QueryError(ValueError):
+    """One text or image that cannot be embedded.
+
+    Attributes:
+        position: its place in the sequence that was given, from 0.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"input {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class Embedder:
+    """Embeds texts and images with a model as it was saved.
+
+    Args:
+        model: directory with `model.safetensors`, `model.json` and `vocabulary.json`.
+        extractor: directory with `extractor.json` (see `write_extractor`).
+        device: torch device; CUDA where there is one, else the CPU, when None.
+
+    Raises:
+        FileNotFoundError: a file is missing from one of the directories.
+        ValueError: the files do not fit each other.
+    """
+
+    def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self._model = load_model(model, self.device)
+        self._vocabulary = Vocabulary.load(model / VOCABULARY)
+        self._extractor = build_extractor(**_extractor_options(extractor, self.device))
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts into (C, D) unit vectors, float32, on the CPU.
+
+        Raises:
+            QueryError: a text is empty.
+        """
+        for position, text in enumerate(texts):
+            if not text.strip():
+                raise QueryError(position, "the text is empty")
+        encoded = [self._vocabulary.encode(text) for text in texts]
+        starts = range(0, len(encoded), _TEXTS_AT_ONCE)
+        return embed_texts(self._model, (pad_tokens(encoded[start : start + _TEXTS_AT_ONCE]) for start in starts))
+
+    def embed_images(self, uris: Sequence[str]) -> Tensor:
+        """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU.
+
+        Raises:
+            QueryError: an image is missing or cannot be read.
+        """
+        starts = range(0, len(uris), _IMAGES_AT_ONCE)
+        return embed_images(self._model, (self._features(uris, start) for start in starts))
+
+    def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
+        """Load and extract one batch of images from `start` on."""
+        items = []
+        for position in range(start, min(start + _IMAGES_AT_ONCE, len(uris))):
+            try:
+                items.append(self._extractor.load(uris[position]))
+            except ImageError as error:
+                raise QueryError(position, str(error)) from error
+        sets = [torch.from_numpy(array_NF) for array_NF in self._extractor(items)]
+        return pad_sequence(sets, batch_first=True), torch.tensor([len(array_NF) for array_NF in sets])
+
+
+def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
+    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are a local folder.
+
+    Args:
+        directory: where to write; made where it is not there.
+        name: name of the extractor, as `build_extractor` knows it.
+        options: its options besides the device; `weights`, where it has them, is a local folder or a name on the hub.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    options = dict(options)
+    weights = options.get("weights")
+    if weights is not None and Path(weights).is_dir():
+        target = directory / WEIGHTS
+        target.mkdir(exist_ok=True)
+        # What transformers reads, and nothing that could run.
+        for file in sorted([*Path(weights).glob("*.json"), *Path(weights).glob("*.safetensors")]):
+            shutil.copyfile(file, target / file.name)
+        options["weights"] = {"folder": WEIGHTS}
+    content = json.dumps({"name": name, "options": options}, indent=2)
+    (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
+
+
+def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
+    """Read `extractor.json` into keyword arguments of `build_extractor`."""
+    path = directory / EXTRACTOR
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} holds no extractor: {EXTRACTOR} is missing")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    options = {"name": content["name"], **content["options"]}
+    if "weights" in options:
+        weights = options["weights"]
+        options["weights"] = str(directory / weights["folder"]) if isinstance(weights, dict) else weights
+        # An extractor without weights computes nothing, and so has no device.
+        options["device"] = device
+    return options

@@ -1,0 +1,168 @@
+"""The model registry: a trained model becomes a version of a registered model, and is found again by its name.
+
+What is registered is a "bundle", a directory with three parts: `model`, `extractor` (what its images need) and
+`gallery`. MLflow keeps copies of them with the code that reads them.
+"""
+
+import importlib.metadata
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+from mlflow import MlflowClient
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.models import ModelSignature
+from mlflow.types.schema import Array, ColSpec, DataType, Schema
+
+BUNDLE_PARTS = ("model", "extractor", "gallery")
+
+# The newest version, not judged yet; promotion to "champion" is a decision of its own. MLflow reserves "latest".
+CANDIDATE = "candidate"
+FINGERPRINT_TAG = "vse.fingerprint"
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = tuple(str(ROOT / package) for package in ("vse_core", "preprocessing", "pipelines"))
+REQUIREMENTS = ("mlflow", "nltk", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision", "transformers")
+
+_REFERENCE = re.compile(r"(?P<name>[^@/]+)(?:@(?P<alias>[^@/]+)|/(?P<version>\d+))?")
+
+
+class RegistryError(Exception):
+    """A model that cannot be found or loaded: one message with what there is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredVersion:
+    """A version of a registered model.
+
+    Attributes:
+        name: of the registered model.
+        version: counted by MLflow from 1.
+        model_id: the logged model behind it, which metrics refer to.
+    """
+
+    name: str
+    version: int
+    model_id: str
+
+    @property
+    def uri(self) -> str:
+        """Address for `mlflow.pyfunc.load_model`."""
+        return f"models:/{self.name}/{self.version}"
+
+
+def find_registered(client: MlflowClient, name: str, fingerprint: str) -> RegisteredVersion | None:
+    """Return the version that was registered under a fingerprint, the newest if there are several, or None."""
+    for version in _versions(client, name):
+        if version.tags.get(FINGERPRINT_TAG) == fingerprint:
+            return RegisteredVersion(name, int(version.version), version.source.removeprefix("models:/"))
+    return None
+
+
+def register_bundle(
+    bundle: Path, name: str, fingerprint: str, tags: Mapping[str, str], metrics: Mapping[str, float]
+) -> RegisteredVersion:
+    """Log a bundle as a pyfunc in the active run and register it under the alias "candidate".
+
+    A fingerprint that is registered already is not registered again.
+
+    Args:
+        bundle: directory with the parts of a bundle.
+        name: registered model; made where there is none.
+        fingerprint: identity of what is registered, kept as a tag.
+        tags: of the version: where it comes from.
+        metrics: logged to the active run with the id of the logged model, so that MLflow shows them with the model.
+
+    Returns:
+        The version.
+
+    Raises:
+        RuntimeError: no run is active.
+    """
+    run = mlflow.active_run()
+    if run is None:
+        raise RuntimeError("a model is logged to a run: start one before registering")
+    client = MlflowClient()
+    found = find_registered(client, name, fingerprint)
+    if found is None:
+        info = mlflow.pyfunc.log_model(
+            name=name,
+            python_model=str(Path(__file__).with_name("pyfunc_model.py")),
+            artifacts={part: str(bundle / part) for part in BUNDLE_PARTS},
+            code_paths=list(CODE),
+            pip_requirements=[f"{package}=={importlib.metadata.version(package)}" for package in REQUIREMENTS],
+            signature=model_signature(),
+            input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
+            tags=dict(tags),
+        )
+        mlflow.log_metrics(dict(metrics), run_id=run.info.run_id, model_id=info.model_id)
+        version = mlflow.register_model(info.model_uri, name, tags={**tags, FINGERPRINT_TAG: fingerprint})
+        found = RegisteredVersion(name, int(version.version), info.model_id)
+    client.set_registered_model_alias(name, CANDIDATE, str(found.version))
+    return found
+
+
+def resolve(client: MlflowClient, reference: str) -> str:
+    """Turn NAME, NAME@ALIAS, NAME/VERSION or a `models:/` URI into the URI of one version.
+
+    NAME alone means its newest version.
+
+    Raises:
+        RegistryError: there is no such model, alias or version; the message lists what there is.
+    """
+    match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
+    if match is None:
+        raise RegistryError(f"cannot read {reference!r} as a model: write NAME, NAME@ALIAS or NAME/VERSION")
+    name, alias, number = match["name"], match["alias"], match["version"]
+    if name.startswith("m-") and reference.startswith("models:/") and not alias and not number:
+        return reference  # a logged model by its id
+    versions = _versions(client, name)
+    if not versions:
+        names = ", ".join(sorted(model.name for model in client.search_registered_models())) or "none"
+        raise RegistryError(f"there is no registered model {name!r}; registered models: {names}")
+    numbers = [int(version.version) for version in versions]
+    if alias is not None:
+        aliases = client.get_registered_model(name).aliases
+        if alias not in aliases:
+            known = ", ".join(sorted(aliases)) or "none"
+            raise RegistryError(f"model {name!r} has no alias {alias!r}; its aliases: {known}")
+        return f"models:/{name}@{alias}"
+    if number is not None and int(number) not in numbers:
+        known = ", ".join(str(known) for known in sorted(numbers))
+        raise RegistryError(f"model {name!r} has no version {number}; its versions: {known}")
+    return f"models:/{name}/{number or numbers[0]}"
+
+
+def download_bundle(uri: str) -> Path:
+    """Return a directory with the parts of a registered bundle: MLflow's own where it is on this machine, else a copy.
+
+    Nothing of the code that is registered with the model runs.
+
+    Args:
+        uri: a `models:/` URI, as `resolve` gives it.
+
+    Raises:
+        RegistryError: the model is none of this pipeline.
+    """
+    bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
+    missing = [part for part in BUNDLE_PARTS if not (bundle / part).is_dir()]
+    if missing:
+        raise RegistryError(f"{uri} was not registered by this pipeline: it has no {', '.join(missing)}")
+    return bundle
+
+
+def model_signature() -> ModelSignature:
+    """Return the input and output columns of the pyfunc, as its class documents them."""
+    inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
+    outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
+    return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))
+
+
+def _versions(client: MlflowClient, name: str) -> list[ModelVersion]:
+    """Return all versions of a model, newest first; none where there is no such model."""
+    quoted = name.replace("'", "''")
+    found = client.search_model_versions(f"name = '{quoted}'", max_results=10_000)
+    return sorted(found, key=lambda version: int(version.version), reverse=True)

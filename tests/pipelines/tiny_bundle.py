@@ -1,0 +1,55 @@
+"""A bundle small enough for unit tests, of real parts: generated scenes, a random network, an untrained model."""
+
+from pathlib import Path
+
+import torch
+
+from pipelines.embedder import VOCABULARY, write_extractor
+from pipelines.gallery import Gallery, build_gallery
+from preprocessing.captions import Vocabulary
+from preprocessing.datasets import build_dataset
+from preprocessing.features import TINY_RESNET, build_extractor
+from preprocessing.shards import Sample, ShardReader, write_shard
+from vse_core.models import build_model, load_model, save_model
+
+IMAGES = 6
+EMBED_DIM = 16
+
+
+def write_tiny_bundle(directory: Path) -> Path:
+    """Write model, extractor and gallery of six scenes; the gallery goes through real shards."""
+    records = list(build_dataset("scenes", seed=0, images={"dev": IMAGES}).records("dev"))
+    options = {"weights": TINY_RESNET, "seed": 0}
+    extractor = build_extractor("grid", **options)
+    features = extractor([extractor.load(record.image_uri) for record in records])
+    shards = directory / "shards"
+    shards.mkdir(parents=True)
+    samples = []
+    for index, (record, array) in enumerate(zip(records, features, strict=True)):
+        captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in record.captions]
+        meta = {"image_id": record.image_id, "image": record.image_uri, "split": record.split, "captions": captions}
+        samples.append(Sample(f"{index:08d}", {"grid": array}, meta))
+    write_shard(shards / "shard-00000.tar", samples, "tiny", [])
+
+    vocabulary = Vocabulary.build((c.text for r in records for c in r.captions), min_count=1)
+    specification = {
+        "feature_dim": features[0].shape[1],
+        "vocabulary_size": len(vocabulary),
+        "embed_dim": EMBED_DIM,
+        "image": {"pooling": {"name": "gpo"}, "mlp": True},
+        "text": {"pooling": {"name": "gpo"}, "word_dim": 12},
+    }
+    torch.manual_seed(0)
+    (directory / "model").mkdir()
+    save_model(build_model(**specification), specification, directory / "model")
+    vocabulary.save(directory / "model" / VOCABULARY)
+    write_extractor(directory / "extractor", "grid", options)
+    gallery(directory, shards, vocabulary).save(directory / "gallery")
+    return directory
+
+
+def gallery(directory: Path, shards: Path, vocabulary: Vocabulary) -> Gallery:
+    """Embed the shards with the model of the bundle."""
+    return build_gallery(
+        load_model(directory / "model"), ShardReader(shards, "grid"), vocabulary, root="", batch_size=4
+    )
