@@ -57,26 +57,24 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         DatasetError: the file is not utf-8; names the line.
     """
-    number = 0
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 yield number, line.rstrip("\n")
     except UnicodeDecodeError as error:
-        # Text files are decoded in blocks, so the count of lines read so far says too little: find the line in bytes.
+        # Text files are decoded in blocks: the line in hand is not the bad one.
         bad = _first_undecodable_line(path)
         raise DatasetError(f"{path}:{bad}: not utf-8 ({error.reason}); convert the file to utf-8") from error
 
 
 def _first_undecodable_line(path: Path) -> int:
-    number = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             try:
                 raw.decode("utf-8")
             except UnicodeDecodeError:
-                break
-    return number
+                return number
+    raise AssertionError(f"{path} decodes line by line, though not as a whole")
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -35,7 +35,9 @@ class CocoDataset:
                 f"coco dataset: 'images' names the splits {sorted(images)}, 'annotations' {sorted(annotations)}; "
                 "both must name the same splits, at least one"
             )
-        self._images = {split: require_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()}
+        self._images = {
+            split: require_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()
+        }
         self._annotations = {
             split: require_file(annotations[split], f"coco dataset, 'annotations.{split}'") for split in images
         }

@@ -29,9 +29,7 @@ class FlickrDataset:
             raise DatasetError("flickr dataset: 'splits' is empty; name at least one split and its list of images")
         self._images = require_folder(images, "flickr dataset, 'images'")
         self._tokens = require_file(tokens, "flickr dataset, 'tokens'")
-        self._lists = {
-            split: require_file(path, f"flickr dataset, 'splits.{split}'") for split, path in splits.items()
-        }
+        self._lists = {split: require_file(path, f"flickr dataset, 'splits.{split}'") for split, path in splits.items()}
 
     @property
     def splits(self) -> tuple[str, ...]:

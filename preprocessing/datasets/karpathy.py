@@ -56,7 +56,9 @@ class KarpathyDataset:
             DatasetError: unknown split, or a malformed entry (named by its place in the file).
         """
         if split in ("val", "restval"):
-            raise DatasetError(f"there is no split {split!r}: the file's 'val' is called 'dev', 'restval' is in 'train'")
+            raise DatasetError(
+                f"there is no split {split!r}: the file's 'val' is called 'dev', 'restval' is in 'train'"
+            )
         require_split(split, self.splits)
         yield from self._records[split]
 

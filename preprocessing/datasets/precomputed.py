@@ -116,7 +116,9 @@ def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
                     "a caption and must therefore name each image five times in a row"
                 )
         if image_id in first_line:
-            raise DatasetError(f"{file}:{start + 1}: image id {image_id} is there already, in line {first_line[image_id]}")
+            raise DatasetError(
+                f"{file}:{start + 1}: image id {image_id} is there already, in line {first_line[image_id]}"
+            )
         first_line[image_id] = start + 1
     return list(first_line)
 

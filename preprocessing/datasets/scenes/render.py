@@ -2,7 +2,7 @@
 
 import struct
 import zlib
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -46,14 +46,21 @@ Bools = npt.NDArray[np.bool_]
 def render_pixels(scene: Scene) -> npt.NDArray[np.uint8]:
     """The picture of a scene, (CANVAS, CANVAS, 3) uint8 RGB.
 
-    Whole numbers throughout, so that no machine rounds differently. The background is lit from the top left.
+    Whole numbers throughout, so that no machine rounds differently. The background is lit from the top left, so that
+    even a feature with a small field of view can tell where in the picture it is.
     """
-    rows, columns = np.mgrid[0:CANVAS, 0:CANVAS].astype(np.int64)
-    light = (CANVAS // 2 - rows) * 40 // CANVAS + (CANVAS // 2 - columns) * 24 // CANVAS
-    canvas = np.clip(np.array(_BACKGROUND[scene.background], dtype=np.int64) + light[..., None], 0, 255)
+    canvas = _background(scene.background).copy()
     for item in scene.objects:
         _paint(canvas, item)
     return canvas.astype(np.uint8)
+
+
+@cache
+def _background(name: str) -> Ints:
+    rows, columns = np.mgrid[0:CANVAS, 0:CANVAS].astype(np.int64)
+    light = (CANVAS // 2 - rows) * 40 // CANVAS + (CANVAS // 2 - columns) * 24 // CANVAS
+    lit: Ints = np.clip(np.array(_BACKGROUND[name], dtype=np.int64) + light[..., None], 0, 255)
+    return lit
 
 
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
@@ -89,7 +96,7 @@ def _paint(canvas: Ints, item: SceneObject) -> None:
         window[...] = (window * (full - share) + np.array(colour, dtype=np.int64) * share + full // 2) // full
 
 
-@lru_cache(maxsize=None)
+@cache
 def _coverage(shape: str, texture: str, radius: int) -> tuple[Ints, Ints, Ints]:
     """How many of the samples of each pixel the outline, the fill and the texture's marks cover, three (S, S) arrays.
 
@@ -105,7 +112,8 @@ def _coverage(shape: str, texture: str, radius: int) -> tuple[Ints, Ints, Ints]:
 
 def _per_pixel(samples: Bools) -> Ints:
     pixels = samples.shape[0] // _SAMPLES
-    return samples.reshape(pixels, _SAMPLES, pixels, _SAMPLES).sum(axis=(1, 3), dtype=np.int64)
+    counts: Ints = samples.reshape(pixels, _SAMPLES, pixels, _SAMPLES).sum(axis=(1, 3), dtype=np.int64)
+    return counts
 
 
 def _dilate(samples: Bools) -> Bools:
@@ -119,40 +127,45 @@ def _dilate(samples: Bools) -> Bools:
 
 
 def _texture(texture: str, x: Ints, y: Ints) -> Bools:
+    """Which points a texture marks in its second colour, none where it is plain."""
+    marked: Bools = np.zeros(x.shape, dtype=np.bool_)
     if texture == "striped":
-        return (x + y) // _STRIPE % 2 == 0
-    if texture == "dotted":
+        marked = (x + y) // _STRIPE % 2 == 0
+    elif texture == "dotted":
         half = _DOT_PERIOD // 2
-        return _disc((x + half) % _DOT_PERIOD - half, (y + half) % _DOT_PERIOD - half, _DOT_RADIUS)
-    return np.zeros(x.shape, dtype=np.bool_)
+        marked = _disc((x + half) % _DOT_PERIOD - half, (y + half) % _DOT_PERIOD - half, _DOT_RADIUS)
+    return marked
 
 
 def _inside(shape: str, x: Ints, y: Ints, r: int) -> Bools:
     """Which points (eighths of a pixel from the centre) the shape of radius r covers."""
     across, down = np.abs(x), np.abs(y)
+    covered: Bools
     if shape == "circle":
-        return _disc(x, y, r)
-    if shape == "square":
-        return np.maximum(across, down) * 100 <= 88 * r
-    if shape == "triangle":
-        return _polygon(x, y, r, _TRIANGLE)
-    if shape == "star":
-        return _polygon(x, y, r, _STAR)
-    if shape == "cross":
-        upright = (across * 100 <= 34 * r) & (down <= r)
-        return upright | ((down * 100 <= 34 * r) & (across <= r))
-    if shape == "ring":
-        return _disc(x, y, r) & ~_disc(x, y, r * 60 // 100)
-    if shape == "diamond":
-        return across * 100 + down * 82 <= 82 * r
-    if shape == "heart":
+        covered = _disc(x, y, r)
+    elif shape == "square":
+        covered = np.maximum(across, down) * 100 <= 88 * r
+    elif shape == "triangle":
+        covered = _polygon(x, y, r, _TRIANGLE)
+    elif shape == "star":
+        covered = _polygon(x, y, r, _STAR)
+    elif shape == "cross":
+        covered = (np.minimum(across, down) * 100 <= 34 * r) & (np.maximum(across, down) <= r)
+    elif shape == "ring":
+        covered = _disc(x, y, r) & ~_disc(x, y, r * 60 // 100)
+    elif shape == "diamond":
+        covered = across * 100 + down * 82 <= 82 * r
+    elif shape == "heart":
         lobes = _disc(across - r * 470 // 1000, y + r * 360 // 1000, r * 530 // 1000)
-        return lobes | _polygon(x, y, r, _HEART_TIP)
-    raise ValueError(f"there is no shape {shape!r}")
+        covered = lobes | _polygon(x, y, r, _HEART_TIP)
+    else:
+        raise ValueError(f"there is no shape {shape!r}")
+    return covered
 
 
 def _disc(x: Ints, y: Ints, r: int) -> Bools:
-    return x * x + y * y <= r * r
+    within: Bools = x * x + y * y <= r * r
+    return within
 
 
 def _polygon(x: Ints, y: Ints, r: int, corners: tuple[tuple[int, int], ...]) -> Bools:

@@ -1,0 +1,54 @@
+"""Feature extractors: from images to sets of feature vectors, behind one protocol."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF
+from preprocessing.features.grid import GridExtractor
+from preprocessing.features.images import ImageError, decode_image, load_image, read_image_bytes
+from preprocessing.features.precomputed import PrecomputedExtractor
+
+__all__ = [
+    "EXTRACTORS",
+    "TINY_RESNET",
+    "Extractor",
+    "ExtractorError",
+    "FeaturesNF",
+    "ImageError",
+    "build_extractor",
+    "decode_image",
+    "load_image",
+    "read_image_bytes",
+]
+
+# The embedded default: settings of a small network to be initialised from a seed, sized for scenes.
+TINY_RESNET = str(Path(__file__).with_name("tiny_resnet"))
+
+EXTRACTORS: dict[str, Callable[..., Extractor]] = {
+    "grid": GridExtractor,
+    "precomputed": PrecomputedExtractor,
+}
+
+
+def build_extractor(name: str, **options: Any) -> Extractor:
+    """The extractor of a name, ready to run.
+
+    Args:
+        name: one of `EXTRACTORS`.
+        options: the arguments of that extractor.
+
+    Raises:
+        ExtractorError: unknown name, options that it does not take or lacks, or weights that cannot be loaded.
+    """
+    if name not in EXTRACTORS:
+        raise ExtractorError(f"there is no extractor {name!r}; the extractors are {', '.join(EXTRACTORS)}")
+    extractor = EXTRACTORS[name]
+    signature = inspect.signature(extractor)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        accepted = ", ".join(signature.parameters) or "no options"
+        raise ExtractorError(f"extractor {name!r}: {error}; it takes {accepted}") from error
+    return extractor(**options)

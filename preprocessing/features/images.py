@@ -1,0 +1,167 @@
+"""Reads and decodes images of any kind into plain 8-bit RGB, or says in one line why that cannot be done."""
+
+import io
+import stat
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from preprocessing.datasets.scenes import parse_scene_uri, render_scene
+
+# Pillow's own limit for certain decompression bombs; checked on the header, before any pixel is decoded.
+MAX_PIXELS = 178_956_970
+
+# Raster formats only. Left out on purpose: EPS and WMF (hand the file to other programs) and the many exotic
+# formats whose decoders nobody attacks and nobody maintains.
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF")
+
+# What Pillow's decoders are known to raise on damaged files; anything else is a programming error and must surface.
+_DECODER_ERRORS = (
+    OSError,  # truncated and unreadable data; includes UnidentifiedImageError
+    SyntaxError,  # broken PNG, TIFF and EXIF structures
+    ValueError,  # impossible header fields, oversized text chunks
+    TypeError,  # TIFF tags and EXIF fields of the wrong kind
+    LookupError,  # missing TIFF tags, indices outside a palette or table
+    EOFError,  # no frame where one was announced
+    ArithmeticError,  # sizes and resolutions that overflow or divide by zero
+    AttributeError,  # decoder set up without a tag that it needs
+    AssertionError,  # Pillow's internal checks on input data
+    BufferError,
+    RuntimeError,  # WebP and AVIF decoders; includes NotImplementedError
+    MemoryError,  # within MAX_PIXELS, and still more than there is
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,  # raised where the interpreter turns warnings into errors
+)
+
+_ORIENTATION_TAG = 0x0112
+_ORIENTATIONS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_WIDE_GREY = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+
+
+class ImageError(Exception):
+    """An image that cannot be used; the message is the reason, in one line."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(" ".join(reason.split())[:300])
+
+
+def load_image(uri: str) -> Image.Image:
+    """The image behind a record's URI (a local path or a scene) as RGB.
+
+    Raises:
+        ImageError: it cannot be read or decoded.
+    """
+    return decode_image(read_image_bytes(uri))
+
+
+def read_image_bytes(uri: str) -> bytes:
+    """The bytes of the file behind a record's URI; scenes are rendered.
+
+    Raises:
+        ImageError: missing, a folder, not a regular file, empty, unreadable, or an address of an unknown kind.
+    """
+    if uri.startswith("scene://"):
+        try:
+            return render_scene(*parse_scene_uri(uri))
+        except ValueError as error:
+            raise ImageError(f"not a scene: {error}") from error
+    if "://" in uri:
+        raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path or scene:// is needed")
+    try:
+        mode = Path(uri).stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ImageError("is a folder, not a file")
+        if not stat.S_ISREG(mode):
+            raise ImageError("is not a regular file")
+        data = Path(uri).read_bytes()
+    except FileNotFoundError as error:
+        raise ImageError("no such file") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not data:
+        raise ImageError("the file is empty (zero bytes)")
+    return data
+
+
+def decode_image(data: bytes) -> Image.Image:
+    """An encoded image as 8-bit RGB, upright.
+
+    Grey levels are replicated; 16-bit levels are scaled to 8 bits; CMYK and other colour spaces are converted;
+    transparency is laid over white; of an animation the first frame is taken; the EXIF orientation is applied. EXIF
+    data that cannot be parsed are ignored, as browsers do: they say nothing about the pixels.
+
+    Raises:
+        ImageError: empty, not an image in one of FORMATS, damaged or cut short, of more than MAX_PIXELS pixels, or
+            with pixels that have no defined range (floating point, 32-bit integers).
+    """
+    if not data:
+        raise ImageError("the file is empty (zero bytes)")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise ImageError(f"{width} x {height} pixels, more than the limit of {MAX_PIXELS}")
+            image.load()
+            return _to_rgb(_upright(image))
+    except UnidentifiedImageError as error:
+        raise ImageError(f"not an image in a known format (the file begins with {data[:12]!r})") from error
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"too many pixels, more than the limit of {MAX_PIXELS}: {error}") from error
+    except _DECODER_ERRORS as error:
+        raise ImageError(f"damaged image: {error or type(error).__name__}") from error
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image turned and mirrored as its EXIF orientation says."""
+    try:
+        orientation = image.getexif().get(_ORIENTATION_TAG)
+    except _DECODER_ERRORS:
+        return image
+    method = _ORIENTATIONS.get(orientation) if isinstance(orientation, int) else None
+    if method is None:
+        return image
+    turned = image.transpose(method)
+    turned.info = image.info  # holds the transparent colour of images without an alpha channel
+    return turned
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Any of Pillow's modes as RGB; see decode_image."""
+    if image.mode in _WIDE_GREY:
+        return _wide_grey_to_rgb(image)
+    if image.mode == "F":
+        raise ImageError("floating-point pixels (mode F) have no defined range; convert the image to 8 bits")
+    if image.has_transparency_data:
+        if image.mode in ("La", "RGBa"):  # premultiplied; Pillow converts each to its plain counterpart only
+            image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
+        colours = image.convert("RGBA")
+        white = Image.new("RGBA", colours.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, colours).convert("RGB")
+    # A copy where nothing is to be converted: the caller's image must outlive the closed file.
+    return image.convert("RGB") if image.mode != "RGB" else image.copy()
+
+
+def _wide_grey_to_rgb(image: Image.Image) -> Image.Image:
+    """Grey levels of 16 bits, 0 .. 65535 -> 0 .. 255, rounded."""
+    levels = np.asarray(image).astype(np.int64)
+    low, high = int(levels.min()), int(levels.max())
+    if low < 0 or high > 65535:
+        raise ImageError(f"grey levels {low} .. {high} are not 16-bit; convert the image to 8 bits")
+    scaled = ((levels * 255 + 32767) // 65535).astype(np.uint8)
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        scaled[levels == transparent] = 255
+    return Image.fromarray(scaled).convert("RGB")
