@@ -8,7 +8,6 @@ for one image.
 import base64
 import html
 import io
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,12 +24,16 @@ from vse_core.evaluation.nearest import top_k
 Loader = Callable[[str], Image.Image]
 
 # Okabe-Ito green and vermillion, and neutrals with enough contrast on white.
-GREEN, ORANGE, GREY, INK, PALE = "#009E73", "#D55E00", "#8A8A8A", "#1A1A1A", "#E9E9E9"
+GREEN, ORANGE = "#009E73", "#D55E00"
+INK, MUTED, GREY, PALE = "#1A1A1A", "#555555", "#8A8A8A", "#E9E9E9"
 
 THUMBNAIL = 168  # pixels, both ways
 GAP = 14
-TEXT_WIDTH = 620  # of a column of captions
-LINE = 21
+QUERY_WIDTH = THUMBNAIL + 64
+COLUMNS = 5  # thumbnails side by side
+CELL = THUMBNAIL + 8  # a thumbnail with its frame
+TEXT_WIDTH = COLUMNS * (CELL + GAP) - GAP  # captions are as wide as the thumbnails are together
+LINE = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +235,12 @@ def thumbnail(uri: str, size: int, load: Loader = load_image) -> Image.Image:
 def _placeholder(uri: str, size: int) -> Image.Image:
     """Return a grey square that names the image that is not there."""
     square = Image.new("RGB", (size, size), PALE)
-    name = Path(uri).name or uri
-    lines = ["cannot be read:", *textwrap.wrap(name, width=max(8, size // 9))][: max(1, size // 18)]
-    draw = ImageDraw.Draw(square)
-    for place, line in enumerate(lines):
-        draw.text((8, 8 + 17 * place), line, font=_font(13), fill=INK)
+    font = _font(size // 13)
+    pad = size // 20
+    name = _wrapped(Path(uri).name or uri, font, size - 2 * pad)
+    text = "\n".join(["cannot be read:", *name][:6])
+    # Below the corner that a mark may take.
+    ImageDraw.Draw(square).multiline_text((pad, size // 5), text, font=font, fill=INK, spacing=4)
     return square
 
 
@@ -256,28 +260,28 @@ def _draw_query(row: SheetRow, load: Loader) -> Image.Image:
     if row.query_image_uri is not None:
         parts.append(thumbnail(row.query_image_uri, THUMBNAIL, load))
     if row.query_text is not None:
-        parts.append(_text_block(f"“{row.query_text}”", THUMBNAIL + 40, size=15, bold=True))
+        parts.append(_text_block(f"“{row.query_text.strip()}”", QUERY_WIDTH, size=15, bold=True))
     if row.note:
-        parts.append(_text_block(row.note, THUMBNAIL + 40, size=13, colour="#555555"))
-    return _stack(parts, THUMBNAIL + 40)
+        parts.append(_text_block(row.note, QUERY_WIDTH, size=13, colour=MUTED))
+    return _stack(parts, QUERY_WIDTH)
 
 
 def _draw_images(hits: Sequence[Hit], load: Loader) -> Image.Image:
-    """Draw thumbnails side by side, each framed, marked, and labelled with rank and similarity."""
-    cells = []
-    for rank, hit in enumerate(hits, start=1):
-        cell = Image.new("RGB", (THUMBNAIL + 8, THUMBNAIL + 8 + LINE), "white")
+    """Draw thumbnails in rows, each framed, marked, and labelled with rank, similarity and id."""
+    rows = -(-len(hits) // COLUMNS)
+    height = CELL + 2 * LINE + 6
+    grid = Image.new("RGB", (TEXT_WIDTH, max(1, rows * height)), "white")
+    draw = ImageDraw.Draw(grid)
+    for place, hit in enumerate(hits):
+        x, y = place % COLUMNS * (CELL + GAP), place // COLUMNS * height
         colour, width = _frame(hit.right)
-        ImageDraw.Draw(cell).rectangle([(0, 0), (THUMBNAIL + 7, THUMBNAIL + 7)], fill=colour)
-        inner = THUMBNAIL + 8 - 2 * width
-        cell.paste(thumbnail(hit.image_uri or hit.item_id, inner, load), (width, width))
-        _draw_badge(cell, hit.right, (THUMBNAIL - 20, 4))
-        ImageDraw.Draw(cell).text((2, THUMBNAIL + 10), f"{rank}.  {hit.similarity:.3f}", font=_font(13), fill=INK)
-        cells.append(cell)
-    strip = Image.new("RGB", (max(1, sum(cell.width + GAP for cell in cells)), THUMBNAIL + 8 + LINE), "white")
-    for place, cell in enumerate(cells):
-        strip.paste(cell, (place * (cell.width + GAP), 0))
-    return strip
+        draw.rectangle([(x, y), (x + CELL - 1, y + CELL - 1)], fill=colour)
+        grid.paste(thumbnail(hit.image_uri or hit.item_id, CELL - 2 * width, load), (x + width, y + width))
+        _draw_badge(grid, hit.right, (x + CELL - 28, y + 4))
+        draw.text((x + 2, y + CELL + 2), f"{place + 1}.  {hit.similarity:.3f}", font=_font(13), fill=INK)
+        name = _wrapped(hit.item_id, _font(12), CELL)
+        draw.text((x + 2, y + CELL + 2 + LINE), name[0] + ("…" if len(name) > 1 else ""), font=_font(12), fill=MUTED)
+    return grid
 
 
 def _draw_captions(hits: Sequence[Hit]) -> Image.Image:
@@ -288,7 +292,7 @@ def _draw_captions(hits: Sequence[Hit]) -> Image.Image:
         line = Image.new("RGB", (TEXT_WIDTH, max(text.height, 24) + 4), "white")
         draw = ImageDraw.Draw(line)
         draw.text((0, 3), f"{rank}.", font=_font(14), fill=INK)
-        draw.text((62, 3), f"{hit.similarity:.3f}", font=_font(14), fill="#555555")
+        draw.text((62, 3), f"{hit.similarity:.3f}", font=_font(14), fill=MUTED)
         _draw_badge(line, hit.right, (32, 0))
         line.paste(text, (116, 2))
         lines.append(line)
@@ -331,23 +335,28 @@ def _stack(parts: Sequence[Image.Image], width: int) -> Image.Image:
 def _text_block(text: str, width: int, size: int, bold: bool = False, colour: str = INK) -> Image.Image:
     """Draw a text, wrapped to a width in pixels; words longer than a line are cut."""
     font = _font(size, bold)
-    lines: list[str] = []
-    for word in " ".join(text.split()).split(" "):
-        candidate = f"{lines[-1]} {word}" if lines else word
-        if lines and font.getlength(candidate) <= width:
-            lines[-1] = candidate
-            continue
-        while len(word) > 1 and font.getlength(word) > width:
-            fitting = [length for length in range(1, len(word)) if font.getlength(word[:length]) <= width]
-            cut = max(fitting, default=1)
-            lines.append(word[:cut])
-            word = word[cut:]
-        lines.append(word)
+    lines = _wrapped(text, font, width)
     height = round(size * 1.35)
     block = Image.new("RGB", (width, height * len(lines)), "white")
     for place, line in enumerate(lines):
         ImageDraw.Draw(block).text((0, place * height), line, font=font, fill=colour)
     return block
+
+
+def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
+    """Break a text into lines of at most `width` pixels, at spaces, and within a word that is wider than a line."""
+    lines: list[str] = []
+    for word in text.split() or [""]:
+        candidate = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(candidate) <= width:
+            lines[-1] = candidate
+            continue
+        while len(word) > 1 and font.getlength(word) > width:
+            cut = max((size for size in range(1, len(word)) if font.getlength(word[:size]) <= width), default=1)
+            lines.append(word[:cut])
+            word = word[cut:]
+        lines.append(word)
+    return lines
 
 
 @cache
@@ -363,7 +372,7 @@ def _html_row(row: SheetRow, load: Loader) -> str:
     if row.query_image_uri is not None:
         query += _html_image(row.query_image_uri, "query image", load)
     if row.query_text is not None:
-        query += f"<p class=text>“{html.escape(row.query_text)}”</p>"
+        query += f"<p class=text>“{html.escape(row.query_text.strip())}”</p>"
     if row.note:
         query += f"<p class=note>{html.escape(row.note)}</p>"
     hits = "\n".join(_html_hit(rank, hit, load) for rank, hit in enumerate(row.hits, start=1))
@@ -398,14 +407,15 @@ _STYLE = f"""
 body {{ font: 15px/1.4 system-ui, sans-serif; color: {INK}; background: #fff; margin: 24px; }}
 h1 {{ font-size: 20px; overflow-wrap: anywhere; }}
 section {{ display: flex; gap: 24px; align-items: flex-start; border-top: 1px solid {PALE}; padding: 16px 0; }}
-.query {{ flex: 0 0 {THUMBNAIL + 24}px; overflow-wrap: anywhere; }}
+.query {{ flex: 0 0 {QUERY_WIDTH}px; overflow-wrap: anywhere; }}
 .query .text {{ font-weight: 600; margin: 0 0 6px; }}
-.note, .id, .similarity {{ color: #555; font-size: 13px; }}
+.note, .id, .similarity {{ color: {MUTED}; font-size: 13px; }}
 ol {{ list-style: none; margin: 0; padding: 0; min-width: 0; }}
 ol.images {{ display: flex; flex-wrap: wrap; gap: 14px; }}
 ol.images li {{ position: relative; width: {THUMBNAIL + 8}px; overflow-wrap: anywhere; }}
 img {{ display: block; width: {THUMBNAIL}px; height: {THUMBNAIL}px; box-sizing: border-box; }}
 ol.images img {{ width: {THUMBNAIL + 8}px; height: {THUMBNAIL + 8}px; border: 1px solid {GREY}; }}
+ol.images .caption {{ display: block; font-size: 13px; color: {MUTED}; }}
 ol.images .right img {{ border: 5px solid {GREEN}; }}
 ol.images .wrong img {{ border-width: 2px; }}
 .mark {{ display: inline-block; flex: none; width: 24px; height: 24px; border-radius: 50%; text-align: center; }}

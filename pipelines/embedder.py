@@ -56,7 +56,7 @@ class Embedder:
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device or default_device()
         self._model = load_model(model, self.device)
         self._vocabulary = Vocabulary.load(model / VOCABULARY)
         self._extractor = build_extractor(**_extractor_options(extractor, self.device))
@@ -93,6 +93,11 @@ class Embedder:
                 raise QueryError(position, str(error)) from error
         sets = [torch.from_numpy(array_NF) for array_NF in self._extractor(items)]
         return pad_sequence(sets, batch_first=True), torch.tensor([len(array_NF) for array_NF in sets])
+
+
+def default_device() -> str:
+    """Return "cuda" where there is a GPU, else "cpu"."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:

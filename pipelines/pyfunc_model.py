@@ -19,6 +19,8 @@ from mlflow.exceptions import MlflowException
 from pipelines.embedder import Embedder, QueryError
 from pipelines.gallery import Gallery
 
+_SHOWN = 120  # characters of a bad input that its message repeats: a data URI may have millions
+
 
 class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
     """Embeds texts and images into one space, where the inner product of two unit vectors says how well they fit.
@@ -60,7 +62,10 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
             embeddings |= self._embed_texts(texts)
             embeddings |= self._embed_images(images)
         except QueryError as error:
-            raise MlflowException.invalid_parameter_value(f"row {error.position}: {error.reason}") from error
+            given = {**texts, **images}[error.position]
+            shown = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}..."
+            message = f"row {error.position} ({shown!r}): {error.reason}"
+            raise MlflowException.invalid_parameter_value(message) from error
         rows = [embeddings[row] for row in range(len(model_input))]
         columns = {"embedding": [row[0] for row in rows], "views": [row[1] for row in rows]}
         return pd.DataFrame(columns, index=model_input.index)
@@ -124,7 +129,7 @@ def _materialise(row: int, uri: str, folder: Path) -> str:
         return uri
     header, comma, payload = uri.partition(",")
     if not comma or not header.endswith(";base64"):
-        raise QueryError(row, f"a data URI must read data:image/...;base64,..., got {uri[:40]!r}")
+        raise QueryError(row, "a data URI must read data:image/...;base64,...")
     try:
         data = base64.b64decode(payload, validate=True)
     except binascii.Error as error:

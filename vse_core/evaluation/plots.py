@@ -38,11 +38,8 @@ _DIRECTIONS = {"i2t": "Image to text", "t2i": "Text to image"}
 _LENGTH_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 
 
-def loss_curve(
-    steps: Sequence[int],
-    losses: Sequence[float],
-    hardest_from_step: int | None = None,
-    plateau: float | None = None,
+def plot_loss_curve(
+    losses: Sequence[Mapping[str, float]], all_negatives_steps: int = 0, plateau: float | None = None
 ) -> Figure:
     """Plot the training loss by optimiser step.
 
@@ -50,9 +47,9 @@ def loss_curve(
     negatives gives way to the hardest negative; otherwise it is linear and starts at zero.
 
     Args:
-        steps: optimiser steps, ascending.
-        losses: the loss of each of these steps, as logged.
-        hardest_from_step: the first step with the hardest negative alone; marked by a vertical line. None: not marked.
+        losses: `step` and `loss` of each logged step, steps ascending.
+        all_negatives_steps: how many steps the sum over all negatives was trained on; a vertical line marks their end. 0:
+            no line.
         plateau: the loss of a collapsed model under the hardest negative (2 * batch * margin for a summed hinge loss);
             drawn as a reference, because a curve that lies on it learns nothing. None: not drawn.
 
@@ -60,9 +57,9 @@ def loss_curve(
         The figure.
 
     Raises:
-        ValueError: steps and losses differ in number, there are none, or a loss is not finite.
+        ValueError: there are no losses, or one is not finite.
     """
-    x, y = _checked_curve(steps, losses)
+    x, y = _checked_curve(losses)
     figure, axes = _figure_with_axes(8.0, 4.5)
     smooth = len(x) >= _SMOOTH_FROM_POINTS
     axes.plot(
@@ -87,14 +84,9 @@ def loss_curve(
         _plain_log_scale(axes)
     else:
         axes.set_ylim(0.0, max(float(y.max()), plateau or 0.0, 1e-6) * 1.08)
-    if hardest_from_step is not None:
-        axes.axvline(
-            hardest_from_step,
-            color=GREY,
-            linestyle="--",
-            linewidth=1.4,
-            label=f"hardest negatives from step {hardest_from_step:,}",
-        )
+    if all_negatives_steps > 0:
+        label = f"hardest negatives after step {all_negatives_steps:,}"
+        axes.axvline(all_negatives_steps, color=GREY, linestyle="--", linewidth=1.4, label=label)
     axes.set_title("Training loss")
     axes.set_xlabel("optimiser step")
     axes.set_ylabel("loss (log scale)" if logarithmic else "loss")
@@ -103,25 +95,23 @@ def loss_curve(
     return figure
 
 
-def recall_curves(
-    epochs: Sequence[float], history: Sequence[Mapping[str, float]], chance: float | None = None
-) -> Figure:
+def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | None = None) -> Figure:
     """Plot R@1, R@5 and R@10 of both directions and RSUM by epoch.
 
     Args:
-        epochs: epochs completed at each evaluation, ascending.
-        history: one mapping an evaluation, as `RetrievalResult.as_dict` gives it: `i2t_r1`, `i2t_r5`, `i2t_r10`,
-            `t2i_r1`, `t2i_r5`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
+        history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r1`, `i2t_r5`, `i2t_r10`, `t2i_r1`,
+            `t2i_r5`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
         chance: the RSUM of a random ranking, drawn as a reference. None: not drawn.
 
     Returns:
         The figure: three panels, the recalls of either direction on one scale, and RSUM with its best epoch marked.
 
     Raises:
-        ValueError: epochs and history differ in number, there are none, or a mapping lacks one of the keys.
+        ValueError: there is no epoch, or a mapping lacks one of the keys.
     """
+    epochs = range(1, len(history) + 1)
     recalls = [f"{direction}_r{rank}" for direction in _DIRECTIONS for rank in _RECALL_RANKS]
-    _check_history(epochs, history, [*recalls, "rsum"])
+    _check_history(history, [*recalls, "rsum"])
     figure = Figure(figsize=(12.0, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for axes, (direction, title) in zip((left, middle), _DIRECTIONS.items(), strict=True):
@@ -146,7 +136,7 @@ def recall_curves(
     return figure
 
 
-def gpo_coefficients(
+def plot_gpo_coefficients(
     image_weights: Mapping[int, Sequence[float]] | None, text_weights: Mapping[int, Sequence[float]] | None
 ) -> Figure:
     """Plot the weights that the Generalized Pooling Operator gives to the sorted values of sets of several lengths.
@@ -240,25 +230,29 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
     axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
-def _checked_curve(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+def _checked_curve(losses: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
     """Return steps and losses as arrays, or say what is wrong with them."""
-    if len(steps) != len(losses) or not len(steps):
-        raise ValueError(f"loss_curve needs one loss a step; got {len(steps)} steps and {len(losses)} losses")
-    for step, loss in zip(steps, losses, strict=True):
-        if not math.isfinite(loss):
-            raise ValueError(f"the loss of step {step} is {loss}; only finite losses can be plotted")
-    return np.asarray(steps, dtype=np.int64), np.asarray(losses, dtype=np.float64)
+    if not losses:
+        raise ValueError("there are no losses to plot: log at least one step")
+    for entry in losses:
+        if not math.isfinite(entry["loss"]):
+            raise ValueError(
+                f"the loss of step {entry['step']:g} is {entry['loss']}; only finite losses can be plotted"
+            )
+    return np.array([entry["step"] for entry in losses]), np.array(
+        [entry["loss"] for entry in losses], dtype=np.float64
+    )
 
 
-def _check_history(epochs: Sequence[float], history: Sequence[Mapping[str, float]], needed: Sequence[str]) -> None:
-    """Refuse a history that is empty, of the wrong length, or without one of the metrics."""
-    if not history or len(epochs) != len(history):
-        raise ValueError(f"recall_curves needs one result an epoch; got {len(epochs)} epochs, {len(history)} results")
-    for epoch, result in zip(epochs, history, strict=True):
+def _check_history(history: Sequence[Mapping[str, float]], needed: Sequence[str]) -> None:
+    """Refuse a history that is empty or lacks one of the metrics."""
+    if not history:
+        raise ValueError("there are no recalls to plot: evaluate at least one epoch")
+    for epoch, result in enumerate(history, start=1):
         missing = [key for key in needed if key not in result]
         if missing:
             has = ", ".join(sorted(result)) or "nothing"
-            raise ValueError(f"the result of epoch {epoch:g} lacks {', '.join(missing)}; it has {has}")
+            raise ValueError(f"the result of epoch {epoch} lacks {', '.join(missing)}; it has {has}")
 
 
 def _running_median(values: np.ndarray, window: int) -> np.ndarray:

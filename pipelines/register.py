@@ -1,0 +1,123 @@
+"""Register the best checkpoint in MLflow: a model that takes raw texts and image files, with its gallery.
+
+python pipelines/register.py --config pipelines/configs/flickr8k.yaml
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines import evaluate, extract, train
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+
+if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
+    from pipelines.tracking import Tracker
+
+NAME = "register"
+# Raised when the same checkpoint would be registered as something else.
+VERSION = 1
+
+
+def plan(config: PipelineConfig) -> StagePlan:
+    """Say whether the model that the configuration leads to is registered."""
+    stage = _stage(config)
+    return StagePlan(
+        name=NAME,
+        fingerprint=stage.fingerprint,
+        directory=stage.path,
+        total=1,
+        done=int(_is_registered(config, stage)),
+        unit="models",
+        size=f"registered model {config.registered_model!r}",
+        outputs={"bundle": stage.path},
+    )
+
+
+def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
+    """Put the best checkpoint, its extractor and its gallery together, log them as a pyfunc and register it.
+
+    Raises:
+        StageError: there is no trained and evaluated model yet, or MLflow does not take it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    from pipelines.registry import register_bundle
+    from pipelines.tracking import code_version
+
+    stage = _stage(config)
+    if _is_registered(config, stage):
+        return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
+    evaluation = evaluate.plan(config)
+    if not evaluation.complete:
+        raise StageError(f"{NAME}: the model has not been evaluated; run the stages train and evaluate first")
+    metrics = StageDir(config.work_dir, evaluate.NAME, evaluation.fingerprint).read_manifest()["metrics"]
+    split = config.dataset.eval_split
+    _write_bundle(config, stage.create())
+    tags = {
+        "vse.preset": config.preset,
+        "vse.split": split,
+        "vse.rsum": f"{metrics['rsum']:.2f}",
+        "vse.folds": str(config.evaluation.folds),
+        "vse.seed": str(config.seed),
+        "vse.data_fingerprint": extract.plan(config).fingerprint,
+        "vse.train_fingerprint": train.plan(config).fingerprint,
+        **code_version(),
+    }
+    named = {f"{split}/{name}": value for name, value in metrics.items()}
+    try:
+        with tracker.active():
+            registered = register_bundle(stage.path, config.registered_model, stage.fingerprint, tags, named)
+    except (MlflowException, OSError) as error:
+        raise StageError(f"{NAME}: MLflow at {config.tracking_uri} has not taken the model: {error}") from error
+    summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
+    tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.model_uri": registered.uri})
+    stage.complete({"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id})
+    return StageReport(NAME, stage.path, summary)
+
+
+def _stage(config: PipelineConfig) -> StageDir:
+    content = {
+        "version": VERSION,
+        "train": train.plan(config).fingerprint,
+        "evaluate": evaluate.plan(config).fingerprint,
+        "name": config.registered_model,
+        "tracking": config.tracking_uri,
+    }
+    return StageDir(config.work_dir, NAME, fingerprint(content))
+
+
+def _is_registered(config: PipelineConfig, stage: StageDir) -> bool:
+    """Whether the stage is complete and the database it registered in is still there."""
+    database = config.tracking_uri.removeprefix("sqlite:///")
+    is_gone = database != config.tracking_uri and not Path(database).is_file()
+    return stage.is_complete() and not is_gone
+
+
+def _write_bundle(config: PipelineConfig, directory: Path) -> None:
+    """Write the parts of a bundle; what a killed run left of them is overwritten."""
+    from pipelines.embedder import VOCABULARY, default_device, write_extractor
+    from pipelines.gallery import build_gallery
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.datasets import build_dataset
+    from preprocessing.shards.reader import ShardReader
+    from vse_core.models import load_model
+
+    shutil.copytree(train.plan(config).outputs["best"], directory / "model", dirs_exist_ok=True)
+    write_extractor(directory / "extractor", config.features.extractor, config.features.options())
+    reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.extractor)
+    gallery = build_gallery(
+        load_model(directory / "model", default_device()),
+        reader,
+        Vocabulary.load(directory / "model" / VOCABULARY),
+        build_dataset(config.dataset.format, **config.dataset.options()).root,
+    )
+    gallery.save(directory / "gallery")
+
+
+if __name__ == "__main__":
+    from pipelines.command import main
+
+    main(NAME)
