@@ -57,8 +57,8 @@ def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Gen
     for name, (value, bits) in limits.items():
         if not 0 <= value < 1 << bits:
             raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, got {value}")
-    packed = (int(epoch) << (_SAMPLE_BITS + _STREAM_BITS)) | (int(sample) << _STREAM_BITS) | int(stream)
-    key = np.array([int(seed), packed], dtype=np.uint64)
+    packed = (epoch << (_SAMPLE_BITS + _STREAM_BITS)) | (sample << _STREAM_BITS) | stream
+    key = np.array([seed, packed], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(cast(Any, _PhiloxKey(key))))
 
 
@@ -87,9 +87,10 @@ def augment_caption(
     if not kept_L.any():
         return ids.copy()
     random_L = (entry_L * len(vocabulary)).astype(ids.dtype)
-    changed_L = np.where(touch_L < _RANDOM_BELOW, random_L, ids)
+    changed_L: npt.NDArray[np.int32] = np.where(touch_L < _RANDOM_BELOW, random_L, ids)
     changed_L[touch_L < _MASK_BELOW] = vocabulary.mask_id
-    return changed_L[kept_L]
+    kept_ids_L: npt.NDArray[np.int32] = changed_L[kept_L]
+    return kept_ids_L
 
 
 def drop_regions(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArray[np.intp]:

@@ -5,6 +5,8 @@ Shapes: B batch, N set elements of the largest set, F feature width, L tokens of
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,30 +62,63 @@ class Batch:
         )
 
 
+class FeatureBuffers:
+    """Memory for the features of batches, used again once nothing refers to the batch that had it.
+
+    A batch is tens of megabytes. Fresh memory of that size comes from the system page by page, which takes several
+    times as long as the copying itself.
+
+    Args:
+        keep: how many unused buffers are held back at most.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._free: list[npt.NDArray[np.float16]] = []
+
+    def take(self, shape: tuple[int, ...]) -> npt.NDArray[np.float16]:
+        """An array with arbitrary contents; its memory comes back when the array and all tensors on it are gone."""
+        size = math.prod(shape)
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = np.empty(size, dtype=np.float16)
+        if buffer.size < size:
+            buffer = np.empty(size, dtype=np.float16)
+        array = buffer[:size].reshape(shape)
+        # A tensor from torch.from_numpy holds this very array for as long as its storage lives.
+        weakref.finalize(array, self._give_back, buffer).atexit = False
+        return array
+
+    def _give_back(self, buffer: npt.NDArray[np.float16]) -> None:
+        if len(self._free) < self._keep:
+            self._free.append(buffer)
+
+
 def pad_features(
-    features: Sequence[npt.NDArray[np.float16]], kept: Sequence[Integers] | None = None
+    features: Sequence[npt.NDArray[np.float16]], kept: Sequence[Integers] | None, buffers: FeatureBuffers
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Copy the feature sets of a batch, or the kept rows of each, into one zero-padded tensor.
 
     Args:
         features: B arrays of shape (N_b, F).
         kept: for each the ascending indices of the rows to keep; None keeps all.
+        buffers: where the tensor's memory comes from.
 
     Returns:
         float16 of shape (B, max N, F) and int64 lengths of shape (B,).
     """
     lengths = [len(rows) for rows in (features if kept is None else kept)]
-    out_BNF = torch.empty((len(features), max(lengths), features[0].shape[1]), dtype=torch.float16)
-    view_BNF = out_BNF.numpy()
+    out_BNF = buffers.take((len(features), max(lengths), features[0].shape[1]))
     for row, (array_NF, length) in enumerate(zip(features, lengths, strict=True)):
-        target = view_BNF[row, :length]
+        target = out_BNF[row, :length]
         if kept is None:
             target[:] = array_NF
         else:
             # mode="clip" writes straight into the target; the default goes through a buffer.
             np.take(array_NF, kept[row], axis=0, out=target, mode="clip")
-        view_BNF[row, length:] = 0
-    return out_BNF, torch.tensor(lengths)
+        out_BNF[row, length:] = 0
+    return torch.from_numpy(out_BNF), torch.tensor(lengths)
 
 
 def pad_tokens(tokens: Sequence[Integers | Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -108,9 +143,10 @@ def collate(
     tokens: Sequence[Integers],
     image_indices: Integers,
     caption_indices: Integers,
+    buffers: FeatureBuffers,
 ) -> Batch:
     """Make a batch of B samples; see :func:`pad_features` and :func:`pad_tokens`."""
-    features_BNF, feature_lengths_B = pad_features(features, kept)
+    features_BNF, feature_lengths_B = pad_features(features, kept, buffers)
     tokens_BL, token_lengths_B = pad_tokens(tokens)
     return Batch(
         features_BNF,

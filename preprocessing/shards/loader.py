@@ -14,7 +14,7 @@ import torch
 
 from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.shards.batch import Batch, collate, pad_features, pad_tokens
+from preprocessing.shards.batch import Batch, FeatureBuffers, collate, pad_features, pad_tokens
 from preprocessing.shards.prefetch import prefetched
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler, rank_slice
@@ -93,6 +93,8 @@ class TrainLoader:
         self._caption_augmentation = caption_augmentation
         self._drop = _DROP.get(size_augmentation)
         self._prefetch = prefetch
+        # As many as are alive at once: those prefetched, one in preparation, the consumer's and its last one.
+        self._buffers = FeatureBuffers(prefetch + 3)
         self._token_ids, self._token_starts = _encode_captions(reader, vocabulary)
         self.wait_seconds = 0.0
 
@@ -132,7 +134,7 @@ class TrainLoader:
                 for array_NF, caption in zip(features, captions.tolist(), strict=True)
             ]
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        return collate(features, kept, tokens, images, captions)
+        return collate(features, kept, tokens, images, captions, self._buffers)
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
@@ -165,35 +167,40 @@ def _encode_captions(
     return np.concatenate(encoded), starts
 
 
-def image_batches(reader: ShardReader, batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """All images once, in the reader's order.
+def image_batches(
+    reader: ShardReader, batch_size: int, images: range | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Images once each, in the reader's order.
 
     Args:
         reader: any split.
         batch_size: images a batch; the last one may be smaller.
+        images: contiguous numbers of the images wanted, where several processes share a split; by default all.
 
     Returns:
         Of each batch the features, float16 of shape (B, N, F), zero-padded, and their lengths, int64 of shape (B,).
     """
-    for start in range(0, len(reader), batch_size):
-        yield pad_features([reader.features(image) for image in range(start, min(start + batch_size, len(reader)))])
+    buffers = FeatureBuffers(2)
+    wanted = iter(range(len(reader)) if images is None else images)
+    while batch := list(itertools.islice(wanted, batch_size)):
+        yield pad_features([reader.features(image) for image in batch], None, buffers)
 
 
 def caption_batches(
-    reader: ShardReader, vocabulary: Vocabulary, batch_size: int
+    reader: ShardReader, vocabulary: Vocabulary, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """All captions once, in the reader's order: image after image, each image's captions in theirs.
+    """Captions once each, in the reader's order: image after image, each image's captions in theirs.
 
     Args:
         reader: any split.
         vocabulary: of the model.
         batch_size: captions a batch; the last one may be smaller.
+        images: contiguous numbers of the images whose captions are wanted; by default all.
 
     Returns:
         Of each batch the token ids, int64 of shape (C, L), padded, and their lengths, int64 of shape (C,).
     """
-    encoded = (
-        vocabulary.encode(caption["text"]) for image in range(len(reader)) for caption in reader.meta(image)["captions"]
-    )
+    wanted = range(len(reader)) if images is None else images
+    encoded = (vocabulary.encode(caption["text"]) for image in wanted for caption in reader.meta(image)["captions"])
     while batch := list(itertools.islice(encoded, batch_size)):
         yield pad_tokens(batch)

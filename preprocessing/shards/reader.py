@@ -7,6 +7,7 @@ import json
 import mmap
 import re
 import threading
+import tokenize
 from collections import OrderedDict
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -24,8 +25,9 @@ _FLOAT16 = np.dtype("<f2")
 
 @lru_cache(maxsize=4096)
 def _npy_shape(header: bytes) -> tuple[int, ...]:
-    """Shape told by the header of a .npy file of version 1.0; all images with equally many rows share one header, so
-    this is parsed once.
+    """Shape told by the header of a .npy file of version 1.0.
+
+    All images with equally many rows share one header, so it is parsed once.
 
     Raises:
         ValueError: it is no such header, or the array is not little-endian float16 in C order.
@@ -33,7 +35,10 @@ def _npy_shape(header: bytes) -> tuple[int, ...]:
     stream = io.BytesIO(header)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("not a .npy file of version 1.0")
-    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+    try:
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise ValueError(f"unreadable header ({error})") from error
     if dtype != _FLOAT16 or fortran_order:
         raise ValueError(f"expected float16 in C order, found {dtype}{' in Fortran order' if fortran_order else ''}")
     return shape
@@ -152,7 +157,7 @@ class ShardReader:
         array_NF = self._array(image)
         if array_NF.shape[1] != self.feature_dim:
             raise ShardError(
-                f"{self._where(image)}: features are {array_NF.shape[1]} wide, the first image's {self.feature_dim}; {MEND}"
+                f"{self._where(image)}: features are {array_NF.shape[1]} wide, not {self.feature_dim}; {MEND}"
             )
         return array_NF
 

@@ -128,8 +128,9 @@ def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> 
             raise ValueError(
                 f"sample {sample.key}: {name!r} must be non-empty float16, got {array.dtype} of shape {array.shape}"
             )
-    if not isinstance(sample.meta.get("captions"), list):
-        raise ValueError(f"sample {sample.key}: meta must hold the list 'captions'")
+    captions = sample.meta.get("captions")
+    if not isinstance(captions, list) or not all({"caption_id", "text"} <= set(caption) for caption in captions):
+        raise ValueError(f"sample {sample.key}: meta must hold 'captions', a list of objects with caption_id and text")
     found = {*(f"{name}.npy" for name in sample.arrays), *sample.files, "json"}
     if kinds is not None and found != kinds:
         raise ValueError(f"sample {sample.key} has the members {sorted(found)}, those before it {sorted(kinds)}")

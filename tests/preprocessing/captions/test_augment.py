@@ -1,0 +1,151 @@
+"""Augmentation: stated probabilities, guards, and numbers that depend on (seed, epoch, sample, stream) alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary.build([" ".join(f"w{i}" for i in range(995))], min_count=1)
+
+
+class Draws:
+    """Stands in for a generator: hands out given numbers."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = np.array(values)
+
+    def random(self, shape: int | tuple[int, ...]) -> np.ndarray:
+        return self.values.reshape(shape)
+
+
+keys = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**20 - 1), st.integers(0, 2**40 - 1), st.integers(0, 15))
+
+
+@given(keys, keys)
+def test_one_sequence_for_each_key(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> None:
+    first = sample_rng(*one).random(4)
+    assert (sample_rng(*one).random(4) == first).all()
+    assert (sample_rng(*other).random(4) == first).all() == (one == other)
+
+
+def test_neighbouring_keys_are_unrelated() -> None:
+    draws = np.array([sample_rng(7, epoch, sample, 1).random(32) for epoch in range(4) for sample in range(100)])
+    correlation = np.corrcoef(draws)[~np.eye(400, dtype=bool)]
+    assert abs(correlation.mean()) < 0.005
+    assert abs(draws.mean() - 0.5) < 0.01
+
+
+def test_the_key_is_the_documented_packing() -> None:
+    packed = (3 << 44) | (5 << 4) | 1
+    expected = np.random.Generator(np.random.Philox(key=np.array([2**63 + 1, packed], dtype=np.uint64))).random(5)
+    assert (sample_rng(2**63 + 1, 3, 5, 1).random(5) == expected).all()
+
+
+@pytest.mark.parametrize("key", [(-1, 0, 0, 0), (2**64, 0, 0, 0), (0, 2**20, 0, 0), (0, 0, 2**40, 0), (0, 0, 0, 16)])
+def test_a_key_outside_its_range_is_refused(key: tuple[int, int, int, int]) -> None:
+    with pytest.raises(ValueError, match="must be from 0 to"):
+        sample_rng(*key)
+
+
+def naive_caption(ids: list[int], touch: list[float], entry: list[float]) -> list[int]:
+    """The released branch, token by token."""
+    out = []
+    for token, prob, choice in zip(ids, touch, entry, strict=True):
+        if prob >= 0.2:
+            out.append(token)
+            continue
+        prob /= 0.2
+        if prob < 0.5:
+            out.append(VOCABULARY.mask_id)
+        elif prob < 0.6:
+            out.append(int(choice * len(VOCABULARY)))
+    return out or ids
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 999),
+            st.sampled_from([0.0, 0.05, 0.099, 0.101, 0.11, 0.119, 0.121, 0.19, 0.2, 0.9]),
+            st.floats(0, 0.999),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_caption_equals_the_token_by_token_rule(tokens: list[tuple[int, float, float]]) -> None:
+    ids, touch, entry = (list(column) for column in zip(*tokens, strict=True))
+    array = np.array(ids, dtype=np.int32)
+    out = augment_caption(array, Draws(*touch, *entry), VOCABULARY)  # type: ignore[arg-type]
+    assert out.tolist() == naive_caption(ids, touch, entry)
+    assert out.dtype == np.int32
+    assert array.tolist() == ids
+
+
+def test_caption_rates() -> None:
+    # Token 0 everywhere, so a random entry shows as anything else than 0 and <mask>.
+    ids = np.zeros(20, dtype=np.int32)
+    out = [augment_caption(ids, sample_rng(0, 0, sample, 1), VOCABULARY) for sample in range(5000)]
+    joined = np.concatenate(out)
+    total = 5000 * 20
+    masked, untouched = np.sum(joined == VOCABULARY.mask_id), np.sum(joined == 0)
+    assert abs(masked / total - 0.10) < 0.004
+    assert abs((len(joined) - masked - untouched) / total - 0.02) < 0.002
+    assert abs(1 - len(joined) / total - 0.08) < 0.004
+    others = joined[(joined != 0) & (joined != VOCABULARY.mask_id)]
+    assert others.min() >= 0
+    assert others.max() < len(VOCABULARY)
+    assert abs(others.mean() - len(VOCABULARY) / 2) < 25
+
+
+def test_start_and_end_are_augmented_too() -> None:
+    ids = np.array(VOCABULARY.encode("w1 w2"), dtype=np.int32)
+    out = [augment_caption(ids, sample_rng(0, 0, sample, 1), VOCABULARY) for sample in range(200)]
+    assert any(caption[0] != Vocabulary.START for caption in out)
+    assert any(caption[-1] != Vocabulary.END for caption in out)
+
+
+def test_a_fully_deleted_caption_stays() -> None:
+    ids = np.array([1, 7, 2], dtype=np.int32)
+    out = augment_caption(ids, Draws(0.15, 0.15, 0.15, 0, 0, 0), VOCABULARY)  # type: ignore[arg-type]
+    assert out.tolist() == [1, 7, 2]
+    out[0] = 9
+    assert ids[0] == 1
+
+
+def test_region_rates_and_independence() -> None:
+    kept = np.zeros((4000, 36), dtype=bool)
+    for sample in range(4000):
+        kept[sample, drop_regions(36, sample_rng(0, 3, sample, 0))] = True
+    assert abs(kept.mean() - 0.8) < 0.005
+    assert np.abs(kept.mean(axis=0) - 0.8).max() < 0.03
+    # Of 36 independent regions: variance 36 * 0.8 * 0.2.
+    assert abs(kept.sum(axis=1).var() - 5.76) < 0.5
+
+
+def test_grid_rates() -> None:
+    dropped = np.array([49 - len(drop_grids(49, sample_rng(0, 3, sample, 0))) for sample in range(6000)])
+    assert abs(dropped.mean() / 49 - 0.096) < 0.004
+    # One fifth of the images keep all; of the others some by luck: E[(1 - 0.2 r)^49] over r in (0.2, 1).
+    r = np.linspace(0.2, 1, 100_001)
+    assert abs((dropped == 0).mean() - (0.2 + 0.8 * np.mean((1 - 0.2 * r) ** 49))) < 0.02
+
+
+@pytest.mark.parametrize("drop", [drop_regions, drop_grids])
+def test_indices_ascend_and_at_least_one_stays(drop: object) -> None:
+    for n in (1, 2, 36):
+        for sample in range(300):
+            kept = drop(n, sample_rng(1, 0, sample, 0), rate=1.0)  # type: ignore[operator]
+            assert 1 <= len(kept) <= n
+            assert (np.diff(kept) > 0).all()
+            assert set(kept.tolist()) <= set(range(n))
+
+
+def test_grid_cells_follow_the_two_stage_rule() -> None:
+    assert drop_grids(3, Draws(0.2, 0.0, 0.0, 0.0)).tolist() == [0, 1, 2]  # type: ignore[arg-type]
+    assert drop_grids(3, Draws(0.5, 0.09, 0.11, 0.9)).tolist() == [1, 2]  # type: ignore[arg-type]
+    assert drop_grids(3, Draws(1.0, 0.19, 0.21, 0.2)).tolist() == [1]  # type: ignore[arg-type]
+    assert drop_grids(3, Draws(1.0, 0.1, 0.15, 0.0)).tolist() == [1]  # type: ignore[arg-type]

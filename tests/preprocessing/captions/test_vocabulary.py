@@ -1,0 +1,119 @@
+"""The vocabulary: which words, which ids, and the released file format."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+
+SPECIALS = ["<pad>", "<start>", "<end>", "<unk>"]
+
+
+def released(words: list[str]) -> dict[str, Any]:
+    return {
+        "word2idx": {word: index for index, word in enumerate(words)},
+        "idx2word": {str(index): word for index, word in enumerate(words)},
+        "idx": len(words),
+    }
+
+
+def test_frequent_words_are_kept_and_mask_comes_last() -> None:
+    vocabulary = Vocabulary.build(["b a", "a b c", "A ."], min_count=2)
+    assert [vocabulary.word(i) for i in range(len(vocabulary))] == [*SPECIALS, "a", "b", "<mask>"]
+    assert vocabulary.mask_id == 6
+    assert "a" in vocabulary
+    assert "c" not in vocabulary
+
+
+def test_encode_marks_both_ends_and_unknown_words() -> None:
+    vocabulary = Vocabulary.build(["a b"], min_count=1)
+    assert vocabulary.encode("B zebra a") == [1, 5, 3, 4, 2]
+    assert vocabulary.encode("") == [1, 2]
+
+
+@given(st.permutations(["a cat sits", "a dog runs", "the cat runs", "a cat"]))
+def test_ids_do_not_depend_on_the_order_of_captions(captions: list[str]) -> None:
+    expected = Vocabulary.build(["a cat sits", "a dog runs", "the cat runs", "a cat"], min_count=2)
+    assert Vocabulary.build(captions, min_count=2).to_json() == expected.to_json()
+
+
+def test_a_written_special_is_an_ordinary_text() -> None:
+    vocabulary = Vocabulary.build(["<mask> <pad>"], min_count=1)
+    assert not {vocabulary.PAD, vocabulary.mask_id} & set(vocabulary.encode("<mask> <pad>"))
+
+
+def test_no_frequent_word_is_an_error() -> None:
+    with pytest.raises(VocabularyError, match="lower min_count"):
+        Vocabulary.build(["a b c"], min_count=4)
+
+
+def test_saved_and_loaded_alike(tmp_path: Path) -> None:
+    vocabulary = Vocabulary.build(["a café", "naïve \U0001f600 a"], min_count=1)
+    vocabulary.save(tmp_path / "vocabulary.json")
+    first = (tmp_path / "vocabulary.json").read_bytes()
+    again = Vocabulary.load(tmp_path / "vocabulary.json")
+    assert again.to_json() == vocabulary.to_json()
+    assert again.mask_id == vocabulary.mask_id
+    again.save(tmp_path / "vocabulary.json")
+    assert (tmp_path / "vocabulary.json").read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == ["vocabulary.json"]
+
+
+def test_a_released_file_gets_its_mask(tmp_path: Path) -> None:
+    path = tmp_path / "f30k_precomp_vocab.json"
+    path.write_text(json.dumps(released([*SPECIALS, "dog", "a"])))
+    vocabulary = Vocabulary.load(path)
+    assert vocabulary.encode("a dog") == [1, 5, 4, 2]
+    assert len(vocabulary) == 7
+    assert vocabulary.mask_id == 6
+    assert vocabulary.to_json() == released([*SPECIALS, "dog", "a", "<mask>"])
+
+
+def broken(change: str) -> Any:
+    data = released([*SPECIALS, "dog", "a"])
+    if change == "gap":
+        del data["idx2word"]["4"]
+    elif change == "contradiction":
+        data["word2idx"]["dog"] = 5
+    elif change == "extra word":
+        data["word2idx"]["cat"] = 9
+    elif change == "no tables":
+        return [1, 2]
+    elif change == "no specials":
+        return released(["dog", "a"])
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("gap", "none with the number 4"),
+        ("contradiction", "'dog'"),
+        ("extra word", "7 entries"),
+        ("no tables", "word2idx"),
+        ("no specials", "must begin with"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, change: str, message: str) -> None:
+    path = tmp_path / "vocabulary.json"
+    path.write_text(json.dumps(broken(change)))
+    with pytest.raises(VocabularyError, match=message) as error:
+        Vocabulary.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_missing_and_pickled_files(tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match="No such file"):
+        Vocabulary.load(tmp_path / "absent.json")
+    (tmp_path / "old.pkl").write_bytes(b"\x80\x04\x95.")
+    with pytest.raises(VocabularyError, match="pickles"):
+        Vocabulary.load(tmp_path / "old.pkl")
+
+
+def test_a_word_twice_is_refused() -> None:
+    with pytest.raises(VocabularyError, match="'dog'"):
+        Vocabulary([*SPECIALS, "dog", "a", "dog"])

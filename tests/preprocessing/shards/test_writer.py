@@ -1,0 +1,218 @@
+"""Shards: what is in them, the same bytes for the same samples, and nothing half written."""
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preprocessing.shards.index import ShardError, read_index, verify_shard
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.writer import Sample, write_shard
+
+MakeSample = Callable[..., Sample]
+
+
+def test_webdataset_reads_the_shard(tmp_path: Path, sample: MakeSample) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    written = [replace(sample(i), files={"jpg": b"not decoded"}) for i in range(4)]
+    write_shard(tmp_path / "shard-00000.tar", written, "abc", [])
+    read = list(webdataset.WebDataset(str(tmp_path / "shard-00000.tar"), shardshuffle=False).decode())
+    assert [item["__key__"] for item in read] == [one.key for one in written]
+    for item, one in zip(read, written, strict=True):
+        assert item["grid.npy"].dtype == np.float16
+        np.testing.assert_array_equal(item["grid.npy"], one.arrays["grid"])
+        assert item["json"] == one.meta
+        assert item["jpg"] == b"not decoded"
+
+
+def test_the_sidecar_tells_where_everything_is(tmp_path: Path, sample: MakeSample) -> None:
+    path = tmp_path / "shard-00000.tar"
+    index = write_shard(path, (sample(i) for i in range(4)), "abc", [{"key": "9", "reason": "truncated"}])
+    data = path.read_bytes()
+    assert index.bytes == len(data)
+    assert index.sha256 == hashlib.sha256(data).hexdigest()
+    assert index.keys == [f"{i:08d}" for i in range(4)]
+    assert index.caption_counts == [5, 1, 0, 3]
+    assert index.set_aside == [{"key": "9", "reason": "truncated"}]
+    assert set(index.members) == {"grid.npy", "json"}
+    with tarfile.open(path) as archive:
+        for name, table in index.members.items():
+            for row, key in enumerate(index.keys):
+                member = archive.getmember(f"{key}.{name}")
+                assert (member.offset_data, member.size) == (table.offset[row], table.size[row])
+    for row in range(4):
+        grid, record = index.members["grid.npy"], index.members["json"]
+        array = np.load(io.BytesIO(data[grid.offset[row] : grid.offset[row] + grid.size[row]]), allow_pickle=False)
+        np.testing.assert_array_equal(array, sample(row).arrays["grid"])
+        assert json.loads(data[record.offset[row] : record.offset[row] + record.size[row]]) == sample(row).meta
+    assert read_index(path) == index
+    assert verify_shard(path, deep=True) == index
+
+
+def test_bytes_depend_on_the_samples_alone(tmp_path: Path, sample: MakeSample, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = []
+    for name in ("a", "b"):
+        directory = tmp_path / name
+        directory.mkdir()
+        one = sample(0)
+        other_order = dict(reversed(one.meta.items())) if name == "b" else one.meta
+        # Neither the layout in memory nor the order of a dictionary is part of a sample.
+        array = np.asfortranarray(one.arrays["grid"]) if name == "b" else one.arrays["grid"]
+        write_shard(directory / "shard-00000.tar", [Sample(one.key, {"grid": array}, other_order)], "abc", [])
+        contents.append([(directory / f"shard-00000.{kind}").read_bytes() for kind in ("tar", "json")])
+        monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert contents[0] == contents[1]
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.integers(0, 3), st.binary(max_size=700), st.text(max_size=30)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[int, int, bytes, str]]) -> None:
+    directory = tmp_path_factory.mktemp("shards")
+    samples = []
+    for number, (rows, captions, data, text) in enumerate(parts):
+        array = np.random.default_rng(number).integers(0, 1 << 16, (rows, 3), dtype=np.uint16).view(np.float16)
+        meta = {"image_id": text, "captions": [{"caption_id": str(i), "text": text} for i in range(captions)]}
+        samples.append(Sample(f"{number:03d}", {"grid": array, "boxes": array[:, :2]}, meta, {"jpg": data}))
+    write_shard(directory / "shard-00000.tar", samples, "abc", [])
+    verify_shard(directory / "shard-00000.tar", deep=True)
+    for feature in ("grid", "boxes"):
+        reader = ShardReader(directory, feature)
+        for number, one in enumerate(samples):
+            assert reader.features(number).tobytes() == one.arrays[feature].tobytes()
+            assert reader.meta(number) == one.meta
+
+
+def refused(sample: Sample, change: str) -> list[Sample]:
+    array = sample.arrays["grid"]
+    second = replace(sample, key="00000001")
+    changed = {
+        "dotted key": [replace(sample, key="a.1")],
+        "same key": [sample, sample],
+        "descending": [second, sample],
+        "other width": [sample, replace(sample, key="01")],
+        "float32": [replace(sample, arrays={"grid": array.astype(np.float32)})],
+        "no rows": [replace(sample, arrays={"grid": array[:0]})],
+        "pickle": [replace(sample, files={"grid.pkl": b""})],
+        "path": [replace(sample, files={"../jpg": b""})],
+        "fewer arrays": [sample, replace(second, arrays={})],
+        "no captions": [replace(sample, meta={})],
+        "caption without text": [replace(sample, meta={"captions": [{"caption_id": "1"}]})],
+    }
+    return changed[change]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("dotted key", "digits only"),
+        ("same key", "ascend"),
+        ("descending", "ascend"),
+        ("other width", "one width"),
+        ("float32", "float32"),
+        ("no rows", r"\(0, 8\)"),
+        ("pickle", "pickle"),
+        ("path", "lower-case"),
+        ("fewer arrays", "those before it"),
+        ("no captions", "captions"),
+        ("caption without text", "caption_id and text"),
+    ],
+)
+def test_a_sample_that_would_be_misread_is_refused(
+    tmp_path: Path, sample: MakeSample, change: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_shard(tmp_path / "shard-00000.tar", refused(sample(0), change), "abc", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_must_end_in_tar(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\.tar"):
+        write_shard(tmp_path / "shard-00000", [], "abc", [])
+
+
+def test_an_exception_in_the_samples_leaves_no_complete_shard(tmp_path: Path, sample: MakeSample) -> None:
+    def failing() -> Iterator[Sample]:
+        yield sample(0)
+        raise RuntimeError("the extractor died")
+
+    path = tmp_path / "shard-00000.tar"
+    write_shard(path, [sample(0)], "old", [])
+    with pytest.raises(RuntimeError, match="died"):
+        write_shard(path, failing(), "new", [])
+    with pytest.raises(ShardError, match="incomplete"):
+        verify_shard(path, deep=False)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["shard-00000.tar"]
+
+
+def test_samples_are_not_collected(tmp_path: Path, sample: MakeSample) -> None:
+    alive = 0
+
+    class Counted(dict[str, np.ndarray]):
+        def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+            nonlocal alive
+            super().__init__(arrays)
+            alive += 1
+            assert alive <= 2
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    write_shard(
+        tmp_path / "shard-00000.tar",
+        (replace(sample(i), arrays=Counted(sample(i).arrays)) for i in range(20)),
+        "abc",
+        [],
+    )
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from preprocessing.shards.writer import Sample, write_shard
+
+array = np.ones((200, 64), dtype=np.float16)
+samples = [Sample(f"{i:04d}", {"grid": array}, {"captions": []}) for i in range(20)]
+print("ready", flush=True)
+while True:
+    write_shard(Path(sys.argv[1]), samples, "abc", [])
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_shard_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "shard-00000.tar"
+    root = Path(__file__).parents[3]
+    for attempt in range(8):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], cwd=root, stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(0.004 * attempt)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        if path.with_suffix(".json").exists():
+            verify_shard(path, deep=True)
+    array = np.ones((2, 2), dtype=np.float16)
+    write_shard(path, [Sample("0", {"grid": array}, {"captions": []})], "abc", [])
+    verify_shard(path, deep=True)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["shard-00000.json", "shard-00000.tar"]
