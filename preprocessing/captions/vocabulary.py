@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from preprocessing.captions.tokenize import tokenize
+from preprocessing.shards.storage import write_bytes_atomic
 
 _SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 _MASK = "<mask>"
@@ -104,10 +104,7 @@ class Vocabulary:
 
     def save(self, path: Path | str) -> None:
         """Write the vocabulary as JSON in the released format; the bytes depend on the words alone."""
-        target = Path(path)
-        aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        aside.write_text(json.dumps(self.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
-        aside.replace(target)
+        write_bytes_atomic(Path(path), json.dumps(self.to_json(), ensure_ascii=False).encode() + b"\n")
 
     @classmethod
     def load(cls, path: Path | str) -> Vocabulary:

@@ -1,0 +1,194 @@
+"""How fast samples come out of shards: our random access against sequential readers of the same files, in one run.
+
+Run: python tests/benchmarks/reader.py --output tests/benchmarks/results/reader.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.loader import SizeAugmentation, TrainLoader, image_batches
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.sampler import BatchSampler
+from preprocessing.shards.storage import write_json_atomic
+from preprocessing.shards.writer import Sample, write_shard
+
+SHAPES: dict[str, tuple[int, int, SizeAugmentation]] = {
+    "grid 49x1280": (49, 1280, "grid"),
+    "region 36x2048": (36, 2048, "region"),
+}
+SHARD_SIZE = 500
+BATCH = 128
+READ_BYTES = 1 << 20
+WORDS = ["a", "man", "woman", "dog", "in", "red", "shirt", "runs", "on", "the", "grass", "near", "water", "with", "two"]
+
+Way = Callable[[], int]
+
+
+def make_shards(directory: Path, rows: int, width: int, images: int) -> None:
+    """Random features with one caption each, so that an epoch of captions is an epoch of images."""
+    rng = np.random.default_rng(0)
+
+    def samples(first: int, count: int) -> Iterator[Sample]:
+        for number in range(first, first + count):
+            features = rng.standard_normal((rows, width), dtype=np.float32).astype(np.float16)
+            text = " ".join(rng.choice(WORDS, 11))
+            captions = [{"caption_id": f"{number}#0", "text": text}]
+            meta = {"image_id": str(number), "image": f"{number}.jpg", "split": "train", "captions": captions}
+            yield Sample(f"{number:08d}", {"grid": features}, meta)
+
+    for shard, first in enumerate(range(0, images, SHARD_SIZE)):
+        chunk = samples(first, min(SHARD_SIZE, images - first))
+        write_shard(directory / f"shard-{shard:05d}.tar", chunk, "benchmark", [])
+
+
+def raw_bytes(directory: Path, images: int) -> int:
+    """Read the tars from end to end into one buffer and look at nothing."""
+    buffer = bytearray(READ_BYTES)
+    for path in sorted(directory.glob("*.tar")):
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+    return images
+
+
+def stdlib_tar(directory: Path) -> int:
+    """Walk the tars in order with tarfile, decoding arrays and records."""
+    count = 0
+    for path in sorted(directory.glob("*.tar")):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                assert file is not None
+                data = file.read()
+                if member.name.endswith(".npy"):
+                    np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+                    count += 1
+                else:
+                    json.loads(data)
+    return count
+
+
+def webdataset_decode(directory: Path) -> int:
+    """What a user of webdataset writes."""
+    import webdataset
+
+    urls = [str(path) for path in sorted(directory.glob("*.tar"))]
+    return sum(sample["grid.npy"].shape[0] > 0 for sample in webdataset.WebDataset(urls, shardshuffle=False).decode())
+
+
+class Epochs:
+    """Whole shuffled epochs of a loader, a new one each time."""
+
+    def __init__(self, loader: TrainLoader) -> None:
+        self._loader = loader
+        self._epoch = 0
+
+    def __call__(self) -> int:
+        self._epoch += 1
+        return sum(len(batch) for batch in self._loader.epoch(self._epoch))
+
+
+def ways_of_reading(directory: Path, images: int, size: SizeAugmentation) -> dict[str, Way]:
+    """All that is compared, by name; each returns the number of samples it read."""
+    reader = ShardReader(directory, "grid")
+    vocabulary = Vocabulary.build((reader.meta(image)["captions"][0]["text"] for image in range(images)), min_count=1)
+    sampler = BatchSampler(images, BATCH, seed=0)
+
+    def loader(captions: bool, drop: SizeAugmentation) -> Epochs:
+        return Epochs(TrainLoader(reader, vocabulary, sampler, 0, 1, 0, captions, drop))
+
+    return {
+        "sequential raw bytes": lambda: raw_bytes(directory, images),
+        "sequential tarfile": lambda: stdlib_tar(directory),
+        "sequential webdataset": lambda: webdataset_decode(directory),
+        "in order, image_batches": lambda: sum(len(lengths) for _, lengths in image_batches(reader, BATCH)),
+        "random, TrainLoader": loader(False, "none"),
+        "random, TrainLoader, augmented": loader(True, size),
+    }
+
+
+def measure(ways: dict[str, Way], images: int, repetitions: int) -> dict[str, dict[str, float]]:
+    """Samples a second of each way: medians over rounds that run every way once."""
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for repetition in range(repetitions + 1):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            count = way()
+            seconds = time.perf_counter() - began
+            if count != images:
+                raise RuntimeError(f"{name} read {count} samples of {images}")
+            if repetition:  # the first round warms the page cache and the imports
+                rates[name].append(count / seconds)
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    return {
+        name: {
+            "samples_per_second": round(middle[name], 1),
+            "lowest": round(min(values), 1),
+            "highest": round(max(values), 1),
+            "times_webdataset": round(middle[name] / middle["sequential webdataset"], 3),
+            "times_tarfile": round(middle[name] / middle["sequential tarfile"], 3),
+            "times_raw_bytes": round(middle[name] / middle["sequential raw bytes"], 3),
+        }
+        for name, values in rates.items()
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "nice": os.nice(0),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "versions": {name: version(name) for name in ("numpy", "torch", "webdataset")},
+    }
+
+
+def main() -> None:
+    """Measure and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--output", type=Path, required=True, help="JSON file for the result")
+    parser.add_argument("--images", type=int, default=2500, help="images of each kind")
+    parser.add_argument("--repetitions", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine_before": machine()}
+    result |= {"images": arguments.images, "repetitions": arguments.repetitions, "batch": BATCH, "page_cache": "warm"}
+    for name, (rows, width, size) in SHAPES.items():
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = Path(temporary)
+            make_shards(directory, rows, width, arguments.images)
+            megabytes = sum(path.stat().st_size for path in directory.glob("*.tar")) / 1e6
+            ways = ways_of_reading(directory, arguments.images, size)
+            result[name] = {
+                "megabytes": round(megabytes, 1),
+                "ways": measure(ways, arguments.images, arguments.repetitions),
+            }
+    result["machine_after"] = machine()
+    write_json_atomic(arguments.output, result)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
