@@ -5,8 +5,13 @@ python pipelines/register.py --config pipelines/configs/flickr8k.yaml
 
 from __future__ import annotations
 
-import shutil
+import sys
 from pathlib import Path
+
+if __name__ == "__main__":  # run as a file: imports begin at the repository, not in this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import shutil
 from typing import TYPE_CHECKING
 
 from pipelines import evaluate, extract, train
@@ -55,7 +60,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         raise StageError(f"{NAME}: the model has not been evaluated; run the stages train and evaluate first")
     metrics = StageDir(config.work_dir, evaluate.NAME, evaluation.fingerprint).read_manifest()["metrics"]
     split = config.dataset.eval_split
-    _write_bundle(config, stage.create())
+    _write_bundle(config, evaluation.outputs[evaluate.GALLERY], stage.create())
     tags = {
         "vse.preset": config.preset,
         "vse.split": split,
@@ -96,25 +101,13 @@ def _is_registered(config: PipelineConfig, stage: StageDir) -> bool:
     return stage.is_complete() and not is_gone
 
 
-def _write_bundle(config: PipelineConfig, directory: Path) -> None:
+def _write_bundle(config: PipelineConfig, gallery: Path, directory: Path) -> None:
     """Write the parts of a bundle; what a killed run left of them is overwritten."""
-    from pipelines.embedder import VOCABULARY, default_device, write_extractor
-    from pipelines.gallery import build_gallery
-    from preprocessing.captions.vocabulary import Vocabulary
-    from preprocessing.datasets import build_dataset
-    from preprocessing.shards.reader import ShardReader
-    from vse_core.models import load_model
+    from pipelines.embedder import write_extractor
 
-    shutil.copytree(train.plan(config).outputs["best"], directory / "model", dirs_exist_ok=True)
+    shutil.copytree(train.best_model(config), directory / "model", dirs_exist_ok=True)
+    shutil.copytree(gallery, directory / "gallery", dirs_exist_ok=True)
     write_extractor(directory / "extractor", config.features.extractor, config.features.options())
-    reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.extractor)
-    gallery = build_gallery(
-        load_model(directory / "model", default_device()),
-        reader,
-        Vocabulary.load(directory / "model" / VOCABULARY),
-        build_dataset(config.dataset.format, **config.dataset.options()).root,
-    )
-    gallery.save(directory / "gallery")
 
 
 if __name__ == "__main__":

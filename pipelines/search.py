@@ -4,17 +4,20 @@ python pipelines/search.py --model flickr8k "a dog running on the beach" --outpu
 python pipelines/search.py --model flickr8k@candidate --image photo.jpg -k 5
 """
 
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":  # run as a file: imports begin at the repository, not in this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
 import argparse
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
-
-if __name__ == "__main__":  # started as a file, Python looks for packages beside it and not above it
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from pipelines.contact_sheet import SheetRow
     from pipelines.embedder import Embedder
     from pipelines.gallery import Gallery
+
+Kind = Literal["text", "image"]
+Target = Literal["images", "captions"]
 
 SUFFIXES = (".html", ".png")
 
@@ -37,8 +43,8 @@ class SearchModel(NamedTuple):
     """What a search needs of a model, and the name to show."""
 
     name: str
-    embedder: "Embedder"
-    gallery: "Gallery"
+    embedder: Embedder
+    gallery: Gallery
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_output(options.output)
         _check_image(options.image)
         model = load_search_model(options.model, options.tracking_uri or default_tracking_uri())
-        row = search(model, options.text, options.image, options.k, options.target)
+        kind: Kind = "image" if options.text is None else "text"
+        target = options.target or ("images" if kind == "text" else "captions")
+        row = search(model, options.text or options.image, kind, options.k, target)
         Console().print(_table(row, model))
         if options.output is not None:
             _write_sheet(options.output, row, model.name)
@@ -60,15 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def search(model: SearchModel, text: str | None, image: str | None, k: int, target: str | None = None) -> "SheetRow":
+def search(model: SearchModel, query: str, kind: Kind, k: int, target: Target) -> SheetRow:
     """Find the gallery's items nearest to a query.
 
     Args:
         model: the model, with its gallery.
-        text: the query, or None where it is an image.
-        image: path or URI of the query image, or None where it is a text.
+        query: a text, or the path or URI of an image.
+        kind: which of the two it is.
         k: results.
-        target: "images" or "captions"; None is the other kind than the query's.
+        target: what to find.
 
     Returns:
         The query with its results, best first.
@@ -79,15 +87,13 @@ def search(model: SearchModel, text: str | None, image: str | None, k: int, targ
     from pipelines.contact_sheet import SheetRow, caption_hits, image_hits
     from pipelines.embedder import QueryError
 
+    is_text = kind == "text"
     try:
-        query_VD = (
-            model.embedder.embed_texts([text]) if text is not None else model.embedder.embed_images([image or ""])[0]
-        )
+        query_VD = model.embedder.embed_texts([query]) if is_text else model.embedder.embed_images([query])[0]
     except QueryError as error:
-        raise SearchError(f"the query {text or image!r} cannot be searched with: {error.reason}") from error
-    wanted = target or ("images" if text is not None else "captions")
-    hits = image_hits(model.gallery, query_VD, k) if wanted == "images" else caption_hits(model.gallery, query_VD, k)
-    return SheetRow(tuple(hits), query_text=text, query_image_uri=image)
+        raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
+    hits = image_hits(model.gallery, query_VD, k) if target == "images" else caption_hits(model.gallery, query_VD, k)
+    return SheetRow(tuple(hits), query_text=query if is_text else None, query_image_uri=None if is_text else query)
 
 
 def default_tracking_uri() -> str:
@@ -111,7 +117,9 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     from preprocessing.features import ExtractorError
 
     directory = Path(reference).expanduser()
-    name, bundle = (str(directory), directory) if directory.is_dir() else _find_registered(reference, tracking_uri)
+    # A folder that only happens to be called like a registered model is not meant.
+    is_path = reference.startswith(("/", "./", "../", "~")) or (directory / "model").is_dir()
+    name, bundle = (str(directory), directory) if is_path else _find_registered(reference, tracking_uri)
     try:
         embedder = Embedder(bundle / "model", bundle / "extractor")
         return SearchModel(name, embedder, Gallery.load(bundle / "gallery"))
@@ -152,7 +160,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, metavar="PATH", help="write a contact sheet: .html or .png")
     parser.add_argument("--tracking-uri", help="MLflow address (default: sqlite in $VSE_WORK_DIR, or ~/vse-work)")
     options = parser.parse_args(arguments)
-    if (options.text is None) == (options.image is None):
+    if bool(options.text) == bool(options.image):
         parser.error("give either a text or --image PATH")
     if options.k < 1:
         parser.error(f"-k must be at least 1, got {options.k}")
@@ -180,7 +188,7 @@ def _check_image(image: str | None) -> None:
         raise SearchError(f"--image {image}: there is no such file")
 
 
-def _table(row: "SheetRow", model: SearchModel) -> Table:
+def _table(row: SheetRow, model: SearchModel) -> Table:
     """Lay the results out for the terminal."""
     query = f"“{row.query_text}”" if row.query_text is not None else row.query_image_uri
     table = Table(title=Text(f"{query} in the gallery of {model.name}"))
@@ -194,7 +202,7 @@ def _table(row: "SheetRow", model: SearchModel) -> Table:
     return table
 
 
-def _write_sheet(output: Path, row: "SheetRow", name: str) -> None:
+def _write_sheet(output: Path, row: SheetRow, name: str) -> None:
     """Write the contact sheet in the format of the suffix."""
     from pipelines.contact_sheet import contact_sheet_html, contact_sheet_png
 

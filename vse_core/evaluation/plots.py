@@ -8,6 +8,7 @@ other they also differ in marker or dash.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -48,8 +49,8 @@ def plot_loss_curve(
 
     Args:
         losses: `step` and `loss` of each logged step, steps ascending.
-        all_negatives_steps: how many steps the sum over all negatives was trained on; a vertical line marks their end. 0:
-            no line.
+        all_negatives_steps: how many steps the sum over all negatives was trained on; a vertical line marks their end.
+            0: no line.
         plateau: the loss of a collapsed model under the hardest negative (2 * batch * margin for a summed hinge loss);
             drawn as a reference, because a curve that lies on it learns nothing. None: not drawn.
 
@@ -118,7 +119,7 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
         for rank in _RECALL_RANKS:
             colour, marker = _RANK_STYLES[rank]
             values = [result[f"{direction}_r{rank}"] for result in history]
-            style = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 5, "linewidth": 1.8}
+            style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 5, "linewidth": 1.8}
             axes.plot(epochs, values, label=f"R@{rank}", **style)
         axes.set_title(title)
         axes.set_ylabel("recall (%)")
@@ -220,7 +221,7 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
     best = int(np.argmax(rsums))
     axes.plot(epochs, rsums, color=OKABE_ITO["black"], marker="o", markersize=5, linewidth=1.8, label="RSUM")
     label = f"best: {rsums[best]:.1f} in epoch {epochs[best]:g}"
-    star = {"color": OKABE_ITO["orange"], "marker": "*", "markersize": 15, "linestyle": "none"}
+    star: dict[str, Any] = {"color": OKABE_ITO["orange"], "marker": "*", "markersize": 15, "linestyle": "none"}
     axes.plot([epochs[best]], [rsums[best]], label=label, **star)
     if chance is not None:
         axes.axhline(chance, color=GREY, linestyle=":", linewidth=1.6, label=f"chance: {chance:.1f}")
