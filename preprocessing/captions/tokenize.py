@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nltk.tokenize.destructive import NLTKWordTokenizer
+
+# Plain captions: words (hyphens inside), commas that stand alone, and one full stop at the end, if any.
+_PLAIN = re.compile(r" *(?:(?:[a-z0-9]+(?:-[a-z0-9]+)*|,)(?: +|(?=\.)|$))*(\.? *)")
+# Words without an apostrophe that the Treebank rules cut in two ("can", "not").
+_CONTRACTED = re.compile(r"\b(?:cannot|gimme|gonna|gotta|lemme|wanna)\b")
 
 
 @cache
@@ -33,4 +39,10 @@ def tokenize(text: str) -> list[str]:
     Returns:
         The words in order; an empty list for an empty or blank caption.
     """
-    return list(_word_tokenizer().tokenize(text.lower()))
+    lowered = text.lower()
+    plain = _PLAIN.fullmatch(lowered)
+    if plain and not _CONTRACTED.search(lowered):
+        # None of the tokeniser's sixty substitutions changes such a caption, and they take a hundred times as long.
+        words = lowered[: plain.start(1)].split()
+        return [*words, "."] if "." in plain[1] else words
+    return list(_word_tokenizer().tokenize(lowered))

@@ -1,6 +1,11 @@
 """Captions are cut as the published vocabularies expect."""
 
+from pathlib import Path
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from nltk.tokenize.destructive import NLTKWordTokenizer
 
 from preprocessing.captions.tokenize import tokenize
 
@@ -20,3 +25,44 @@ from preprocessing.captions.tokenize import tokenize
 )
 def test_words(text: str, words: list[str]) -> None:
     assert tokenize(text) == words
+
+
+PIECES = [
+    "a",
+    "dog",
+    "t-shirt",
+    "-",
+    "--",
+    ",",
+    ".",
+    " ",
+    "  ",
+    "'",
+    "7",
+    "1,000",
+    "cannot",
+    "wanna-be",
+    "gonna",
+    ":",
+    "é",
+    "\n",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=10).map("".join) | st.text(max_size=20))
+@example("a dog .")
+@example("a dog.")
+@example(" a , dog,. ")
+@example("a . dog .")
+@example("cannot")
+def test_the_words_are_those_of_nltk(text: str) -> None:
+    assert tokenize(text) == NLTKWordTokenizer().tokenize(text.lower())
+
+
+@pytest.mark.data
+def test_real_captions_are_cut_as_by_nltk(vse_data: Path) -> None:
+    lines = (vse_data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()[::7]
+    reference = NLTKWordTokenizer()
+    for line in lines:
+        text = line.partition("\t")[2]
+        assert tokenize(text) == reference.tokenize(text.lower())
