@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nltk.tokenize.destructive import NLTKWordTokenizer
 
 # Plain captions: words (hyphens inside), commas that stand alone, and one full stop at the end, if any.
-_PLAIN = re.compile(r" *(?:(?:[a-z0-9]+(?:-[a-z0-9]+)*|,)(?: +|(?=\.)|$))*(\.? *)")
+_PLAIN = re.compile(r"(?:(?:[a-z0-9]+(?:-[a-z0-9]+)*|,)(?: +|(?=\.)|$))*(\.?)")
 # Words without an apostrophe that the Treebank rules cut in two ("can", "not").
 _CONTRACTED = re.compile(r"\b(?:cannot|gimme|gonna|gotta|lemme|wanna)\b")
 
@@ -39,10 +39,10 @@ def tokenize(text: str) -> list[str]:
     Returns:
         The words in order; an empty list for an empty or blank caption.
     """
-    lowered = text.lower()
+    lowered = text.lower().strip(" ")
     plain = _PLAIN.fullmatch(lowered)
     if plain and not _CONTRACTED.search(lowered):
         # None of the tokeniser's sixty substitutions changes such a caption, and they take a hundred times as long.
         words = lowered[: plain.start(1)].split()
-        return [*words, "."] if "." in plain[1] else words
+        return [*words, "."] if plain[1] else words
     return list(_word_tokenizer().tokenize(lowered))
