@@ -1,0 +1,70 @@
+"""The embedder gives, from raw texts and images, the embeddings that the pipeline computed from shards."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines.embedder import Embedder, QueryError, write_extractor
+from pipelines.gallery import Gallery
+from tests.pipelines.tiny_bundle import EMBED_DIM, write_tiny_bundle
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_bundle(tmp_path_factory.mktemp("embedder"))
+
+
+@pytest.fixture(scope="module")
+def embedder(bundle: Path) -> Embedder:
+    return Embedder(bundle / "model", bundle / "extractor", device="cpu")
+
+
+def test_images_and_texts_meet_their_gallery(bundle: Path, embedder: Embedder) -> None:
+    gallery = Gallery.load(bundle / "gallery")
+    images_BKD = embedder.embed_images([record.image_uri for record in gallery.records])
+    texts_CD = embedder.embed_texts([caption.text for _, caption in gallery.captions])
+    torch.testing.assert_close(images_BKD, gallery.images_BKD, atol=1e-3, rtol=0)
+    torch.testing.assert_close(texts_CD, gallery.texts_CD, atol=1e-5, rtol=0)
+    assert texts_CD.shape[1] == EMBED_DIM
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_empty_text_is_refused_by_its_position(embedder: Embedder, text: str) -> None:
+    with pytest.raises(QueryError, match="the text is empty") as caught:
+        embedder.embed_texts(["a dog", text])
+    assert caught.value.position == 1
+
+
+def test_unreadable_image_is_refused_by_its_position_beyond_the_first_batch(embedder: Embedder, tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_bytes(b"not an image")
+    with pytest.raises(QueryError, match="not an image") as caught:
+        embedder.embed_images(["scene://0/0"] * 34 + [str(tmp_path / "broken.jpg")])
+    assert caught.value.position == 34
+
+
+def test_extractor_takes_its_local_weights_along_but_nothing_that_could_run(tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    for name in ("config.json", "model.safetensors", "pytorch_model.bin", "modeling.py"):
+        (weights / name).write_text("x")
+    write_extractor(tmp_path / "out", "grid", {"weights": str(weights), "seed": None})
+    assert sorted(path.name for path in (tmp_path / "out" / "weights").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+    written = json.loads((tmp_path / "out" / "extractor.json").read_text())
+    assert written == {"name": "grid", "options": {"weights": {"folder": "weights"}, "seed": None}}
+
+
+def test_extractor_keeps_a_name_on_the_hub(tmp_path: Path) -> None:
+    write_extractor(tmp_path, "grid", {"weights": "google/some-model", "seed": None})
+    assert json.loads((tmp_path / "extractor.json").read_text())["options"]["weights"] == "google/some-model"
+
+
+def test_missing_parts_are_named(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"model\.json is missing"):
+        Embedder(tmp_path, bundle / "extractor")
+    with pytest.raises(FileNotFoundError, match=r"extractor\.json is missing"):
+        Embedder(bundle / "model", tmp_path)
