@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF
-from preprocessing.features.grid import GridExtractor
 from preprocessing.features.images import ImageError, decode_image, load_image, read_image_bytes
 from preprocessing.features.precomputed import PrecomputedExtractor
 
@@ -26,8 +25,16 @@ __all__ = [
 # The embedded default: settings of a small network to be initialised from a seed, sized for scenes.
 TINY_RESNET = str(Path(__file__).with_name("tiny_resnet"))
 
+
+def _build_grid(weights: str, device: str = "cpu", seed: int | None = None) -> Extractor:
+    # Imported when asked for: torch and transformers take seconds, and reading images needs neither.
+    from preprocessing.features.grid import GridExtractor
+
+    return GridExtractor(weights, device=device, seed=seed)
+
+
 EXTRACTORS: dict[str, Callable[..., Extractor]] = {
-    "grid": GridExtractor,
+    "grid": _build_grid,
     "precomputed": PrecomputedExtractor,
 }
 

@@ -75,9 +75,10 @@ def read_image_bytes(uri: str) -> bytes:
     """
     if uri.startswith("scene://"):
         try:
-            return render_scene(*parse_scene_uri(uri))
+            seed, index = parse_scene_uri(uri)
         except ValueError as error:
             raise ImageError(f"not a scene: {error}") from error
+        return render_scene(seed, index)
     if "://" in uri:
         raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path or scene:// is needed")
     try:

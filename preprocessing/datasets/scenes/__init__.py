@@ -12,6 +12,7 @@ from preprocessing.datasets.scenes.layout import (
     Relation,
     Scene,
     SceneObject,
+    check_scene,
     compose_scene,
 )
 from preprocessing.datasets.scenes.render import encode_png, render_pixels
@@ -57,12 +58,14 @@ def parse_scene_uri(uri: str) -> tuple[int, int]:
     """The (seed, index) of a scene's URI.
 
     Raises:
-        ValueError: it is not `scene://SEED/INDEX` with whole numbers.
+        ValueError: it is not `scene://SEED/INDEX` with whole numbers, or there is no such scene.
     """
     match = _URI.fullmatch(uri)
     if match is None:
         raise ValueError(f"{uri!r} is not scene://SEED/INDEX with whole numbers")
-    return int(match[1]), int(match[2])
+    seed, index = int(match[1]), int(match[2])
+    check_scene(seed, index)
+    return seed, index
 
 
 class ScenesDataset:

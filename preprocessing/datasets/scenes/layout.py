@@ -22,11 +22,11 @@ _SPLIT_BUCKETS = {"train": (0, 1, 2, 3, 4, 5), "dev": (6,), "test": (7,)}
 _BUCKETS = 8
 
 _LAYOUT_STREAM = 0
-_LATTICE = (24, 64, 104)  # centres of the 3 x 3 cells, pixels
-_RADII = {"small": (9, 10), "big": (16, 17)}  # pixels, smallest and largest
-_FRAME_RADIUS = 26  # an object that holds another is larger still
+_LATTICE = (22, 64, 106)  # centres of the 3 x 3 cells, pixels
+_RADII = {"small": (11, 12), "big": (18, 19)}  # pixels, smallest and largest
+_FRAME_RADIUS = 28  # an object that holds another is larger still
 _FRAME_SHAPES = ("circle", "square", "ring", "diamond")  # those with room for another object in the middle
-_JITTER = 2  # pixels; two big neighbours keep 40 - 2 * 17 - 2 * 2 = 2 pixels between them
+_JITTER = 1  # pixels; two big neighbours keep 42 - 2 * 19 - 2 * 1 = 2 pixels between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,13 @@ def split_of(index: int) -> str:
     raise ValueError(f"scene index {index} is outside 0 .. {len(SPLIT_STARTS) * SCENES_PER_SPLIT - 1}")
 
 
+def check_scene(seed: int, index: int) -> None:
+    """Raises ValueError unless there is a scene of this seed and index."""
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"scene seed {seed} is outside 0 .. 2**64 - 1")
+    split_of(index)
+
+
 def compose_scene(seed: int, index: int) -> Scene:
     """The scene of a seed at an index: a function of the two alone.
 
@@ -93,8 +100,7 @@ def compose_scene(seed: int, index: int) -> Scene:
     Raises:
         ValueError: a seed or index out of range.
     """
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"scene seed {seed} is outside 0 .. 2**64 - 1")
+    check_scene(seed, index)
     buckets = _SPLIT_BUCKETS[split_of(index)]
     draws = Draws(seed, index, _LAYOUT_STREAM)
     while True:

@@ -34,7 +34,7 @@ _DOT_PERIOD, _DOT_RADIUS = 52, 15
 # Corners in thousandths of the radius; y points down.
 _TRIANGLE = ((0, -1000), (950, 760), (-950, 760))
 _STAR = (
-    (0, -1050), (250, -344), (998, -324), (404, 131), (617, 849),
+    (0, -1000), (250, -344), (998, -324), (404, 131), (617, 849),
     (0, 425), (-617, 849), (-404, 131), (-998, -324), (-250, -344),
 )  # fmt: skip
 _HEART_TIP = ((-905, -55), (0, 960), (905, -55), (0, -420))
@@ -102,7 +102,7 @@ def _coverage(shape: str, texture: str, radius: int) -> tuple[Ints, Ints, Ints]:
 
     Radii are few, so the cache stays small and a scene costs little more than its blending.
     """
-    half = radius + 3
+    half = radius + 2  # room for the outline
     points = np.arange(-half * _SAMPLES, half * _SAMPLES, dtype=np.int64) * (_UNIT // _SAMPLES) + 1
     y, x = np.meshgrid(points, points, indexing="ij")
     fill = _inside(shape, x, y, radius * _UNIT)

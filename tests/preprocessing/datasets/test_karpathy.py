@@ -1,0 +1,104 @@
+"""The Karpathy JSON files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.datasets import Caption, DatasetError, build_dataset
+
+
+def image(number: int, split: str, sentences: int = 5, **more: Any) -> dict[str, Any]:
+    return {
+        "filename": f"{number}.jpg",
+        "imgid": number,
+        "split": split,
+        "sentences": [
+            {"raw": f"Caption {k} of {number}.", "tokens": ["x"], "imgid": number, "sentid": number * 10 + k}
+            for k in range(sentences)
+        ],
+    } | more
+
+
+def build(folder: Path, images: Any) -> Any:
+    path = folder / "dataset.json"
+    path.write_text(json.dumps({"images": images, "dataset": "test"}))
+    return build_dataset("karpathy", images=folder, annotations=path)
+
+
+def test_restval_goes_into_train_and_val_is_called_dev(tmp_path: Path) -> None:
+    splits = ["train", "val", "restval", "test", "train"]
+    dataset = build(tmp_path, [image(number, split) for number, split in enumerate(splits)])
+    assert dataset.splits == ("train", "dev", "test")
+    ids = {split: [record.image_id for record in dataset.records(split)] for split in dataset.splits}
+    assert ids == {"train": ["0", "2", "4"], "dev": ["1"], "test": ["3"]}
+    assert {record.split for record in dataset.records("dev")} == {"dev"}
+
+
+def test_first_five_raw_sentences_are_kept(tmp_path: Path) -> None:
+    dataset = build(tmp_path, [image(3, "train", sentences=7), image(4, "train", sentences=2)])
+    seven, two = dataset.records("train")
+    assert seven.captions == tuple(Caption(str(30 + k), f"Caption {k} of 3.") for k in range(5))
+    assert len(two.captions) == 2
+
+
+def test_coco_entries_have_their_own_ids_and_folders(tmp_path: Path) -> None:
+    dataset = build(tmp_path, [image(0, "val", cocoid=391895, filepath="val2014")])
+    (record,) = dataset.records("dev")
+    assert record.image_id == "391895"
+    assert record.image_uri == str(tmp_path / "val2014" / "0.jpg")
+    assert dataset.root == str(tmp_path)
+
+
+def test_only_splits_with_images_are_listed(tmp_path: Path) -> None:
+    dataset = build(tmp_path, [image(0, "train")])
+    assert dataset.splits == ("train",)
+    with pytest.raises(DatasetError, match="no split 'dev'; this dataset has train"):
+        list(dataset.records("dev"))
+
+
+def test_the_files_own_names_are_explained(tmp_path: Path) -> None:
+    dataset = build(tmp_path, [image(0, "val")])
+    with pytest.raises(DatasetError, match="'val' is called 'dev'"):
+        list(dataset.records("val"))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([image(0, "train"), image(1, "valid")], r"images\[1\]: split 'valid', expected one of"),
+        ([image(0, "train"), image(0, "test")], r"images\[1\]: image id 0 is there already"),
+        ([{"split": "train"}], r"images\[0\]: the field 'imgid' is missing"),
+        ([image(0, "train", filename=7)], r"images\[0\]: the field 'filename' holds 7"),
+        (
+            [image(0, "train") | {"sentences": [{"sentid": 1}]}],
+            r"images\[0\]\.sentences\[0\]: the field 'raw' is missing",
+        ),
+        ([image(0, "train", filename="/etc/passwd")], r"image name '/etc/passwd' is not a path inside"),
+        ([7], r"images\[0\]: int where an object is needed"),
+        ([], "'images' is empty"),
+        ({}, "the field 'images' holds"),
+    ],
+)
+def test_malformed_entries_are_named(tmp_path: Path, images: Any, message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        list(build(tmp_path, images).records("train"))
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe"])
+def test_a_file_that_is_no_json_object_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "dataset.json"
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"dataset\.json: "):
+        list(build_dataset("karpathy", images=tmp_path, annotations=path).records("train"))
+
+
+def test_missing_paths_fail_at_construction(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="there is no file"):
+        build_dataset("karpathy", images=tmp_path, annotations=tmp_path / "dataset.json")
+    (tmp_path / "dataset.json").write_text("{}")
+    with pytest.raises(DatasetError, match="there is no folder"):
+        build_dataset("karpathy", images=tmp_path / "images", annotations=tmp_path / "dataset.json")
+    with pytest.raises(DatasetError, match="is a folder, a file is needed"):
+        build_dataset("karpathy", images=tmp_path, annotations=tmp_path)

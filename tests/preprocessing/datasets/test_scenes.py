@@ -1,0 +1,295 @@
+"""The generated scenes: determinism, separate splits, five different captions, each true of the picture."""
+
+import hashlib
+import io
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from preprocessing.datasets import DatasetError, build_dataset
+from preprocessing.datasets.scenes import Scene, describe_scene, parse_scene_uri, render_scene, scene_uri
+from preprocessing.datasets.scenes.captions import caption_scene
+
+DEV, TEST = 10**9, 2 * 10**9
+
+# The golden digests: pixels, file and captions of these scenes must never change without a reason given.
+GOLDEN_SCENES = ((0, 0), (0, 1), (7, 123), (0, DEV), (2**64 - 1, TEST + 999_999_999))
+GOLDEN_PIXELS = "4e8de177860f51fb0ad3390447efc98331ae901b92692fc778eda9d2d44129cf"
+GOLDEN_FILES = "f368611bb52ee47a934984beaa65ea4ae06cfe4a0e7278ff4840b6c7b18d19d3"
+GOLDEN_CAPTIONS = "429fd7ad2fa711c1107df1bf4c719e9e74bd0580680f6c42da0fe998e9951e7a"
+
+SHAPES = {"disc": "circle", "plus sign": "cross"} | {
+    name: name for name in ("circle", "square", "triangle", "star", "cross", "ring", "diamond", "heart")
+}
+SIZES = {"small": "small", "little": "small", "big": "big", "large": "big"}
+TEXTURES = {"striped": "striped", "stripy": "striped", "dotted": "dotted", "spotted": "dotted"}
+COLOURS = ("red", "orange", "yellow", "green", "blue", "pink", "white", "black")
+NOUN = re.compile(
+    rf"\b(?:an?|the) (?:({'|'.join(SIZES)}) )?(?:({'|'.join(TEXTURES)}) )?({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})\b"
+)
+# Words between two noun phrases -> where the first is, seen from the second.
+BETWEEN = {
+    "left": ("to the left of", "left of", "on the left side of"),
+    "right": ("to the right of", "right of", "on the right side of"),
+    "above": ("above", "over"),
+    "below": ("below", "under", "beneath"),
+    "inside": ("inside", "within"),
+    "around": ("around", "surrounding"),
+}
+# Words after "{A} with {B}" -> where B is, seen from A.
+AFTER = {"to its left": "left", "to its right": "right"} | {
+    f"{w} it": w for w in ("above", "below", "inside", "around")
+}
+ROWS, COLUMNS = {"top": 0, "bottom": 2}, {"left": 0, "right": 2}
+
+
+def pixels_of(seed: int, index: int) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(render_scene(seed, index))))
+
+
+def digest(parts: list[bytes]) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def test_golden_pixels_files_and_captions() -> None:
+    assert digest([pixels_of(*scene).tobytes() for scene in GOLDEN_SCENES]) == GOLDEN_PIXELS
+    assert digest([render_scene(*scene) for scene in GOLDEN_SCENES]) == GOLDEN_FILES
+    texts = ["\n".join(caption_scene(describe_scene(*scene))).encode() for scene in GOLDEN_SCENES]
+    assert digest(texts) == GOLDEN_CAPTIONS
+
+
+@pytest.mark.slow
+def test_another_process_draws_the_same() -> None:
+    code = (
+        "import hashlib; from preprocessing.datasets.scenes import render_scene;"
+        "print(hashlib.sha256(b''.join(render_scene(3, i) for i in range(50))).hexdigest())"
+    )
+    env = {"PYTHONHASHSEED": "77"}
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == digest([render_scene(3, index) for index in range(50)])
+
+
+def test_the_file_is_a_stored_png_that_any_reader_takes() -> None:
+    data = render_scene(0, 5)
+    image = Image.open(io.BytesIO(data))
+    image.verify()
+    assert (image.format, image.mode, image.size) == ("PNG", "RGB", (128, 128))
+    (length,) = struct.unpack(">I", data[33:37])
+    rows = zlib.decompress(data[41 : 41 + length])
+    assert np.frombuffer(rows, np.uint8).reshape(128, 1 + 384)[:, 1:].tobytes() == pixels_of(0, 5).tobytes()
+
+
+def test_an_image_does_not_depend_on_how_many_are_asked_for() -> None:
+    few = list(build_dataset("scenes", seed=4, images={"train": 3, "dev": 2}).records("train"))
+    many = list(build_dataset("scenes", seed=4, images={"train": 20}).records("train"))
+    assert few == many[:3]
+    assert [record.image_uri for record in few] == [f"scene://4/{k}" for k in range(3)]
+    assert len({record.image_id for record in many}) == 20
+    assert build_dataset("scenes", seed=4, images={"train": 3}).root == ""
+
+
+def composition(scene: Scene) -> tuple[object, ...]:
+    words = [item.words for item in scene.objects]
+    relations = sorted((words[r.subject], r.predicate, words[r.target]) for r in scene.relations)
+    return (tuple(sorted(words)), tuple(relations), scene.place)
+
+
+def test_splits_share_no_composition_even_across_seeds() -> None:
+    train = {composition(describe_scene(seed, k)) for seed in (0, 1) for k in range(1500)}
+    dev = {composition(describe_scene(0, DEV + k)) for k in range(800)}
+    test = {composition(describe_scene(1, TEST + k)) for k in range(800)}
+    assert not train & dev
+    assert not train & test
+    assert not dev & test
+    # The guard means something only where compositions do recur, as those of single objects must.
+    assert len(train) < 3000
+
+
+def test_seeds_differ() -> None:
+    assert describe_scene(0, 0) != describe_scene(1, 0)
+    assert render_scene(0, 0) != render_scene(1, 0)
+
+
+def truth(scene: Scene) -> dict[tuple[int, int], str]:
+    """Where object i is, seen from object j, read from the centres: an oracle that ignores `scene.relations`."""
+    found = {}
+    for i, a in enumerate(scene.objects):
+        for j, b in enumerate(scene.objects):
+            dx, dy = b.x - a.x, b.y - a.y
+            if i == j:
+                continue
+            if (dx, dy) == (0, 0):
+                found[i, j] = "inside" if a.radius < b.radius else "around"
+            elif abs(dy) <= 12 and abs(dx) > 30:
+                found[i, j] = "left" if dx > 0 else "right"
+            elif abs(dx) <= 12 and abs(dy) > 30:
+                found[i, j] = "above" if dy > 0 else "below"
+    return found
+
+
+def object_of(match: re.Match[str], scene: Scene) -> int:
+    """The only object of the scene that a noun phrase fits."""
+    size, texture, colour, shape = match.groups()
+    fitting = [
+        k
+        for k, item in enumerate(scene.objects)
+        if item.colour == colour
+        and item.shape == SHAPES[shape]
+        and size in (None, *[word for word, meaning in SIZES.items() if meaning == item.size])
+        and texture in (None, *[word for word, meaning in TEXTURES.items() if meaning == item.texture])
+    ]
+    assert len(fitting) == 1, match[0]
+    return fitting[0]
+
+
+def check_caption(text: str, scene: Scene) -> bool:
+    """Every claim of the caption holds; returns whether it tells a relation."""
+    matches = list(NOUN.finditer(text[0].lower() + text[1:]))
+    named = [object_of(match, scene) for match in matches]
+    assert len(set(named)) == len(named) >= 1
+    lower = text[0].lower() + text[1:]
+    if " background" in lower:
+        assert f"on a {scene.background} background" in lower
+    told = False
+    for (a, first), (b, second) in pairwise(zip(named, matches, strict=True)):
+        between = lower[first.end() : second.start()].strip().removeprefix("is ").strip()
+        tail = lower[second.end() :].strip(" .")
+        if between == "with":
+            (words,) = [words for words in AFTER if tail.startswith(words)]
+            assert truth(scene)[b, a] == AFTER[words], text
+            told = True
+        elif between in (phrase for phrases in BETWEEN.values() for phrase in phrases):
+            (meaning,) = [key for key, phrases in BETWEEN.items() if between in phrases]
+            assert truth(scene)[a, b] == meaning, text
+            told = True
+        else:
+            for words in AFTER:
+                between = between.removeprefix(words)
+            assert between in {",", "and", "and there is also", ", together with", ", and"}, text
+    return told
+
+
+def check_single(text: str, scene: Scene) -> None:
+    assert scene.place is not None
+    row, column = (next((v for k, v in names.items() if k in text), 1) for names in (ROWS, COLUMNS))
+    if any(word in text for word in ("corner", "at the", "on the left", "on the right", "middle")):
+        assert (row, column) == scene.place, text
+        item = scene.objects[0]
+        assert (item.y // 43, item.x // 43) == scene.place
+
+
+@pytest.mark.parametrize("start", [0, DEV, TEST])
+def test_captions_are_five_different_and_true(start: int) -> None:
+    relations_told = 0
+    for index in range(start, start + 400):
+        scene = describe_scene(11, index)
+        captions = caption_scene(scene)
+        assert len(set(captions)) == len(captions) == 5
+        told = [check_caption(text, scene) for text in captions]
+        if len(scene.objects) == 1:
+            assert not any(told)
+            for text in captions:
+                check_single(text, scene)
+        else:
+            assert sum(told) == 4, captions
+        assert any(scene.background in text for text in captions)
+        relations_told += sum(told)
+    assert relations_told > 1000
+
+
+def test_stated_relations_agree_with_the_centres() -> None:
+    names = {"left of": "left", "above": "above", "inside": "inside"}
+    for index in range(500):
+        scene = describe_scene(2, index)
+        plain = truth(scene)
+        for relation in scene.relations:
+            assert plain[relation.subject, relation.target] == names[relation.predicate]
+        assert len(scene.relations) * 2 == len(plain)
+
+
+def test_objects_do_not_touch_unless_nested() -> None:
+    for index in range(500):
+        scene = describe_scene(5, index)
+        nested = {(r.subject, r.target) for r in scene.relations if r.predicate == "inside"}
+        for i, a in enumerate(scene.objects):
+            assert a.radius + 2 <= min(a.x, a.y, 128 - a.x, 128 - a.y)
+            for j, b in enumerate(scene.objects[:i]):
+                if not {(i, j), (j, i)} & nested:
+                    assert max(abs(a.x - b.x), abs(a.y - b.y)) >= a.radius + b.radius + 2
+
+
+def test_the_picture_shows_what_is_told() -> None:
+    """The commonest colour inside each plain object is its own; rings and frames are looked at beside the middle."""
+    rgb = {
+        "red": (200, 30, 35), "orange": (240, 140, 20), "yellow": (248, 226, 60), "green": (20, 140, 80),
+        "blue": (25, 85, 200), "pink": (245, 150, 195), "white": (250, 250, 250), "black": (15, 15, 15),
+    }  # fmt: skip
+    seen = 0
+    for index in range(120):
+        scene = describe_scene(9, index)
+        picture = pixels_of(9, index).astype(int)
+        for item in scene.objects:
+            if item.texture != "plain":
+                continue
+            y = item.y + (item.radius * 80 // 100 if item.shape == "ring" else 0)
+            if item.radius == 28 and item.shape != "ring":
+                y = item.y + 18
+            assert np.abs(picture[y, item.x] - rgb[item.colour]).max() == 0, (index, item)
+            seen += 1
+    assert seen > 60
+
+
+def test_colours_stay_apart_without_red_and_green_receptors() -> None:
+    """Under simulated dichromacy (Vienot 1999), every two object colours keep a visible distance."""
+    from preprocessing.datasets.scenes.render import _FILL
+
+    linear = (np.array(list(_FILL.values())) / 255.0) ** 2.2
+    for confused in ([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]],
+                     [[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]]):  # fmt: skip
+        seen = np.clip(linear @ np.array(confused).T, 0, 1) ** (1 / 2.2) * 255
+        for i in range(len(seen)):
+            for j in range(i):
+                assert np.abs(seen[i] - seen[j]).max() > 20, (list(_FILL)[i], list(_FILL)[j])
+
+
+def test_uris_round_trip() -> None:
+    assert parse_scene_uri(scene_uri(7, DEV + 3)) == (7, DEV + 3)
+    for wrong in ("scene://", "scene://1", "scene://1/x", "scene://1/2/3", "scene://-1/2", "scene://1/2#3", "/a.jpg"):
+        with pytest.raises(ValueError, match="is not scene://SEED/INDEX"):
+            parse_scene_uri(wrong)
+
+
+@pytest.mark.parametrize(("seed", "index"), [(-1, 0), (2**64, 0), (0, -1), (0, 3 * 10**9)])
+def test_numbers_out_of_range_are_refused(seed: int, index: int) -> None:
+    with pytest.raises(ValueError, match="is outside 0"):
+        describe_scene(seed, index)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1, "images": {"train": 1}}, "'seed': -1 is not"),
+        ({"seed": 0.5, "images": {"train": 1}}, "'seed': 0.5 is not"),
+        ({"seed": 0, "images": {}}, "'images' is empty"),
+        ({"seed": 0, "images": {"val": 1}}, "split 'val' is none of train, dev, test"),
+        ({"seed": 0, "images": {"train": 0}}, "'images.train': 0 is not"),
+        ({"seed": 0, "images": {"train": True}}, "'images.train': True is not"),
+        ({"seed": 0, "images": {"train": 10**9 + 1}}, "'images.train': 1000000001 is not"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        build_dataset("scenes", **options)
+
+
+def test_an_unknown_split_lists_those_there_are() -> None:
+    dataset = build_dataset("scenes", seed=0, images={"train": 1, "dev": 1})
+    with pytest.raises(DatasetError, match="no split 'test'; this dataset has train, dev"):
+        list(dataset.records("test"))

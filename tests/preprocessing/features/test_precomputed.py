@@ -1,0 +1,75 @@
+"""Rows of published feature files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.datasets import build_dataset
+from preprocessing.features import ImageError, build_extractor
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    features = np.random.default_rng(0).normal(size=(15, 4, 6)).astype(np.float32)
+    features[7, 2, 3] = np.nan
+    features[8, 0, 0] = 70_000
+    np.save(tmp_path / "dev_ims.npy", features)
+    return tmp_path / "dev_ims.npy"
+
+
+def test_a_row_is_read_as_float16(file: Path) -> None:
+    extractor = build_extractor("precomputed")
+    items = [extractor.load(f"{file}#{row}") for row in (0, 14, 3)]
+    for row, found in zip((0, 14, 3), extractor(items), strict=True):
+        assert found.dtype == np.float16
+        assert found.flags.c_contiguous
+        np.testing.assert_array_equal(found, np.load(file)[row].astype(np.float16))
+    assert extractor.name == "region"
+    assert extractor.identity() == {"extractor": "precomputed", "version": 1}
+
+
+def test_one_vector_an_image_is_a_set_of_one(tmp_path: Path) -> None:
+    np.save(tmp_path / "a_ims.npy", np.ones((3, 5), dtype=np.float16))
+    assert build_extractor("precomputed").load(f"{tmp_path}/a_ims.npy#2").shape == (1, 5)
+
+
+def test_a_fortran_file_gives_contiguous_rows(tmp_path: Path) -> None:
+    features = np.asfortranarray(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
+    np.save(tmp_path / "a_ims.npy", features)
+    found = build_extractor("precomputed").load(f"{tmp_path}/a_ims.npy#1")
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, features[1])
+
+
+def test_dataset_and_extractor_agree_on_the_rows(file: Path) -> None:
+    (file.parent / "dev_ids.txt").write_text("".join(f"{image}\n" for image in (4, 5, 6) for _ in range(5)))
+    (file.parent / "dev_caps.txt").write_text("x\n" * 15)
+    extractor = build_extractor("precomputed")
+    rows = [
+        extractor.load(record.image_uri) for record in build_dataset("precomputed", root=file.parent).records("dev")
+    ]
+    np.testing.assert_array_equal(rows, np.load(file)[[0, 5, 10]].astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("{file}#15", "row 15 of a file of 15 rows"),
+        ("{file}#-1", "not a row of a feature file"),
+        ("{file}#x", "not a row of a feature file"),
+        ("{file}", "not a row of a feature file"),
+        ("{file}.gone#0", "not a readable feature file"),
+        ("{file}#7", "NaN, infinite or beyond"),
+        ("{file}#8", "NaN, infinite or beyond"),
+        ("{text}#0", "not a readable feature file"),
+        ("{whole}#0", "an array of floats"),
+    ],
+)
+def test_rows_that_cannot_be_used(file: Path, uri: str, reason: str) -> None:
+    text, whole = file.with_name("text.npy"), file.with_name("whole.npy")
+    text.write_text("no array")
+    np.save(whole, np.zeros((2, 2), dtype=np.int32))
+    with pytest.raises(ImageError, match=reason) as caught:
+        build_extractor("precomputed").load(uri.format(file=file, text=text, whole=whole))
+    assert "\n" not in str(caught.value)
