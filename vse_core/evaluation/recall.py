@@ -1,5 +1,6 @@
 """Image-text retrieval metrics: recall at K, median and mean rank, RSUM, in chunks and exact under ties."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -95,6 +96,20 @@ def evaluate_retrieval(
         start, stop = int(counts_B[: images.start].sum()), int(counts_B[: images.stop].sum())
         results.append(_evaluate_fold(images_BKD[images], texts_CD[start:stop], counts_B[images]))
     return results[0] if folds == 1 else _average(results)
+
+
+def chance_rsum(captions_per_image: Sequence[int]) -> float:
+    """The RSUM expected of a random ranking, for comparison.
+
+    Args:
+        captions_per_image: number of captions of each image.
+    """
+    images, captions = len(captions_per_image), sum(captions_per_image)
+    total = 0.0
+    for k in (1, 5, 10):
+        missed = [math.comb(captions - own, k) / math.comb(captions, k) for own in captions_per_image]
+        total += 100 * (1 - sum(missed) / images) + 100 * min(k / images, 1.0)
+    return total
 
 
 def _caption_counts(images: int, captions: int, captions_per_image: int | Sequence[int]) -> Tensor:

@@ -36,10 +36,17 @@ def load_model(directory: Path | str, device: str = "cpu") -> TwoTower:
         if not (directory / name).is_file():
             raise FileNotFoundError(f"{directory} holds no model: {name} is missing")
     model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))
-    try:
-        model.load_state_dict(load_file(directory / WEIGHTS, device=device), strict=True)
-    except RuntimeError as error:
-        raise ValueError(
-            f"the weights in {directory / WEIGHTS} do not fit {SPECIFICATION} beside them: {error}"
-        ) from error
+    load_weights(model, directory)
     return model.to(device).eval()
+
+
+def load_weights(model: TwoTower, directory: Path) -> None:
+    """Fill a model with saved weights.
+
+    Raises:
+        ValueError: the weights do not fit the model (missing, unknown or misshapen ones are listed).
+    """
+    try:
+        model.load_state_dict(load_file(directory / WEIGHTS), strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {directory / WEIGHTS} do not fit the model: {error}") from error

@@ -22,16 +22,19 @@ class Progress:
     Attributes:
         epoch: the epoch in progress, from 0.
         step: steps already done in it.
-        best_rsum: best dev RSUM so far, or None before the first evaluation.
-        best_epoch: the epoch that reached it.
         plateau_steps: consecutive steps on the collapse plateau.
+        history: the evaluation metrics of every finished epoch, ``rsum`` among them.
     """
 
     epoch: int = 0
     step: int = 0
-    best_rsum: float | None = None
-    best_epoch: int | None = None
     plateau_steps: int = 0
+    history: tuple[dict[str, float], ...] = ()
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The finished epoch with the highest RSUM (the first of equals), None before the first evaluation."""
+        return max(range(len(self.history)), key=lambda e: self.history[e]["rsum"]) if self.history else None
 
 
 def save_state(optimizer: torch.optim.Optimizer, progress: Progress, directory: Path) -> None:
@@ -61,4 +64,10 @@ def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
             f"{directory / OPTIMIZER} holds {max(state) + 1} parameters, the optimiser {count}: not this model's"
         )
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    return Progress(**json.loads((directory / PROGRESS).read_text(encoding="utf-8")))
+    return read_progress(directory)
+
+
+def read_progress(directory: Path) -> Progress:
+    """Read only where a saved run stands."""
+    saved = json.loads((directory / PROGRESS).read_text(encoding="utf-8"))
+    return Progress(**(saved | {"history": tuple(saved["history"])}))

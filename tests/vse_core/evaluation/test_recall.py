@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.recall as recall
-from vse_core.evaluation import evaluate_retrieval
+from vse_core.evaluation import chance_rsum, evaluate_retrieval
 
 
 def position_oracle(scores: np.ndarray) -> np.ndarray:
@@ -101,3 +101,16 @@ def test_folds_average_contiguous_parts():
 def test_misfits_are_refused(images: int, texts: int, options: dict[str, object], message: str):
     with pytest.raises(ValueError, match=message):
         evaluate_retrieval(torch.ones(images, 1, 2), torch.ones(texts, 2), **options)
+
+
+def test_chance_is_what_random_embeddings_reach():
+    generator = torch.Generator().manual_seed(1)
+    counts = [5, 3, 5, 1] * 10
+    sums = [
+        evaluate_retrieval(
+            torch.randn(40, 1, 16, generator=generator), torch.randn(sum(counts), 16, generator=generator), counts
+        ).rsum
+        for _ in range(60)
+    ]
+    assert chance_rsum(counts) == pytest.approx(np.mean(sums), rel=0.05)
+    assert chance_rsum([5]) == 600

@@ -64,11 +64,13 @@ def test_a_saved_run_goes_on_with_the_same_losses(tmp_path: Path):
     undisturbed = run_steps(*make_run(), range(6))
     model, loss, optimizer = make_run()
     run_steps(model, loss, optimizer, range(3))
-    save_state(optimizer, Progress(epoch=1, step=3, best_rsum=12.5, best_epoch=0), tmp_path)
+    progress = Progress(epoch=2, step=3, plateau_steps=4, history=({"rsum": 12.5}, {"rsum": 11.0}))
+    save_state(optimizer, progress, tmp_path)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model, loss, optimizer = make_run()
     model.load_state_dict(weights)
-    assert load_state(optimizer, tmp_path) == Progress(epoch=1, step=3, best_rsum=12.5, best_epoch=0)
+    assert load_state(optimizer, tmp_path) == progress
+    assert progress.best_epoch == 0
     assert run_steps(model, loss, optimizer, range(3, 6)) == undisturbed[3:]
 
 

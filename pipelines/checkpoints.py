@@ -1,0 +1,88 @@
+"""The checkpoints of a training run on disk: the newest to resume from, the best to use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.storage import sync_directory
+from vse_core.models import TwoTower, save_model
+from vse_core.training.state import Progress, save_state
+
+VOCABULARY = "vocabulary.json"
+
+
+class Checkpoints:
+    """Writes and finds the checkpoints of one run; whole directories appear by rename, so none is ever half there.
+
+    Args:
+        directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
+        specification: keyword arguments of ``vse_core.models.build_model``.
+        vocabulary: saved beside every model.
+    """
+
+    def __init__(self, directory: Path, specification: dict[str, Any], vocabulary: Vocabulary) -> None:
+        self.directory = directory
+        self.specification = specification
+        self.vocabulary = vocabulary
+
+    def save(self, step: int, model: TwoTower, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+        """Write the state after ``step`` global steps, then drop what it supersedes."""
+        (self.directory / "checkpoints").mkdir(exist_ok=True)
+        with _appearing(self.directory / "checkpoints" / f"step-{step:08d}") as aside:
+            self._write_model(model, aside)
+            save_state(optimizer, progress, aside)
+        self._prune(progress)
+
+    def save_best(self, epoch: int, model: TwoTower) -> None:
+        """Write the model of a finished epoch (from 0) that was the best so far."""
+        with _appearing(best_directory(self.directory, epoch)) as aside:
+            self._write_model(model, aside)
+
+    def _write_model(self, model: TwoTower, directory: Path) -> None:
+        save_model(model, self.specification, directory)
+        self.vocabulary.save(directory / VOCABULARY)
+
+    def _prune(self, progress: Progress) -> None:
+        """Keep the newest checkpoint and the best model that it knows of."""
+        for old in sorted(self.directory.glob("checkpoints/step-*"))[:-1]:
+            shutil.rmtree(old)
+        if progress.best_epoch is not None:
+            best = best_directory(self.directory, progress.best_epoch)
+            for old in self.directory.glob("best-*"):
+                if old != best:
+                    shutil.rmtree(old)
+
+
+def best_directory(directory: Path, epoch: int) -> Path:
+    """Where the model of an epoch (from 0) is kept while it is the best."""
+    return directory / f"best-{epoch + 1:03d}"
+
+
+def newest_checkpoint(directory: Path) -> Path | None:
+    """The checkpoint to resume from; None where a run has not begun."""
+    return max(directory.glob("checkpoints/step-*"), default=None)
+
+
+@contextlib.contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """A directory to fill, which takes its real name when it is complete."""
+    aside = path.with_name(f".{path.name}.tmp")
+    for leftover in (aside, path):
+        shutil.rmtree(leftover, ignore_errors=True)
+    aside.mkdir()
+    yield aside
+    for file in aside.iterdir():
+        with file.open("rb") as written:
+            # The data must be on disk before the name is: a machine that loses power keeps what it was told of.
+            os.fsync(written.fileno())
+    sync_directory(aside)
+    aside.rename(path)
+    sync_directory(path.parent)

@@ -1,0 +1,177 @@
+"""Evaluate a model on a split: recalls both ways, the embedded gallery, contact sheets and the learned pooling weights.
+
+As a stage it takes the best checkpoint of the configured training run:
+
+    python pipelines/evaluate.py --config pipelines/configs/flickr8k.yaml
+
+With a model given it evaluates that one, a model directory or a registered model, on any split of the configured data:
+
+    python pipelines/evaluate.py --config pipelines/configs/flickr8k.yaml --model models:/flickr8k/1 --split dev
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines import extract, train
+from pipelines.config import PipelineConfig
+from pipelines.stage import StageDir, StagePlan, StageReport, fingerprint
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pipelines.gallery import Gallery
+    from pipelines.tracking import Tracker
+    from vse_core.evaluation import RetrievalResult
+    from vse_core.models import TwoTower
+
+NAME = "evaluate"
+# Raised when the same model and data would give other outputs.
+VERSION = 1
+GALLERY = "gallery"
+# Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
+_CAPTION_LENGTHS = (6, 10, 14, 20)
+
+
+def plan(config: PipelineConfig) -> StagePlan:
+    """Say what evaluation would do now."""
+    stage = _stage(config)
+    return StagePlan(
+        name=NAME,
+        fingerprint=stage.fingerprint,
+        directory=stage.path,
+        total=1,
+        done=int(stage.is_complete()),
+        unit="splits",
+        size=f"split {config.dataset.eval_split}",
+        outputs={GALLERY: stage.path / GALLERY},
+    )
+
+
+def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
+    """Evaluate the best checkpoint on the evaluation split; keeps the gallery, logs metrics and pictures.
+
+    Raises:
+        StageError: there is no trained model yet.
+    """
+    stage = _stage(config)
+    if stage.is_complete():
+        return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
+    split, features = config.dataset.eval_split, extract.plan(config)
+    tracker.set_tags(
+        {
+            "vse.fingerprint": stage.fingerprint,
+            "vse.data_fingerprint": features.fingerprint,
+            "vse.split": split,
+            "vse.protocol": f"image-text recall, {config.evaluation.folds} fold(s)",
+            "vse.seed": config.seed,
+        }
+    )
+    embedded = embed_split(config, train.best_model(config), split)
+    directory = stage.create()
+    embedded.gallery.save(directory / GALLERY)
+    result = measure(embedded.gallery, config.evaluation.folds)
+    metrics = result.as_dict()
+    tracker.log_metrics({f"{split}/{name}": value for name, value in metrics.items()})
+    for picture in draw(embedded, directory / "pictures"):
+        tracker.log_artifact(picture, "pictures")
+    summary = f"{split} RSUM {result.rsum:.1f} over {result.images:,} images and {result.captions:,} captions"
+    stage.complete({"metrics": metrics, "split": split, "folds": config.evaluation.folds, "summary": summary})
+    return StageReport(NAME, stage.path, summary)
+
+
+@dataclass(frozen=True)
+class EmbeddedSplit:
+    """A model and a split embedded with it.
+
+    Attributes:
+        model: in evaluation mode.
+        gallery: the embeddings.
+        set_size: N, feature vectors of the first image.
+    """
+
+    model: TwoTower
+    gallery: Gallery
+    set_size: int
+
+
+def embed_split(config: PipelineConfig, directory: Path, split: str) -> EmbeddedSplit:
+    """Load a model directory and embed a split of the configured data with it.
+
+    Raises:
+        ShardError: the split has not been extracted.
+    """
+    from pipelines.embedder import VOCABULARY, default_device
+    from pipelines.gallery import build_gallery
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.datasets import build_dataset
+    from preprocessing.shards.reader import ShardReader
+    from vse_core.models import load_model
+
+    model = load_model(directory, default_device())
+    reader = ShardReader(extract.plan(config).outputs[split], config.features.extractor)
+    root = build_dataset(config.dataset.format, **config.dataset.options()).root
+    gallery = build_gallery(model, reader, Vocabulary.load(directory / VOCABULARY), root)
+    return EmbeddedSplit(model, gallery, len(reader.features(0)))
+
+
+def measure(gallery: Gallery, folds: int) -> RetrievalResult:
+    """Retrieval metrics of an embedded split."""
+    from vse_core.evaluation import evaluate_retrieval
+
+    counts = [len(record.captions) for record in gallery.records]
+    return evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, counts, folds)
+
+
+def _stage(config: PipelineConfig) -> StageDir:
+    content = {
+        "version": VERSION,
+        "train": train.plan(config).fingerprint,
+        "split": config.dataset.eval_split,
+        "folds": config.evaluation.folds,
+    }
+    return StageDir(config.work_dir, NAME, fingerprint(content))
+
+
+def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
+    """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files."""
+    from pipelines.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
+
+    directory.mkdir(exist_ok=True)
+    sheets = {
+        "text_to_image": ("Captions and their nearest images", text_to_image_rows(embedded.gallery)),
+        "image_to_text": ("Images and their nearest captions", image_to_text_rows(embedded.gallery)),
+    }
+    files = []
+    for name, (title, rows) in sheets.items():
+        files.append(directory / f"{name}.png")
+        contact_sheet_png(title, rows).save(files[-1])
+    figure = _pooling_weights(embedded)
+    if figure is not None:
+        files.append(directory / "gpo_coefficients.png")
+        figure.savefig(files[-1], bbox_inches="tight")
+    return files
+
+
+def _pooling_weights(embedded: EmbeddedSplit) -> Figure | None:
+    """The learned GPO coefficients of both towers; None where neither tower pools by GPO."""
+    import torch
+
+    from vse_core.evaluation.plots import plot_gpo_coefficients
+    from vse_core.pooling.gpo import GeneralizedPooling
+
+    def weights(encoder: torch.nn.Module, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
+        if not isinstance(encoder.pooling, GeneralizedPooling):
+            return None
+        device = next(encoder.parameters()).device
+        with torch.inference_mode():
+            rows = encoder.pooling.coefficients(torch.tensor(lengths, device=device)).cpu()
+        return {length: row[:length].tolist() for length, row in zip(lengths, rows, strict=True)}
+
+    # As at inference, and as after the size augmentation of training.
+    sizes = tuple(dict.fromkeys((embedded.set_size, max(1, round(0.8 * embedded.set_size)))))
+    images = weights(embedded.model.image_encoder, sizes)
+    texts = weights(embedded.model.text_encoder, _CAPTION_LENGTHS)
+    return None if images is None and texts is None else plot_gpo_coefficients(images, texts)

@@ -1,0 +1,306 @@
+"""Train the configured model on the extracted shards with Ray Train; keeps the best and the newest checkpoint.
+
+python pipelines/train.py --config pipelines/configs/flickr8k.yaml
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines import extract
+from pipelines.config import PipelineConfig
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+
+if TYPE_CHECKING:
+    from pipelines.tracking import Tracker
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.shards.reader import ShardReader
+
+NAME = "train"
+VOCABULARY = "vocabulary.json"
+# Raised when the same inputs and settings would give another model.
+VERSION = 1
+# How a run is carried out, not what comes out of it.
+_WITHOUT_EFFECT = {"workers", "cpus_per_worker", "gpus_per_worker", "checkpoint_steps", "log_steps"}
+# A lost worker restarts the group from the last checkpoint; a run that keeps losing them has another problem.
+_MAX_RESTARTS = 3
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What every training process is told: plain values, since it travels to other machines.
+
+    Attributes:
+        config: the pipeline's configuration as JSON.
+        train_shards, eval_shards: directories of the two splits.
+        directory: output of the stage.
+        run: handle of the MLflow run, as a mapping.
+    """
+
+    config: dict[str, Any]
+    train_shards: str
+    eval_shards: str
+    directory: str
+    run: dict[str, str]
+
+
+def plan(config: PipelineConfig) -> StagePlan:
+    """Say what training would do now: its size, and how far an earlier run came."""
+    features = extract.plan(config)
+    stage = _stage(config, features)
+    epochs = config.training.epochs
+    return StagePlan(
+        name=NAME,
+        fingerprint=stage.fingerprint,
+        directory=stage.path,
+        total=epochs,
+        done=epochs if stage.is_complete() else min(_finished_epochs(stage.path), epochs - 1),
+        unit="epochs",
+        size=f"{epochs} epochs, batch {config.training.batch_size}, {config.training.workers} worker(s)",
+        outputs={"best": best_model(config)} if stage.is_complete() else {},
+    )
+
+
+def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
+    """Train, or go on with what an earlier run left; the manifest names the best checkpoint.
+
+    Raises:
+        StageError: training cannot start, or has ended in NaN or in collapse.
+    """
+    from pipelines.checkpoints import best_directory
+
+    features = extract.plan(config)
+    stage = _stage(config, features)
+    if stage.is_complete():
+        return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
+    stage.create()
+    train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
+    vocabulary = _prepare(config, train, evaluation, stage.path)
+    tracker.log_params(config.model_dump(mode="json"))
+    tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.data_fingerprint": features.fingerprint})
+    job = TrainingJob(
+        config.model_dump(mode="json"), str(train), str(evaluation), str(stage.path), asdict(tracker.handle)
+    )
+    began = time.monotonic()
+    outcome = _fit(config, job)
+    if "error" in outcome:
+        raise StageError(f"{NAME}: {outcome['error']}")
+    history = outcome["history"]
+    best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
+    manifest = {
+        **outcome,
+        "best": best_directory(stage.path, best).name,
+        "vocabulary_size": len(vocabulary),
+        "data_fingerprint": features.fingerprint,
+        "seconds": round(time.monotonic() - began, 1),
+        "summary": f"{config.dataset.eval_split} RSUM {history[best]['rsum']:.1f} (chance {outcome['chance']:.1f})",
+    }
+    _log_outcome(config, stage.path, manifest, tracker)
+    stage.complete(manifest)
+    return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def best_model(config: PipelineConfig) -> Path:
+    """The directory of the best checkpoint of the configured run.
+
+    Raises:
+        StageError: the run has not finished.
+    """
+    stage = _stage(config, extract.plan(config))
+    return stage.path / str(stage.read_manifest()["best"])
+
+
+def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
+    content = {
+        "version": VERSION,
+        "features": features.fingerprint,
+        "splits": [config.dataset.train_split, config.dataset.eval_split],
+        "seed": config.seed,
+        "vocabulary": config.vocabulary.model_dump(mode="json"),
+        "model": config.model.model_dump(mode="json"),
+        "loss": config.loss.model_dump(mode="json"),
+        "training": config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
+        "evaluation": config.evaluation.model_dump(mode="json"),
+    }
+    return StageDir(config.work_dir, NAME, fingerprint(content))
+
+
+def _finished_epochs(directory: Path) -> int:
+    """Epochs that the newest checkpoint has behind it; read without importing torch, as planning has to be quick."""
+    newest = max(directory.glob("checkpoints/step-*/progress.json"), default=None)
+    return int(json.loads(newest.read_text(encoding="utf-8"))["epoch"]) if newest is not None else 0
+
+
+def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: Path) -> Vocabulary:
+    """Check that the shards can feed the run, and write the vocabulary of the training captions."""
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.shards.reader import ShardReader
+
+    readers = {
+        split: ShardReader(path, config.features.extractor) for split, path in (("train", train), ("eval", evaluation))
+    }
+    batch, workers = config.training.batch_size, config.training.workers
+    if readers["train"].num_captions < batch:
+        raise StageError(
+            f"{NAME}: the split {config.dataset.train_split} holds {readers['train'].num_captions} captions, fewer "
+            f"than training.batch_size {batch}: lower it or add data"
+        )
+    if workers > batch // 2 or workers > len(readers["eval"]):
+        raise StageError(
+            f"{NAME}: training.workers {workers} are too many for batches of {batch} pairs and "
+            f"{len(readers['eval'])} images of {config.dataset.eval_split}: lower it"
+        )
+    vocabulary = Vocabulary.build(_captions(readers["train"]), config.vocabulary.min_count)
+    vocabulary.save(directory / VOCABULARY)
+    return vocabulary
+
+
+def _captions(reader: ShardReader) -> Iterator[str]:
+    return itertools.chain.from_iterable(
+        (caption["text"] for caption in reader.meta(image)["captions"]) for image in range(len(reader))
+    )
+
+
+def _fit(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
+    """Run the workers on the cluster; returns what the first of them returns."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+    from pipelines import cluster
+
+    training = config.training
+    cluster.connect(config)
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config=asdict(job),
+        scaling_config=ScalingConfig(
+            num_workers=training.workers,
+            use_gpu=training.gpus_per_worker > 0,
+            resources_per_worker={"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker},
+        ),
+        run_config=RunConfig(
+            # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.
+            name=f"{Path(job.directory).name}-{time.strftime('%Y%m%dT%H%M%S')}",
+            storage_path=str(config.work_dir / "ray"),
+            failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
+        ),
+    )
+    try:
+        outcome: dict[str, Any] = trainer.fit().return_value
+    except TrainingFailedError as error:
+        raise StageError(f"{NAME}: the workers failed: {error}") from error
+    return outcome
+
+
+def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
+    """What every training process runs; the first one's return value is the outcome of the run."""
+    import ray.train
+    import torch
+    from ray.train.torch import get_device
+
+    from pipelines.trainer import Splits, Trainer
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.shards.reader import ShardReader
+    from vse_core.evaluation import chance_rsum
+    from vse_core.training.collapse import CollapseError
+    from vse_core.training.step import NonFiniteLossError
+
+    job = TrainingJob(**settings)
+    config = PipelineConfig.model_validate(job.config)
+    # Ray gives a worker one thread whatever it was promised.
+    torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
+    feature, directory = config.features.extractor, Path(job.directory)
+    splits = Splits(ShardReader(Path(job.train_shards), feature), ShardReader(Path(job.eval_shards), feature))
+    observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
+    trainer = Trainer(
+        config,
+        splits,
+        Vocabulary.load(directory / VOCABULARY),
+        directory,
+        get_device(),
+        observer,
+        # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
+        on_epoch=ray.train.report,
+    )
+    try:
+        history = trainer.run()
+    except (CollapseError, NonFiniteLossError) as error:
+        # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
+        return {"error": str(error)}
+    finally:
+        if observer is not None:
+            observer.close()
+    return {
+        "history": list(history),
+        "chance": chance_rsum(splits.evaluation.caption_counts.tolist()),
+        "steps_per_epoch": trainer.loader.steps_per_epoch,
+    }
+
+
+class RunObserver:
+    """The first worker's ear: metrics to MLflow, progress to the driver's terminal.
+
+    Args:
+        run: handle of the MLflow run, as a mapping.
+    """
+
+    def __init__(self, run: Mapping[str, str]) -> None:
+        from pipelines.tracking import RunHandle, Tracker
+
+        self._tracker = Tracker(RunHandle(**run))
+        self._bar: Any = None
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Send metrics of a step to MLflow, in batches."""
+        self._tracker.log_metrics(metrics, step)
+
+    def flush(self) -> None:
+        """Deliver what a checkpoint now covers, so that a resumed run repeats nothing in MLflow."""
+        self._tracker.flush()
+
+    def advance(self, step: int, total: int, loss: float) -> None:
+        """Move the progress bar on the driver."""
+        from ray.experimental import tqdm_ray
+
+        if self._bar is None:
+            self._bar = tqdm_ray.tqdm(desc="train", total=total, unit="steps")
+            self._bar.update(step - 1)
+        self._bar.set_description(f"train, loss {loss:.4g}")
+        self._bar.update(1)
+
+    def close(self) -> None:
+        """Deliver what is left."""
+        if self._bar is not None:
+            self._bar.close()
+        self._tracker.detach()
+
+
+def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
+    """Log the curves and the checkpoints."""
+    from pipelines.checkpoints import newest_checkpoint
+    from pipelines.trainer import read_losses
+    from vse_core.evaluation.plots import plot_loss_curve, plot_recall_curves
+
+    losses = read_losses(directory)
+    if losses:
+        warmup = config.loss.all_negatives.steps(manifest["steps_per_epoch"])
+        pairs = config.training.batch_size if config.loss.reduction == "sum" else 1
+        figure = plot_loss_curve(losses, warmup, plateau=2 * pairs * config.loss.margin)
+        tracker.log_figure(figure, "plots/loss.png")
+    tracker.log_figure(plot_recall_curves(manifest["history"], manifest["chance"]), "plots/recall.png")
+    for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
+        for file in sorted(path.iterdir()) if path is not None else []:
+            tracker.log_artifact(file, f"checkpoints/{name}")
+
+
+if __name__ == "__main__":
+    from pipelines.command import main
+
+    main(NAME)

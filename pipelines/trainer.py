@@ -1,0 +1,289 @@
+"""The training loop of one process: build or restore, train an epoch, evaluate, keep the best.
+
+Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere goes on from its
+last checkpoint with the losses of one that never stopped, on any number of processes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pipelines.checkpoints import Checkpoints, newest_checkpoint
+from pipelines.config import PipelineConfig, TrainingConfig
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.batch import Batch
+from preprocessing.shards.loader import TrainLoader, caption_batches, image_batches
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.sampler import BatchSampler, rank_slice
+from preprocessing.shards.storage import write_bytes_atomic
+from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
+from vse_core.losses import build_loss
+from vse_core.models import build_model, load_weights
+from vse_core.training.collapse import CollapseDetector
+from vse_core.training.gather import gather_rows, rank, world_size
+from vse_core.training.optim import build_optimizer
+from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
+from vse_core.training.state import Progress, load_state
+from vse_core.training.step import StepResult, training_step
+
+LOSSES = "losses.jsonl"
+# Steps on the collapse plateau before a run is given up: a healthy start may touch it for a few hundred.
+COLLAPSE_PATIENCE = 500
+EVALUATION_BATCH = 128
+
+
+class Observer(Protocol):
+    """Where the loop reports to; the first process of a run has one."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Take metrics of a step; may be buffered."""
+
+    def flush(self) -> None:
+        """A checkpoint now holds everything logged so far."""
+
+    def advance(self, step: int, total: int, loss: float) -> None:
+        """Step ``step`` of ``total`` is done; show progress."""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The shards of the two splits that training reads."""
+
+    train: ShardReader
+    evaluation: ShardReader
+
+
+class Trainer:
+    """One process's part of a training run.
+
+    Args:
+        config: the pipeline's configuration.
+        splits: readers of the training and the evaluation split.
+        vocabulary: built from the training captions.
+        directory: the stage's output: ``checkpoints/step-*`` to resume from, ``best-*``, ``losses.jsonl``.
+        device: where to compute.
+        observer: where to report to; None on all processes but the first.
+        on_epoch: called by every process with the metrics of each finished epoch.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        splits: Splits,
+        vocabulary: Vocabulary,
+        directory: Path,
+        device: torch.device,
+        observer: Observer | None,
+        on_epoch: Callable[[dict[str, float]], None],
+    ) -> None:
+        self.config = config
+        self.splits = splits
+        self.vocabulary = vocabulary
+        self.directory = directory
+        self.device = device
+        self.observer = observer
+        self.on_epoch = on_epoch
+        training = config.training
+        sampler = BatchSampler(splits.train.num_captions, training.batch_size, config.seed)
+        self.loader = TrainLoader(
+            splits.train,
+            vocabulary,
+            sampler,
+            rank=rank(),
+            world=world_size(),
+            seed=config.seed,
+            caption_augmentation=training.caption_augmentation,
+            size_augmentation=training.size_augmentation,
+        )
+        self.sampler = sampler
+        specification = {
+            "feature_dim": splits.train.feature_dim,
+            "vocabulary_size": len(vocabulary),
+            **config.model.model_dump(mode="json"),
+        }
+        self.checkpoints = Checkpoints(directory, specification, vocabulary)
+        torch.manual_seed(config.seed)
+        self.model = build_model(**specification).to(device)
+        self.optimizer = build_optimizer(self.model, training.learning_rate, training.weight_decay)
+        self.schedule = build_schedule(training, self.loader.steps_per_epoch)
+        options = config.loss.model_dump(exclude={"name", "all_negatives"})
+        self.all_negatives = build_loss(config.loss.name, negatives="all", **options)
+        self.hardest_negatives = build_loss(config.loss.name, negatives="hardest", **options)
+        self.all_negatives_steps = config.loss.all_negatives.steps(self.loader.steps_per_epoch)
+        self.total_steps = training.epochs * self.loader.steps_per_epoch
+        self.collapse = CollapseDetector(config.loss.margin, COLLAPSE_PATIENCE)
+        self.progress = Progress()
+
+    def run(self) -> tuple[dict[str, float], ...]:
+        """Train to the last epoch, from the last checkpoint where there is one; returns the metrics of every epoch.
+
+        Raises:
+            NonFiniteLossError: the loss or gradient is not finite; the weights of the last checkpoint are sound.
+            CollapseError: the embeddings have collapsed.
+        """
+        self._restore()
+        wrapped = self._wrapped()
+        for epoch in range(self.progress.epoch, self.config.training.epochs):
+            self._train_epoch(wrapped, epoch)
+            self._finish_epoch(epoch)
+        return self.progress.history
+
+    def _wrapped(self) -> nn.Module:
+        if world_size() == 1:
+            return self.model
+        devices = [self.device] if self.device.type == "cuda" else None
+        # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
+        return DistributedDataParallel(self.model, device_ids=devices, broadcast_buffers=False)
+
+    def _train_epoch(self, wrapped: nn.Module, epoch: int) -> None:
+        self.model.train()
+        meter = _Throughput(self.loader)
+        for step, batch in enumerate(self.loader.epoch(epoch, self.progress.step), start=self.progress.step):
+            result = self._step(wrapped, batch, epoch, step)
+            size = len(self.sampler.batch(epoch, step))
+            meter.add(size)
+            done = epoch * self.loader.steps_per_epoch + step + 1
+            if done > self.all_negatives_steps:
+                self.collapse.update(result.loss.item() / (size if self.config.loss.reduction == "sum" else 1))
+            self.progress = replace(
+                self.progress, epoch=epoch, step=step + 1, plateau_steps=self.collapse.steps_on_plateau
+            )
+            if self.observer is not None:
+                self.observer.advance(done, self.total_steps, result.loss.item())
+                if done % self.config.training.log_steps == 0:
+                    self._log_step(self.observer, result, done, meter.take())
+            if done % self.config.training.checkpoint_steps == 0:
+                self._save(done)
+
+    def _step(self, wrapped: nn.Module, batch: Batch, epoch: int, step: int) -> StepResult:
+        done = epoch * self.loader.steps_per_epoch + step
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.training.learning_rate * self.schedule(done)
+        batch = (batch.pin() if self.device.type == "cuda" else batch).to(self.device)
+        return training_step(
+            wrapped,
+            self.all_negatives if done < self.all_negatives_steps else self.hardest_negatives,
+            self.optimizer,
+            (batch.features_BNF, batch.feature_lengths_B, batch.tokens_BL, batch.token_lengths_B),
+            batch.image_indices_B,
+            [
+                len(rank_slice(self.sampler.batch(epoch, step), process, world_size()))
+                for process in range(world_size())
+            ],
+            self.config.training.gradient_clip,
+        )
+
+    def _log_step(self, observer: Observer, result: StepResult, step: int, throughput: dict[str, float]) -> None:
+        metrics = {"train/loss": result.loss.item(), "train/gradient_norm": result.gradient_norm.item()}
+        metrics |= {f"train/{name}": part.item() for name, part in result.parts.items()}
+        metrics["train/learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        with (self.directory / LOSSES).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "loss": metrics["train/loss"]}) + "\n")
+        observer.log(metrics | throughput, step)
+
+    def _finish_epoch(self, epoch: int) -> None:
+        metrics = self._evaluate()
+        self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
+        step = (epoch + 1) * self.loader.steps_per_epoch
+        if self.observer is not None:
+            split = self.config.dataset.eval_split
+            self.observer.log(
+                {f"{split}/{name}": value for name, value in metrics.items()} | {"epoch": epoch + 1}, step
+            )
+            if self.progress.best_epoch == epoch:
+                self.checkpoints.save_best(epoch, self.model)
+        self._save(step)
+        self.on_epoch(metrics)
+
+    def _save(self, step: int) -> None:
+        if self.observer is not None:
+            self.checkpoints.save(step, self.model, self.optimizer, self.progress)
+            self.observer.flush()
+
+    def _restore(self) -> None:
+        """Go back to the newest checkpoint; what was logged after it will be logged again."""
+        checkpoint = newest_checkpoint(self.directory)
+        if checkpoint is not None:
+            load_weights(self.model, checkpoint)
+            self.progress = load_state(self.optimizer, checkpoint)
+            self.collapse.steps_on_plateau = self.progress.plateau_steps
+        if self.observer is not None:
+            forget_losses(self.directory, self.progress.epoch * self.loader.steps_per_epoch + self.progress.step)
+
+    def _evaluate(self) -> dict[str, float]:
+        """Metrics of the evaluation split; the processes share its encoding and all get the result."""
+        self.model.eval()
+        reader = self.splits.evaluation
+        edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
+        images = range(edges[rank()], edges[rank() + 1])
+        images_bKD = embed_images(self.model, image_batches(reader, EVALUATION_BATCH, images))
+        texts_cD = embed_texts(self.model, caption_batches(reader, self.vocabulary, EVALUATION_BATCH, images))
+        result = evaluate_retrieval(
+            self._gathered(images_bKD, edges),
+            self._gathered(texts_cD, reader.caption_starts[edges].tolist()),
+            reader.caption_counts.tolist(),
+            folds=self.config.evaluation.folds,
+        )
+        return result.as_dict()
+
+    def _gathered(self, local: Tensor, edges: list[int]) -> Tensor:
+        counts = [stop - start for start, stop in itertools.pairwise(edges)]
+        return gather_rows(local.to(self.device), counts).cpu()
+
+
+class _Throughput:
+    """Samples a second and the share of the time spent waiting for data, since the last look."""
+
+    def __init__(self, loader: TrainLoader) -> None:
+        self.loader = loader
+        self.samples = 0
+        self.began = time.perf_counter()
+        self.waited = loader.wait_seconds
+
+    def add(self, samples: int) -> None:
+        self.samples += samples
+
+    def take(self) -> dict[str, float]:
+        seconds = time.perf_counter() - self.began
+        metrics = {
+            "train/samples_per_second": self.samples / seconds,
+            "train/data_wait_share": (self.loader.wait_seconds - self.waited) / seconds,
+        }
+        self.samples, self.began, self.waited = 0, time.perf_counter(), self.loader.wait_seconds
+        return metrics
+
+
+def build_schedule(training: TrainingConfig, steps_per_epoch: int) -> Schedule:
+    """The configured learning-rate schedule, in steps."""
+    decay = training.decay
+    if decay.name == "step":
+        schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)
+    elif decay.name == "cosine":
+        schedule = cosine_decay(training.epochs * steps_per_epoch, decay.floor)
+    else:
+        schedule = constant()
+    return with_warmup(schedule, training.warmup.steps(steps_per_epoch))
+
+
+def read_losses(directory: Path) -> list[dict[str, float]]:
+    """The logged losses of a run: ``step`` (from 1) and ``loss``, in order."""
+    path = directory / LOSSES
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def forget_losses(directory: Path, after: int) -> None:
+    """Drop the losses of steps beyond a checkpoint, which a resumed run writes again, and a line that a kill cut."""
+    path = directory / LOSSES
+    if path.exists():
+        whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("}\n")]
+        write_bytes_atomic(path, "".join(line for line in whole if json.loads(line)["step"] <= after).encode())
