@@ -113,7 +113,7 @@ class _Dataset(_Strict):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.datasets.build_dataset` besides the format."""
-        return self.model_dump(exclude={"format", "train_split", "eval_split"})
+        return self.model_dump(mode="json", exclude={"format", "train_split", "eval_split"})
 
 
 class FlickrDataset(_Dataset):

@@ -1,0 +1,86 @@
+"""The connection to Ray: the cluster of the job we run in, one that the configuration names, or one on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
+
+# Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
+# take 30 % of the memory.
+_OBJECT_STORE_BYTES = 300_000_000
+
+
+class ClusterError(Exception):
+    """Ray cannot be reached or started: the message says why and what to change."""
+
+
+def cluster_address(config: PipelineConfig) -> str | None:
+    """Return the address of the cluster to join, or None to start one on this machine.
+
+    `RAY_ADDRESS` is set inside a job; set by hand it means the same.
+    """
+    return config.ray.address or os.environ.get("RAY_ADDRESS") or None
+
+
+def local_cpus() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def connect(config: PipelineConfig) -> None:
+    """Connect to Ray, once for all stages of a process.
+
+    Raises:
+        ClusterError: the cluster does not answer or refuses us.
+    """
+    # Ray warns about a change of this default at every start.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if ray.is_initialized():
+        return
+    address = cluster_address(config)
+    try:
+        if address is None:
+            _start_local()
+        else:
+            ray.init(address=address, logging_level="WARNING")
+    # Ray has no error of its own for this: it raises what the layer that failed raises.
+    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        where = f"ray.address {address}" if address else "Ray on this machine"
+        reason = str(error).strip().partition("\n")[0]
+        raise ClusterError(
+            f"{where}: cannot connect ({type(error).__name__}: {reason}); check that `ray status` answers there, "
+            "and that RAY_AUTH_MODE and the token are the same on both sides"
+        ) from error
+
+
+def disconnect() -> None:
+    """Leave the cluster, and stop it if it is our own; does nothing where Ray was never needed."""
+    if "ray" in sys.modules:
+        import ray
+
+        ray.shutdown()
+
+
+def _start_local() -> None:
+    import ray
+
+    # The workers import our packages from where this process has them, installed or not.
+    root = str(Path(__file__).resolve().parents[1])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+    # With the dashboard, although nobody may look at it: Ray Train asks its state API, and without it waits and warns.
+    ray.init(
+        address="local",
+        num_cpus=local_cpus(),
+        object_store_memory=_OBJECT_STORE_BYTES,
+        include_dashboard=True,
+        logging_level="WARNING",
+    )

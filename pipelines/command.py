@@ -1,0 +1,86 @@
+"""The command line that the verbs share: `--config`, `--set`, `--dry-run`, and how errors reach the user."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from pipelines.cluster import ClusterError
+from pipelines.config import ConfigError, load_config
+from pipelines.runner import run_stages
+from pipelines.stage import StageError
+from pipelines.tracking import TrackingError
+from preprocessing.datasets import DatasetError
+from preprocessing.shards import ShardError
+
+# Errors whose message says all the user needs. Anything else is a fault of the program and shows its traceback.
+_EXPECTED = (ConfigError, ClusterError, StageError, TrackingError, DatasetError, ShardError)
+_INTERRUPTED = 130
+
+
+def main(*stages: str) -> NoReturn:
+    """Run stages as the command of this process and exit: 0 when all is done, 1 with one message when it is not.
+
+    Args:
+        stages: names of the stages, in their order.
+    """
+
+    def command() -> None:
+        options = make_parser(f"Stages: {', '.join(stages)}.").parse_args()
+        run_stages(load_config(options.config, options.set), stages, options.dry_run)
+
+    sys.exit(guarded(command))
+
+
+def make_parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that every verb has."""
+    parser = _Parser(description=description)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file (default: generated scenes)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key: training.epochs=5 (repeatable)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    return parser
+
+
+def guarded(command: Callable[[], None]) -> int:
+    """Run a command; return its exit status, with one message on stderr for what the user can mend.
+
+    An end by SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as
+    KILLED, and the next start goes on.
+    """
+    _forget_script_folder()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        command()
+    except _EXPECTED as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: run the same command again to go on\n")
+        return _INTERRUPTED
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with 1, as for every other mistake in what the user has written."""
+        self.exit(1, f"error: {message}\n{self.format_usage()}")
+
+
+def _forget_script_folder() -> None:
+    """Import from the repository, not from `pipelines/`: in there "evaluate" or "search" would hide other packages."""
+    folder = Path(__file__).resolve().parent
+    if sys.path and Path(sys.path[0]).resolve() == folder:
+        sys.path[0] = str(folder.parent)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

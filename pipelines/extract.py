@@ -1,0 +1,303 @@
+"""Stage 1, extract: every image of the training and evaluation splits through the extractor, into feature shards.
+
+Each split has its own directory, `<work_dir>/extract/<split>/<fingerprint>/`: evaluating on another split never repeats
+the work on the training split.
+
+python pipelines/extract.py --config pipelines/configs/flickr8k.yaml
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from pipelines.config import ConfigError, GridFeatures, PipelineConfig
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+from preprocessing import extraction
+from preprocessing.datasets import Dataset, build_dataset
+from preprocessing.shards import ShardError, read_index, verify_shard, write_json_atomic
+
+if TYPE_CHECKING:
+    from pipelines.tracking import Tracker
+
+NAME = "extract"
+
+
+def plan(config: PipelineConfig) -> StagePlan:
+    """Look at which shards are there; `outputs` maps each split to its directory of shards.
+
+    Raises:
+        DatasetError: the data set is not as configured.
+        ConfigError: the extractor cannot be built.
+    """
+    splits = _splits(config)
+    images = sum(split.summary.images for split in splits)
+    captions = sum(split.summary.captions for split in splits)
+    total = sum(len(split.shards) for split in splits)
+    done = total - sum(len(split.missing()) for split in splits)
+    complete = done == total and all(split.directory.is_complete() for split in splits)
+    return StagePlan(
+        name=NAME,
+        fingerprint=fingerprint([split.directory.fingerprint for split in splits]),
+        directory=config.work_dir / NAME,
+        total=total,
+        done=total if complete else min(done, total - 1),
+        unit="shards",
+        size=_totals(splits).summary() if complete else f"{images:,} images, {captions:,} captions",
+        outputs={split.name: split.directory.path for split in splits},
+    )
+
+
+def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
+    """Make the shards that are missing on a pool of Ray actors, then write each split's manifest.
+
+    Raises:
+        StageError: no image of a split was usable, or a shard has cost several actors their lives.
+        ClusterError: Ray cannot be reached.
+    """
+    splits = _splits(config)
+    tracker.log_params({"features": config.features.model_dump(mode="json")})
+    tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
+    if any(split.missing() for split in splits):
+        _make_shards(config, splits, tracker)
+    for split in splits:
+        _write_manifest(split)
+    totals = _totals(splits)
+    tracker.log_metrics({f"extract/{name}": float(value) for name, value in totals.counts.items()})
+    tracker.log_dict(totals.set_aside, "set_aside.json")
+    return StageReport(NAME, config.work_dir / NAME, totals.summary())
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A split on its way into shards."""
+
+    name: str
+    dataset: Dataset
+    summary: extraction.SplitSummary
+    directory: StageDir
+    shards: tuple[Path, ...]
+    shard_size: int
+
+    def missing(self) -> set[Path]:
+        """Shards that are not there as a whole."""
+        return {path for path in self.shards if not _is_whole(path, self.directory.fingerprint)}
+
+    def missing_specs(self) -> Iterator[extraction.ShardSpec]:
+        """What the missing shards consist of; reads the records of the split once more, a shard's at a time."""
+        missing, directory = self.missing(), self.directory.create()
+        records, root = self.dataset.records(self.name), self.dataset.root
+        specs = extraction.shard_specs(records, directory, self.shard_size, self.directory.fingerprint, root)
+        yield from (spec for spec in specs if spec.path in missing)
+
+
+def _is_whole(path: Path, expected: str) -> bool:
+    """Whether a shard is there as its sidecar says, and of these inputs; a damaged one is made again."""
+    try:
+        return verify_shard(path, deep=False).fingerprint == expected
+    except ShardError:
+        return False
+
+
+class _Extraction:
+    """The actor: holds the extractor and makes one shard at a time."""
+
+    def __init__(self, name: str, options: dict[str, Any], batch_size: int, threads: int) -> None:
+        self._name, self._options = name, options
+        self._batch_size, self._threads = batch_size, threads
+
+    def prepare(self) -> None:
+        """Load the extractor, once for all shards."""
+        import torch
+
+        from preprocessing.features import build_extractor
+
+        torch.set_num_threads(self._threads)
+        self._extractor = build_extractor(self._name, **self._options)
+
+    def work(self, spec: extraction.ShardSpec) -> int:
+        """Make a shard; return the number of records it covers."""
+        extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads)
+        return len(spec.records)
+
+
+def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker) -> None:
+    from pipelines import cluster
+
+    cluster.connect(config)
+    import ray
+
+    from pipelines.actor_pool import map_unordered
+    from preprocessing.features import ExtractorError
+
+    features = config.features
+    actor = ray.remote(_Extraction).options(num_cpus=features.cpus_per_actor, num_gpus=features.gpus_per_actor)
+    arguments = (features.extractor, _options(config), features.batch_size, max(1, int(features.cpus_per_actor)))
+    missing = sum(len(split.missing()) for split in splits)
+    specs = chain.from_iterable(split.missing_specs() for split in splits)
+    done = map_unordered(
+        start=lambda: actor.remote(*arguments),
+        actors=min(features.actors, missing),
+        items=specs,
+        describe=lambda spec: f"shard {spec.path}",
+    )
+    try:
+        _follow(done, _images_to_do(splits), tracker)
+    except (ExtractorError, OSError) as error:
+        raise StageError(f"{NAME}: {error}") from error
+
+
+def _follow(done: Iterable[int], images: int, tracker: Tracker) -> None:
+    """Show and log how the extraction goes on."""
+    # A log that is no terminal gets a line every ten seconds.
+    seconds = 0.5 if sys.stderr.isatty() else 10.0
+    with tqdm(total=images, desc=NAME, unit=" images", mininterval=seconds, smoothing=0) as bar:
+        start = time.monotonic()
+        for count in done:
+            bar.update(count)
+            rate = bar.n / (time.monotonic() - start)
+            tracker.log_metrics({"extract/images_per_second": rate}, step=bar.n)
+
+
+def _images_to_do(splits: Iterable[_Split]) -> int:
+    images = 0
+    for split in splits:
+        missing = split.missing()
+        sizes = [split.shard_size] * len(split.shards)
+        sizes[-1] = split.summary.images - split.shard_size * (len(sizes) - 1)
+        images += sum(size for path, size in zip(split.shards, sizes, strict=True) if path in missing)
+    return images
+
+
+def _write_manifest(split: _Split) -> None:
+    """Sum up the sidecars of a split and declare it complete.
+
+    Raises:
+        StageError: nothing of the split was usable.
+    """
+    indices = [read_index(path) for path in split.shards]
+    set_aside = [item for index in indices for item in index.set_aside]
+    counts = {
+        "records": split.summary.images,
+        "images": sum(index.count for index in indices),
+        "captions": sum(sum(index.caption_counts) for index in indices),
+        "bytes": sum(index.bytes for index in indices),
+        "shards": len(indices),
+    }
+    if not counts["images"]:
+        raise StageError(
+            f"split {split.name}: no image was usable ({_by_reason(set_aside)}); see {split.directory.path}"
+        )
+    split.directory.complete({"split": split.name, "counts": counts, "set_aside": set_aside})
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """What is in the manifests of several splits together."""
+
+    counts: Mapping[str, int]
+    set_aside: list[dict[str, str]]
+
+    def summary(self) -> str:
+        """One line for the final table."""
+        counts = self.counts
+        return (
+            f"{counts['images']:,} images, {counts['captions']:,} captions, {counts['bytes'] / 1e6:,.0f} MB; "
+            f"set aside: {_by_reason(self.set_aside)}"
+        )
+
+
+def _totals(splits: Iterable[_Split]) -> _Totals:
+    counts: Counter[str] = Counter()
+    set_aside: list[dict[str, str]] = []
+    for split in splits:
+        manifest = split.directory.read_manifest()
+        counts.update(manifest["counts"])
+        set_aside.extend({"split": split.name, **item} for item in manifest["set_aside"])
+    return _Totals({**counts, "set_aside": len(set_aside)}, set_aside)
+
+
+def _by_reason(set_aside: Iterable[Mapping[str, str]]) -> str:
+    reasons = Counter(item["reason"] for item in set_aside)
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()) or "nothing"
+
+
+def _splits(config: PipelineConfig) -> list[_Split]:
+    """Return the splits to extract, each with the fingerprint of its records, the extractor and the settings."""
+    dataset = build_dataset(config.dataset.format, **config.dataset.options())
+    features = config.features
+    settings = {
+        "format": extraction.FORMAT,
+        "extractor": _identity(config),
+        # Which images share a batch can change the last bit of their features.
+        "batch_size": features.batch_size,
+        "shard_size": features.shard_size,
+    }
+    splits = []
+    for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
+        summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name)
+        directory = StageDir(config.work_dir, f"{NAME}/{name}", fingerprint({**settings, "records": summary.digest}))
+        shards = tuple(extraction.shard_paths(directory.path, summary.images, features.shard_size))
+        splits.append(_Split(name, dataset, summary, directory, shards, features.shard_size))
+    return splits
+
+
+def _options(config: PipelineConfig) -> dict[str, Any]:
+    """Keyword arguments of the extractor."""
+    features = config.features
+    if isinstance(features, GridFeatures):
+        return {**features.options(), "device": "cuda" if features.gpus_per_actor else "cpu"}
+    return features.options()
+
+
+@lru_cache(maxsize=8)
+def _summary(dataset: str, split: str) -> extraction.SplitSummary:
+    """Go through a split's records, once in a process: all stages of a run mean the data as it was at the start."""
+    return extraction.summarize(build_dataset(**json.loads(dataset)), split)
+
+
+def _identity(config: PipelineConfig) -> dict[str, Any]:
+    """Return the extractor's identity, from a note of an earlier run if its files have not changed since.
+
+    Asking the extractor means importing torch and loading the weights, which takes longer than all the rest of a plan.
+    """
+    options = config.features.options()
+    folder = Path(options.get("weights", ""))
+    if not folder.is_dir():  # on the hub, where it may change
+        return _asked_identity(config)
+    files = sorted([path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in folder.iterdir())
+    key = fingerprint([config.features.extractor, options, files, metadata.version("transformers")])
+    note = config.work_dir / NAME / "extractors" / f"{key[:16]}.json"
+    if note.is_file():
+        identity: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+        return identity
+    identity = _asked_identity(config)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(note, identity)
+    return identity
+
+
+def _asked_identity(config: PipelineConfig) -> dict[str, Any]:
+    from preprocessing.features import ExtractorError, build_extractor
+
+    try:
+        return build_extractor(config.features.extractor, **config.features.options()).identity()
+    except ExtractorError as error:
+        raise ConfigError(f"features: {error}") from error
+
+
+if __name__ == "__main__":
+    from pipelines.command import main
+
+    main(NAME)

@@ -1,0 +1,149 @@
+"""What is checked before any work starts: that the data, the folders, the machines and the servers named are there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import urllib.error
+import urllib.request
+from itertools import islice
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pipelines.cluster import cluster_address, local_cpus
+from pipelines.config import ConfigError, PipelineConfig
+from preprocessing.datasets import DatasetError, build_dataset
+
+_SECONDS = 5.0
+_DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+
+
+def check_before_start(config: PipelineConfig) -> None:
+    """Check what a configuration refers to; takes a second or so, and at most a few where a server does not answer.
+
+    Raises:
+        ConfigError: something is not there; one message with the key, the value and what to change.
+    """
+    _check_writable("work_dir", config.work_dir)
+    _check_dataset(config)
+    _check_ray(config)
+    _check_tracking(config)
+
+
+def _check_writable(key: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{key}: cannot make the folder {folder}: {error.strerror}; name another") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{key}: no permission to write into {folder}; name another folder")
+
+
+def _check_dataset(config: PipelineConfig) -> None:
+    settings, batch = config.dataset, config.training.batch_size
+    try:
+        dataset = build_dataset(settings.format, **settings.options())
+        for key in ("train_split", "eval_split"):
+            split = getattr(settings, key)
+            if split not in dataset.splits:
+                raise ConfigError(f"dataset.{key}: there is no split {split!r}; there are {', '.join(dataset.splits)}")
+        captions = (caption for record in dataset.records(settings.train_split) for caption in record.captions)
+        found = sum(1 for _ in islice(captions, batch))
+        if next(iter(dataset.records(settings.eval_split)), None) is None:
+            raise ConfigError(f"dataset.eval_split: the split {settings.eval_split!r} is empty; name another")
+    except DatasetError as error:
+        raise ConfigError(f"dataset: {error}") from error
+    if found < batch:
+        raise ConfigError(
+            f"training.batch_size: {batch} is more than the {found} captions of the split {settings.train_split!r}; "
+            f"lower it to {found} or less"
+        )
+
+
+def _check_ray(config: PipelineConfig) -> None:
+    address = cluster_address(config)
+    if address is None:
+        _check_room(config)
+        return
+    key = "ray.address" if config.ray.address else "environment variable RAY_ADDRESS"
+    if address in ("auto", "local"):
+        return
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    host, port = _host_and_port(key, address)
+    if parts.scheme not in ("", "ray") or port is None:
+        raise ConfigError(
+            f"{key}: {address!r} is not the address of a Ray head; write HOST:PORT, by default port 6379 "
+            "(the http address of the dashboard belongs into RAY_API_SERVER_ADDRESS)"
+        )
+    if not _answers(host, port):
+        raise ConfigError(
+            f"{key}: no Ray head answers at {address}; start one with `ray start --head`, correct the address, or "
+            "leave it out to run on this machine"
+        )
+
+
+def _check_room(config: PipelineConfig) -> None:
+    """On this machine alone a demand for more than there is would wait for ever."""
+    there = {"cpus": local_cpus(), "gpus": len(list(Path("/dev").glob("nvidia[0-9]*")))}
+    for section, what, count in (
+        ("features", "actor", config.features.actors),
+        ("training", "worker", config.training.workers),
+    ):
+        for kind, available in there.items():
+            each = getattr(getattr(config, section), f"{kind}_per_{what}")
+            if count * each > available:
+                raise ConfigError(
+                    f"{section}.{what}s: {count} with {section}.{kind}_per_{what} {each:g} need {count * each:g} "
+                    f"{kind.upper()[:-1]}s, this machine has {available}; lower one of the two, or name a cluster "
+                    "(ray.address)"
+                )
+
+
+def _check_tracking(config: PipelineConfig) -> None:
+    uri = config.tracking_uri
+    scheme = urlsplit(uri).scheme
+    if scheme == "sqlite":
+        _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent)
+    elif scheme in ("http", "https"):
+        _check_server(uri)
+    elif scheme.partition("+")[0] in _DATABASE_PORTS:
+        host, port = _host_and_port("tracking.uri", uri)
+        if not _answers(host, port or _DATABASE_PORTS[scheme.partition("+")[0]]):
+            raise ConfigError(f"tracking.uri: no database answers at {host}; start it or correct the address")
+    else:
+        raise ConfigError(
+            f"tracking.uri: {uri!r} is no address MLflow takes here; write http://HOST:PORT of a server or "
+            "sqlite:////PATH/mlflow.db (MLflow 3 has given up plain folders)"
+        )
+
+
+def _check_server(uri: str) -> None:
+    remedy = "start it, correct the address, or leave tracking.uri out for a database in work_dir"
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS):
+            return
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):  # it is there; what it wants to know is for MLflow's own client to tell
+            return
+        raise ConfigError(
+            f"tracking.uri: {uri} answers, but not as an MLflow server (HTTP {error.code}); {remedy}"
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise ConfigError(f"tracking.uri: no MLflow server answers at {uri} ({reason}); {remedy}") from error
+
+
+def _host_and_port(key: str, address: str) -> tuple[str, int | None]:
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        return parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ConfigError(f"{key}: {address!r} is not an address: {error}") from error
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=_SECONDS):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,133 @@
+"""Stages in order: the plan, the work, the runs in MLflow, and the table at the end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from pipelines import cluster
+from pipelines.config import PipelineConfig
+from pipelines.preflight import check_before_start
+from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint
+from pipelines.tracking import PipelineRuns, recorded_run_url
+
+STAGES = ("extract", "train", "evaluate", "register")
+
+# Width of tables in a log, where there is no terminal to ask.
+_LOG_COLUMNS = 180
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    report: StageReport
+    seconds: float
+
+
+def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = False) -> None:
+    """Check the configuration, then bring stages up to date and print what was done; or print what would be done.
+
+    Args:
+        config: the configuration.
+        names: names out of `STAGES`, in their order; the stages before them must be up to date.
+        dry_run: print the plan instead.
+
+    Raises:
+        ConfigError: the configuration does not fit what is there.
+        StageError: a stage cannot do its work.
+    """
+    check_before_start(config)
+    plans = {name: _stage(name).plan(config) for name in STAGES}
+    if dry_run:
+        _print_plan([plans[name] for name in names])
+        return
+    _require_inputs(plans, names)
+    identity = fingerprint([plans[name].fingerprint for name in STAGES])
+    todo = [name for name in names if not plans[name].complete]
+    outcomes = _run(config, identity, plans, names) if todo else [_nothing_to_do(plans[name]) for name in names]
+    _print_outcomes(outcomes)
+    _console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
+
+
+def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], names: Sequence[str]) -> list[_Outcome]:
+    outcomes = []
+    try:
+        runs = PipelineRuns(config, identity)
+        with runs.parent as parent:
+            parent.log_params(config.model_dump(mode="json"))
+            parent.set_tags({f"vse.{name}.fingerprint": plans[name].fingerprint for name in STAGES})
+            for name in names:
+                outcomes.append(_run_stage(config, runs, name))
+    finally:
+        cluster.disconnect()
+    return outcomes
+
+
+def _run_stage(config: PipelineConfig, runs: PipelineRuns, name: str) -> _Outcome:
+    plan = _stage(name).plan(config)
+    if plan.complete:
+        return _nothing_to_do(plan)
+    start = time.monotonic()
+    with runs.child(name) as tracker:
+        tracker.set_tags({"vse.fingerprint": plan.fingerprint})
+        report = _stage(name).run(config, tracker)
+    return _Outcome(report, time.monotonic() - start)
+
+
+def _nothing_to_do(plan: StagePlan) -> _Outcome:
+    manifest = plan.directory / MANIFEST
+    summary = json.loads(manifest.read_text(encoding="utf-8")).get("summary") if manifest.is_file() else None
+    return _Outcome(StageReport(plan.name, plan.directory, summary or plan.size, up_to_date=True), 0.0)
+
+
+def _stage(name: str) -> Stage:
+    module: Stage = importlib.import_module(f"pipelines.{name}")
+    return module
+
+
+def _require_inputs(plans: dict[str, StagePlan], names: Sequence[str]) -> None:
+    """Refuse to start a stage whose inputs are not there.
+
+    Raises:
+        StageError: a stage before the first one is not up to date.
+    """
+    for name in STAGES[: STAGES.index(names[0])]:
+        if not plans[name].complete:
+            raise StageError(
+                f"{names[0]}: needs the output of {name}, which is {plans[name].status} under this configuration; run "
+                f"`python pipelines/{name}.py` with the same options first, or pipelines/full.py"
+            )
+
+
+def _print_plan(plans: Sequence[StagePlan]) -> None:
+    table = Table("stage", "status", "size", "output", title="plan")
+    for plan in plans:
+        table.add_row(plan.name, plan.status, plan.size, str(plan.directory))
+    _console().print(table)
+
+
+def _print_outcomes(outcomes: Sequence[_Outcome]) -> None:
+    table = Table("stage", "status", "seconds", "result", "output")
+    for outcome in outcomes:
+        report = outcome.report
+        status = "up to date" if report.up_to_date else "done"
+        table.add_row(report.name, status, f"{outcome.seconds:.1f}", report.summary, str(report.directory))
+    _console().print(table)
+
+
+def _mlflow_address(config: PipelineConfig, identity: str) -> str:
+    """The page of the pipeline's run, and for a database how to start the server that shows it."""
+    page = recorded_run_url(config, identity) or config.tracking_uri
+    if not config.tracking_uri.startswith("sqlite:"):
+        return page
+    return f"{page} (start the pages with: make ui VSE_WORK_DIR={config.work_dir})"
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=_LOG_COLUMNS)

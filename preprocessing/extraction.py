@@ -1,0 +1,212 @@
+"""From records to feature shards: which records a shard holds, what identifies them, and the making of one shard.
+
+Nothing here knows about processes: the caller may make the shards one after another or on many machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from preprocessing.datasets.record import Caption, Dataset, Record
+from preprocessing.features.extractor import Extractor
+from preprocessing.features.images import ImageError
+from preprocessing.shards.index import ShardIndex
+from preprocessing.shards.writer import Sample, write_shard
+
+# Part of every fingerprint: raise it when the same records would give other bytes.
+FORMAT = 1
+EMPTY_CAPTION = "empty caption"
+NO_CAPTION = "no caption"
+
+_KEY_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """A shard to be made: plain data, small enough to travel to another process.
+
+    Attributes:
+        path: of the tar, in a directory that exists.
+        fingerprint: of the split's records, the extractor and the settings.
+        root: folder that image URIs are written relative to; "" leaves them as they are.
+        first: position of the first record in its split, which gives the keys.
+        records: in the order of the dataset.
+    """
+
+    path: Path
+    fingerprint: str
+    root: str
+    first: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSummary:
+    """What a split consists of, without its images.
+
+    Attributes:
+        digest: sha256 over ids, relative URIs, captions, and size and time of the local files.
+        images: number of records.
+        captions: number of captions, empty ones included.
+    """
+
+    digest: str
+    images: int
+    captions: int
+
+
+def summarize(dataset: Dataset, split: str) -> SplitSummary:
+    """Go through the records of a split once and identify them.
+
+    Raises:
+        DatasetError: there is no such split, or its files are malformed.
+    """
+    digest = hashlib.sha256()
+    images = captions = 0
+    for record in dataset.records(split):
+        texts = [[caption.caption_id, caption.text] for caption in record.captions]
+        entry = [record.image_id, relative_uri(record.image_uri, dataset.root), _stamp(record.image_uri), texts]
+        digest.update(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        images += 1
+        captions += len(texts)
+    return SplitSummary(digest.hexdigest(), images, captions)
+
+
+def shard_paths(directory: Path, images: int, shard_size: int) -> list[Path]:
+    """Return the paths of the shards that a split of so many images fills."""
+    return [_shard_path(directory, number) for number in range(-(-images // shard_size))]
+
+
+def shard_specs(
+    records: Iterable[Record], directory: Path, shard_size: int, fingerprint: str, root: str
+) -> Iterator[ShardSpec]:
+    """Cut the records of a split into shards, holding one shard's records at a time."""
+    remaining, first = iter(records), 0
+    while chunk := tuple(islice(remaining, shard_size)):
+        yield ShardSpec(_shard_path(directory, first // shard_size), fingerprint, root, first, chunk)
+        first += len(chunk)
+
+
+def extract_shard(spec: ShardSpec, extractor: Extractor, batch_size: int, threads: int = 1) -> ShardIndex:
+    """Make one shard: decode the images in threads while the model works on those before, and write.
+
+    Images that cannot be used, images without captions and empty captions are set aside with their reason. Batches are
+    formed of the usable images in order, so the bytes do not depend on anything that happens at the same time.
+
+    Args:
+        spec: what goes into the shard.
+        extractor: computes the features.
+        batch_size: images in a forward pass.
+        threads: threads that decode.
+
+    Raises:
+        ExtractorError: the extractor gave features that cannot be stored.
+        OSError: the shard cannot be written.
+    """
+    set_aside: list[dict[str, str]] = []
+    with ThreadPoolExecutor(threads) as pool:
+        samples = _samples(spec, extractor, batch_size, pool, set_aside)
+        # The list is filled while the samples are consumed, and read by the writer after the last of them.
+        return write_shard(spec.path, samples, spec.fingerprint, set_aside)
+
+
+def relative_uri(uri: str, root: str) -> str:
+    """Return an image's URI relative to the dataset's root, as it is written into shards."""
+    return os.path.relpath(uri, root) if root else uri
+
+
+def _shard_path(directory: Path, number: int) -> Path:
+    return directory / f"shard-{number:05d}.tar"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A record on its way into a shard, with the captions that are of use."""
+
+    key: str
+    record: Record
+    captions: tuple[Caption, ...]
+
+
+def _samples(
+    spec: ShardSpec, extractor: Extractor, batch_size: int, pool: ThreadPoolExecutor, set_aside: list[dict[str, str]]
+) -> Iterator[Sample]:
+    """Yield the samples of a shard in order; fills `set_aside` on the way, complete and in order at the end."""
+    batch: list[tuple[_Entry, Any]] = []
+    for entry, loading in _loading(_usable(spec, set_aside), extractor, pool, 2 * batch_size):
+        try:
+            batch.append((entry, loading.result()))
+        except ImageError as error:
+            set_aside.append(_set_aside(entry.key, entry.record, spec.root, str(error)))
+        if len(batch) == batch_size:
+            yield from _computed(batch, extractor, spec.root)
+            batch = []
+    if batch:
+        yield from _computed(batch, extractor, spec.root)
+    set_aside.sort(key=lambda item: item["key"])
+
+
+def _usable(spec: ShardSpec, set_aside: list[dict[str, str]]) -> Iterator[_Entry]:
+    """Drop empty captions, and images without any other."""
+    for position, record in enumerate(spec.records, start=spec.first):
+        key = f"{position:0{_KEY_DIGITS}d}"
+        captions = tuple(caption for caption in record.captions if caption.text.strip())
+        for caption in record.captions:
+            if caption not in captions:
+                item = _set_aside(key, record, spec.root, EMPTY_CAPTION)
+                set_aside.append({**item, "caption_id": caption.caption_id})
+        if captions:
+            yield _Entry(key, record, captions)
+        else:
+            set_aside.append(_set_aside(key, record, spec.root, NO_CAPTION))
+
+
+def _loading(
+    entries: Iterator[_Entry], extractor: Extractor, pool: ThreadPoolExecutor, depth: int
+) -> Iterator[tuple[_Entry, Future[Any]]]:
+    """Yield entries in order with their images being decoded, `depth` images ahead of the consumer."""
+    ahead: deque[tuple[_Entry, Future[Any]]] = deque()
+    for entry in entries:
+        ahead.append((entry, pool.submit(extractor.load, entry.record.image_uri)))
+        if len(ahead) > depth:
+            yield ahead.popleft()
+    yield from ahead
+
+
+def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:
+    features = extractor([item for _, item in batch])
+    for (entry, _), array in zip(batch, features, strict=True):
+        captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in entry.captions]
+        meta = {
+            "image_id": entry.record.image_id,
+            "image": relative_uri(entry.record.image_uri, root),
+            "split": entry.record.split,
+            "captions": captions,
+        }
+        yield Sample(entry.key, {extractor.name: array}, meta)
+
+
+def _set_aside(key: str, record: Record, root: str, reason: str) -> dict[str, str]:
+    image = relative_uri(record.image_uri, root)
+    return {"key": key, "image_id": record.image_id, "image": image, "reason": reason}
+
+
+def _stamp(uri: str) -> list[int] | None:
+    """Size in bytes and time of change in nanoseconds of a local file, or None: generated, or not there."""
+    if "://" in uri:
+        return None
+    path = uri.rpartition("#")[0] if ".npy#" in uri else uri
+    try:
+        status = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
