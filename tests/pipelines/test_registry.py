@@ -1,0 +1,212 @@
+"""A bundle through a real MLflow: registered once, found by name, loaded as a pyfunc, also by a foreign process."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from pipelines.gallery import Gallery
+from pipelines.registry import (
+    CANDIDATE,
+    FINGERPRINT_TAG,
+    RegisteredVersion,
+    RegistryError,
+    download_bundle,
+    find_registered,
+    register_bundle,
+    resolve,
+)
+from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
+
+TAGS = {"vse.seed": "0", "vse.rsum": "12.00"}
+
+
+class Registered:
+    """A bundle, the database it is registered in, and what registering returned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bundle = write_tiny_bundle(folder / "bundle")
+        self.uri = f"sqlite:///{folder / 'mlflow.db'}"
+        mlflow.set_tracking_uri(self.uri)
+        self.client = MlflowClient()
+        experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
+        with mlflow.start_run(experiment_id=experiment) as run:
+            self.run_id = run.info.run_id
+            self.version = register_bundle(self.bundle, "tiny", "abc", TAGS, {"dev/rsum": 12.0})
+            self.again = register_bundle(self.bundle, "tiny", "abc", TAGS, {"dev/rsum": 12.0})
+        self.artifacts = folder / "artifacts"
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registered]:
+    before = mlflow.get_tracking_uri()
+    yield Registered(tmp_path_factory.mktemp("registry"))
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def model(registered: Registered) -> Any:
+    return mlflow.pyfunc.load_model(registered.version.uri)
+
+
+def stacked(output: pd.DataFrame) -> np.ndarray:
+    return np.stack(output["embedding"].tolist())
+
+
+def test_version_carries_its_origin_and_the_alias(registered: Registered) -> None:
+    version = registered.client.get_model_version("tiny", str(registered.version.version))
+    assert version.tags == {**TAGS, FINGERPRINT_TAG: "abc"}
+    assert version.run_id == registered.run_id
+    assert registered.client.get_model_version_by_alias("tiny", CANDIDATE).version == version.version
+
+
+def test_the_same_fingerprint_is_registered_once(registered: Registered) -> None:
+    assert registered.again == registered.version
+    assert len(registered.client.search_model_versions("name = 'tiny'")) == 1
+    assert find_registered(registered.client, "tiny", "abc") == registered.version
+    assert find_registered(registered.client, "tiny", "other") is None
+    assert find_registered(registered.client, "another", "abc") is None
+
+
+def test_metrics_point_to_the_logged_model(registered: Registered) -> None:
+    logged = registered.client.get_logged_model(registered.version.model_id)
+    assert [(metric.key, metric.value, metric.run_id) for metric in logged.metrics] == [
+        ("dev/rsum", 12.0, registered.run_id)
+    ]
+
+
+def test_nothing_registered_is_a_pickle(registered: Registered) -> None:
+    files = [path for path in registered.artifacts.rglob("*") if path.is_file()]
+    suffixes = {path.suffix or path.name for path in files}
+    assert suffixes <= {".py", ".json", ".safetensors", ".yaml", ".txt", "MLmodel"}
+    assert not [path for path in files if "__pycache__" in path.parts]
+
+
+def test_bundle_comes_back(registered: Registered) -> None:
+    bundle = download_bundle(registered.version.uri)
+    assert len(Gallery.load(bundle / "gallery").records) == IMAGES
+
+
+def test_registering_needs_a_run(registered: Registered) -> None:
+    with pytest.raises(RuntimeError, match="start one before"):
+        register_bundle(registered.bundle, "tiny", "abc", TAGS, {})
+
+
+@pytest.mark.parametrize(
+    ("reference", "uri"),
+    [
+        ("tiny", "models:/tiny/1"),
+        ("tiny/1", "models:/tiny/1"),
+        ("tiny@candidate", "models:/tiny@candidate"),
+        ("models:/tiny", "models:/tiny/1"),
+        ("models:/tiny/1", "models:/tiny/1"),
+    ],
+)
+def test_references_are_resolved(registered: Registered, reference: str, uri: str) -> None:
+    assert resolve(registered.client, reference) == uri
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("tinny", "no registered model 'tinny'; registered models: tiny"),
+        ("tiny/4", "no version 4; its versions: 1"),
+        ("tiny@champion", "no alias 'champion'; its aliases: candidate"),
+        ("tiny@a/b", "cannot read 'tiny@a/b'"),
+        ("it's", 'no registered model "it\'s"'),
+    ],
+)
+def test_references_that_lead_nowhere_say_what_there_is(registered: Registered, reference: str, message: str) -> None:
+    with pytest.raises(RegistryError) as caught:
+        resolve(registered.client, reference)
+    assert message in str(caught.value)
+
+
+def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered, model: Any) -> None:
+    gallery = Gallery.load(registered.bundle / "gallery")
+    texts = model.predict(pd.DataFrame({"text": [caption.text for _, caption in gallery.captions]}))
+    images = model.predict(pd.DataFrame({"image": [record.image_uri for record in gallery.records]}))
+    assert stacked(texts).shape == (len(gallery.captions), EMBED_DIM)
+    np.testing.assert_allclose(stacked(texts), gallery.texts_CD.numpy(), atol=1e-5)
+    np.testing.assert_allclose(stacked(images), gallery.images_BKD.flatten(1).numpy(), atol=1e-3)
+    assert set(texts["views"]) == set(images["views"]) == {1}
+
+
+def test_pyfunc_keeps_index_and_order_of_mixed_rows(model: Any) -> None:
+    rows = pd.DataFrame(
+        {"text": [None, "a red ring", None], "image": ["scene://0/1", None, "scene://0/2"]}, index=[7, 3, 5]
+    )
+    output = model.predict(rows)
+    assert list(output.index) == [7, 3, 5]
+    alone = model.predict(pd.DataFrame({"text": ["a red ring"]}))
+    np.testing.assert_allclose(output.loc[3, "embedding"], alone.loc[0, "embedding"], atol=1e-6)
+
+
+def test_pyfunc_takes_the_bytes_of_an_image(model: Any, tmp_path: Path) -> None:
+    from preprocessing.features import load_image
+
+    load_image("scene://0/1").save(tmp_path / "scene.png")
+    data = "data:image/png;base64," + base64.b64encode((tmp_path / "scene.png").read_bytes()).decode()
+    output = stacked(model.predict(pd.DataFrame({"image": [data, "scene://0/1", str(tmp_path / "scene.png")]})))
+    np.testing.assert_allclose(output[0], output[1], atol=1e-6)
+    np.testing.assert_allclose(output[0], output[2], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"text": ["fine", " "]}, "row 1 (' '): the text is empty"),
+        ({"text": ["a", "b"], "image": [None, "scene://0/0"]}, "row 1: give one of 'text' and 'image'; got both"),
+        ({"text": ["a", None]}, "row 1: give one of 'text' and 'image'; got neither"),
+        ({"image": ["scene://0/0", "/not/there.jpg"]}, "row 1 ('/not/there.jpg'): no such file"),
+        ({"image": ["data:image/png,xyz"]}, "row 0 ('data:image/png,xyz'): a data URI must read"),
+        ({"image": ["data:image/png;base64,***"]}, "is not valid base64"),
+        ({"image": ["data:image/png;base64," + "A" * 400]}, "AAA...'): not an image"),
+        ({"other": ["a"]}, "needs a column 'text' or 'image'"),
+    ],
+)
+def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], message: str) -> None:
+    with pytest.raises(MlflowException) as caught:
+        model.predict(pd.DataFrame(rows))
+    assert message in str(caught.value)
+    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def test_pyfunc_exposes_its_gallery(registered: Registered, model: Any) -> None:
+    assert len(model.unwrap_python_model().gallery.records) == IMAGES
+
+
+@pytest.mark.slow
+def test_pyfunc_loads_in_a_process_elsewhere_with_its_own_code(registered: Registered, tmp_path: Path) -> None:
+    script = """
+import json, sys
+import mlflow, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model("models:/tiny@candidate")
+output = model.predict(pd.DataFrame({"text": ["a red ring"]}))
+import pipelines, preprocessing, vse_core
+print(json.dumps({"embedding": output["embedding"][0],
+                  "code": [module.__file__ for module in (pipelines, preprocessing, vse_core)]}))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", script, registered.uri]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    output = json.loads(result.stdout.splitlines()[-1])
+    assert len(output["embedding"]) == EMBED_DIM
+    assert all(file.startswith(str(registered.artifacts)) for file in output["code"])
+
+
+def test_version_knows_its_uri() -> None:
+    assert RegisteredVersion("tiny", 3, "m-1").uri == "models:/tiny/3"
