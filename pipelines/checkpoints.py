@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import torch
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.storage import sync_directory
 from vse_core.models import TwoTower, save_model
+from vse_core.models.bundle import WEIGHTS
 from vse_core.training.state import Progress, save_state
 
 VOCABULARY = "vocabulary.json"
@@ -64,6 +66,12 @@ class Checkpoints:
 def best_directory(directory: Path, epoch: int) -> Path:
     """Where the model of an epoch (from 0) is kept while it is the best."""
     return directory / f"best-{epoch + 1:03d}"
+
+
+def weights_digest(model: Path) -> str:
+    """The sha256 of a model directory's weights: its identity."""
+    with (model / WEIGHTS).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def newest_checkpoint(directory: Path) -> Path | None:

@@ -11,13 +11,18 @@ With a model given it evaluates that one, a model directory or a registered mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
 from pathlib import Path
+
+if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines import extract, train
 from pipelines.config import PipelineConfig
-from pipelines.stage import StageDir, StagePlan, StageReport, fingerprint
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,29 +62,60 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         StageError: there is no trained model yet.
     """
     stage = _stage(config)
-    if stage.is_complete():
-        return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
-    split, features = config.dataset.eval_split, extract.plan(config)
+    if not stage.is_complete():
+        _evaluate(config, train.best_model(config), stage, tracker)
+    return StageReport(NAME, stage.path, stage.read_manifest()["summary"])
+
+
+def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
+    """Evaluate any model directory on the evaluation split of the configuration, which is extracted where it is not.
+
+    The model brings its own vocabulary; the features must be those it was trained on.
+
+    Raises:
+        StageError: the model does not fit the features.
+    """
+    from pipelines.checkpoints import weights_digest
+    from pipelines.runner import run_stages
+    from pipelines.tracking import PipelineRuns
+
+    run_stages(config, [extract.NAME])
+    content = {
+        "version": VERSION,
+        "model": weights_digest(model),
+        "features": extract.plan(config).fingerprint,
+        "split": config.dataset.eval_split,
+        "folds": config.evaluation.folds,
+    }
+    stage = StageDir(config.work_dir, NAME, fingerprint(content))
+    if not stage.is_complete():
+        with PipelineRuns(config, stage.fingerprint).parent as tracker:
+            tracker.set_tags({"vse.model": str(model)})
+            _evaluate(config, model, stage, tracker)
+    return StageReport(NAME, stage.path, stage.read_manifest()["summary"])
+
+
+def _evaluate(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
+    split, folds = config.dataset.eval_split, config.evaluation.folds
     tracker.set_tags(
         {
             "vse.fingerprint": stage.fingerprint,
-            "vse.data_fingerprint": features.fingerprint,
+            "vse.data_fingerprint": extract.plan(config).fingerprint,
             "vse.split": split,
-            "vse.protocol": f"image-text recall, {config.evaluation.folds} fold(s)",
+            "vse.protocol": f"image-text recall, {folds} fold(s)",
             "vse.seed": config.seed,
         }
     )
-    embedded = embed_split(config, train.best_model(config), split)
+    embedded = embed_split(config, model)
     directory = stage.create()
     embedded.gallery.save(directory / GALLERY)
-    result = measure(embedded.gallery, config.evaluation.folds)
+    result = measure(embedded.gallery, folds)
     metrics = result.as_dict()
     tracker.log_metrics({f"{split}/{name}": value for name, value in metrics.items()})
     for picture in draw(embedded, directory / "pictures"):
         tracker.log_artifact(picture, "pictures")
     summary = f"{split} RSUM {result.rsum:.1f} over {result.images:,} images and {result.captions:,} captions"
-    stage.complete({"metrics": metrics, "split": split, "folds": config.evaluation.folds, "summary": summary})
-    return StageReport(NAME, stage.path, summary)
+    stage.complete({"metrics": metrics, "split": split, "folds": folds, "summary": summary})
 
 
 @dataclass(frozen=True)
@@ -97,11 +133,12 @@ class EmbeddedSplit:
     set_size: int
 
 
-def embed_split(config: PipelineConfig, directory: Path, split: str) -> EmbeddedSplit:
-    """Load a model directory and embed a split of the configured data with it.
+def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
+    """Load a model directory and embed the evaluation split with it.
 
     Raises:
         ShardError: the split has not been extracted.
+        StageError: the model was trained on features of another width.
     """
     from pipelines.embedder import VOCABULARY, default_device
     from pipelines.gallery import build_gallery
@@ -111,7 +148,12 @@ def embed_split(config: PipelineConfig, directory: Path, split: str) -> Embedded
     from vse_core.models import load_model
 
     model = load_model(directory, default_device())
-    reader = ShardReader(extract.plan(config).outputs[split], config.features.extractor)
+    reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.extractor)
+    if model.image_encoder.feature_dim != reader.feature_dim:
+        raise StageError(
+            f"{NAME}: the model in {directory} takes features of width {model.image_encoder.feature_dim}, those of the "
+            f"configuration have {reader.feature_dim}: evaluate it with the configuration of its own features"
+        )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
     gallery = build_gallery(model, reader, Vocabulary.load(directory / VOCABULARY), root)
     return EmbeddedSplit(model, gallery, len(reader.features(0)))
@@ -175,3 +217,30 @@ def _pooling_weights(embedded: EmbeddedSplit) -> Figure | None:
     images = weights(embedded.model.image_encoder, sizes)
     texts = weights(embedded.model.text_encoder, _CAPTION_LENGTHS)
     return None if images is None and texts is None else plot_gpo_coefficients(images, texts)
+
+
+def _command() -> None:
+    from pipelines.command import make_parser
+    from pipelines.config import load_config
+    from pipelines.registry import find_model
+    from pipelines.runner import run_stages
+
+    parser = make_parser("Evaluate the best checkpoint of the configured run, or any other model.")
+    parser.add_argument("--model", metavar="MODEL", help="model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow")
+    parser.add_argument("--split", help="split to evaluate instead of dataset.eval_split (with --model)")
+    options = parser.parse_args()
+    if options.model is None:
+        if options.split is not None:
+            parser.error("--split goes with --model: the stage itself evaluates dataset.eval_split")
+        run_stages(load_config(options.config, options.set), [NAME], options.dry_run)
+        return
+    overrides = [*options.set, *([f"dataset.eval_split={options.split}"] if options.split else [])]
+    config = load_config(options.config, overrides)
+    report = evaluate_model(config, find_model(options.model, config.tracking_uri))
+    sys.stdout.write(f"{report.summary}\n{report.directory}\n")
+
+
+if __name__ == "__main__":
+    from pipelines.command import guarded
+
+    sys.exit(guarded(_command))

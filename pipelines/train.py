@@ -5,12 +5,17 @@ python pipelines/train.py --config pipelines/configs/flickr8k.yaml
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
 import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines import extract

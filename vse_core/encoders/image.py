@@ -25,6 +25,7 @@ class FeatureEncoder(nn.Module):
 
     def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, mlp: bool = True) -> None:
         super().__init__()
+        self.feature_dim = feature_dim
         self.fc = nn.Linear(feature_dim, embed_dim)
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
