@@ -1,0 +1,81 @@
+"""What tests share: the real data, one Ray cluster and one empty MLflow database a session, a quiet environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Before anything is imported that reads them, and for the processes that tests start.
+os.environ["RAY_AUTH_MODE"] = "disabled"  # a local cluster would write a token into the home folder
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.2"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["MPLBACKEND"] = "Agg"
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ.pop("RAY_ADDRESS", None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark by what is used: who asks for the real data or the cluster need not say it twice."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "vse_data" in fixtures:
+            item.add_marker(pytest.mark.data)
+        if "ray_cluster" in fixtures:
+            item.add_marker(pytest.mark.ray)
+
+
+@pytest.fixture(scope="session")
+def vse_data() -> Path:
+    """The folder of real data; tests that need it skip where it is absent."""
+    folder = Path(os.environ.get("VSE_DATA") or ROOT.parent / "shared" / "data").expanduser().resolve()
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; set VSE_DATA to the folder that holds flickr8k and mobilenet_v2")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[str]:
+    """The address of the one cluster of this session, to which this process is connected."""
+    import ray
+
+    # A socket's path is limited to about 100 characters, and pytest's own folders are deep.
+    folder = tempfile.mkdtemp(prefix="vse-ray-", dir="/tmp")
+    context = ray.init(
+        address="local",
+        num_cpus=4,  # of bookkeeping: tests run side by side what on a small machine takes turns
+        object_store_memory=200_000_000,
+        include_dashboard=True,
+        logging_level="WARNING",
+        _temp_dir=folder,
+    )
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow database; its tables take seconds to make, so they are made once and copied."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path, mlflow_template: Path) -> Path:
+    """A work directory of one test, with an MLflow database."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    shutil.copyfile(mlflow_template, folder / "mlflow.db")
+    return folder

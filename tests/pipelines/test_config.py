@@ -1,0 +1,190 @@
+"""Loading: layers, variables, durations, and one clear message for everything that can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import DEFAULT_CONFIG, ConfigError, Duration, PipelineConfig, load_config
+
+CONFIGS = DEFAULT_CONFIG.parent
+
+
+def message(*overrides: str, path: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    return str(caught.value)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+SCENES = "dataset: {format: scenes, images: {train: 8, dev: 4}}\nfeatures: {extractor: grid, weights: tiny_resnet}\n"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_configuration_loads(path: Path) -> None:
+    config = load_config(path)
+    assert config.work_dir.is_absolute()
+    assert PipelineConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize("preset", ["vse_pp", "vse_infty"])
+def test_the_presets_are_the_published_recipes(preset: str, tmp_path: Path) -> None:
+    """Values of the released VSE-infinity region + BiGRU recipe."""
+    config = load_config(written(tmp_path, f"preset: {preset}\n{SCENES}"))
+    assert config.model.embed_dim == 1024
+    assert config.model.text.word_dim == 300
+    pooling = {"vse_pp": "mean", "vse_infty": "gpo"}[preset]
+    assert (config.model.image.pooling.name, config.model.text.pooling.name) == (pooling, pooling)
+    assert (config.loss.margin, config.loss.reduction, config.loss.mask_same_image) == (0.2, "sum", False)
+    assert str(config.loss.all_negatives) == "1 epoch"
+    training = config.training
+    assert (training.epochs, training.batch_size, training.learning_rate) == (25, 128, 5e-4)
+    assert (training.weight_decay, training.gradient_clip) == (0.01, 2.0)
+    assert training.decay.name == "step"
+    assert training.decay.at == (Duration(15, "epoch"),)
+    assert training.decay.factor == 0.1
+    assert training.size_augmentation == "region"
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    path = written(tmp_path, SCENES + "training: {epochs: 7, batch_size: 4}\n")
+    config = load_config(path, ["training.epochs=9", "training.epochs=10"])
+    assert (config.training.epochs, config.training.batch_size, config.training.learning_rate) == (10, 4, 5e-4)
+
+
+def test_another_variant_replaces_the_options_of_the_old_one(tmp_path: Path) -> None:
+    path = written(tmp_path, SCENES + "training: {decay: {name: cosine}}\n")
+    assert load_config(path).training.decay.model_dump() == {"name": "cosine", "floor": 0.0}
+    assert load_config(path, ["model.image.pooling.name=mean"]).model.image.pooling.model_dump() == {"name": "mean"}
+
+
+def test_options_of_the_same_variant_are_merged(tmp_path: Path) -> None:
+    path = written(tmp_path, SCENES + "training: {decay: {factor: 0.5}}\n")
+    decay = load_config(path).training.decay
+    assert decay.model_dump(mode="json") == {"name": "step", "at": ["15 epochs"], "factor": 0.5}
+
+
+def test_variables_are_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, SCENES + "name: ${VSE_TEST_NAME:-no}-x\ntraining: {epochs: '${VSE_TEST_EPOCHS:-3}'}\n")
+    monkeypatch.delenv("VSE_TEST_NAME", raising=False)
+    monkeypatch.setenv("VSE_TEST_EPOCHS", "5")
+    config = load_config(path)
+    assert (config.name, config.training.epochs) == ("no-x", 5)
+
+
+def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    relative = ["work_dir=there", "tracking.uri=sqlite:///runs.db", "features={extractor: grid, weights: ./w}"]
+    config = load_config(None, relative)
+    assert config.work_dir == tmp_path / "there"
+    assert config.tracking_uri == f"sqlite:///{tmp_path}/runs.db"
+    assert config.features.options()["weights"] == f"{tmp_path}/w"
+    assert load_config(None, ["work_dir=~/x"]).work_dir == Path("/home/somebody/x")
+
+
+def test_weights_name_a_shipped_network_a_folder_or_the_hub(tmp_path: Path) -> None:
+    def weights(value: str) -> str:
+        config = load_config(None, [f"features={{extractor: grid, weights: '{value}'}}"])
+        return str(config.features.options()["weights"])
+
+    assert (Path(weights("tiny_resnet")) / "config.json").is_file()
+    assert weights(str(tmp_path)) == str(tmp_path)
+    assert weights("microsoft/resnet-50") == "microsoft/resnet-50"
+
+
+def test_what_is_not_configured_is_derived() -> None:
+    config = load_config(None, ["work_dir=/w", "name=n"])
+    assert (config.tracking_uri, config.experiment, config.registered_model) == ("sqlite:////w/mlflow.db", "n", "n")
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("4 epochs", 400), ("1 epoch", 100), ("0.5 epochs", 50), ("1132 steps", 1132), ("0 steps", 0)]
+)
+def test_durations(text: str, steps: int) -> None:
+    assert Duration.parse(text).steps(100) == steps
+    assert str(Duration.parse(text)) == text
+
+
+@pytest.mark.parametrize("value", ["4", "4 days", "epochs", "-1 steps", "1.5 steps", "[1]"])
+def test_what_is_no_duration(value: str) -> None:
+    assert 'write it as "4 epochs" or "1132 steps"' in message(f"loss.all_negatives={value}")
+
+
+MISTAKES = {
+    # unknown keys: the nearest among the siblings, else of a similar name anywhere, else all siblings
+    "training.lerning_rate=1": (
+        "training.lerning_rate: unknown key with the value 1 (from --set); did you mean training.learning_rate?"
+    ),
+    "trainig.epochs=1": "did you mean training?",
+    "learning_rate=1": "did you mean training.learning_rate?",
+    "model.image.pooling.temprature=1": "did you mean model.image.pooling.temperature?",
+    "dataset.imagess=1": "did you mean dataset.images?",
+    "qqq=1": "the keys there are name, preset, seed",
+    # wrong types and values
+    "training.epochs=ten": "training.epochs: should be a valid integer",
+    "training.epochs=true": "training.epochs: must be a number, got True",
+    "training.epochs=0": "training.epochs: should be greater than 0; got 0",
+    "training.learning_rate=.nan": "training.learning_rate: should be a finite number",
+    "training=5": "training: should be a valid dictionary",
+    "dataset.images.train=-1": "dataset.images.train: should be greater than 0; got -1",
+    "name=a b": "name: String should match pattern",
+    # variants
+    "dataset.format=flikcr": "dataset.format: must be one of flickr, karpathy, coco, precomputed, scenes; got 'flikcr'",
+    "dataset.format=flickrr": "did you mean flickr?",
+    "model.text.pooling.name=gop": "did you mean gpo?",
+    "loss.reduction=summ": "loss.reduction: must be one of sum, mean; got 'summ' (from --set); did you mean sum?",
+    "features.extractor=precomputed": "cannot read dataset.format 'scenes'; set features.extractor to 'grid'",
+    "dataset=5": "dataset: should be a valid dictionary",
+    # presets
+    "preset=vse_infinity": "there are vse_base, vse_infty, vse_pp; did you mean vse_infty?",
+    "preset=3": "preset: 3 is unknown",
+    # the command line itself
+    "training.epochs": "write it as key=value",
+    "training..epochs=1": "write it as key=value",
+    "name={": "'{' is not YAML",
+    "name=${VSE_TEST_UNSET}": "environment variable VSE_TEST_UNSET is not set",
+}
+
+
+@pytest.mark.parametrize(("override", "expected"), MISTAKES.items(), ids=str)
+def test_one_message_says_what_is_wrong(override: str, expected: str) -> None:
+    text = message(override)
+    assert expected in text
+    assert "\n" not in text
+
+
+def test_several_problems_are_told_together() -> None:
+    text = message("training.epochs=ten", "qqq=1", "dataset.format=flickr")
+    assert text.splitlines()[0] == "5 problems in the configuration:"
+    assert "dataset.tokens: is missing (captions" in text
+    assert "--set dataset.tokens=" in text
+
+
+def test_a_message_names_the_file_that_is_wrong(tmp_path: Path) -> None:
+    path = written(tmp_path, SCENES + "training: {epochs: ten}\n")
+    assert f"(from {path})" in message(path=path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [", "is not YAML"),
+        ("a: !!python/object:x {}", "is not YAML"),
+        ("- 1", "must hold a mapping"),
+        ("", "must hold a mapping"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path: Path, text: str, expected: str) -> None:
+    path = written(tmp_path, text)
+    assert message(path=path).startswith(f"--config {path}: {expected}")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert "cannot be read: No such file" in message(path=tmp_path / "none.yaml")

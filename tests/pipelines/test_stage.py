@@ -1,0 +1,57 @@
+"""Fingerprints, stage directories and plans."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, fingerprint
+
+
+def test_a_fingerprint_is_the_sha256_of_canonical_json() -> None:
+    """Oracle: `printf '{"a":[1,2.5,null],"b":"\\u00e9"}' | sha256sum`, with one backslash."""
+    expected = "45584828a616e524473fb887d415f828918fb9676efdaa57c062231771111499"
+    assert fingerprint({"b": "é", "a": (1, 2.5, None)}) == expected
+    assert fingerprint({"b": "é", "a": ["1", 2.5, None]}) != expected
+
+
+@pytest.mark.parametrize("content", [{"p": Path("x")}, {1, 2}, {"x": object()}])
+def test_what_has_no_canonical_json_is_refused(content: object) -> None:
+    with pytest.raises(TypeError):
+        fingerprint(content)
+
+
+def test_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        fingerprint({"x": math.nan})
+
+
+def test_a_directory_is_complete_with_its_manifest(tmp_path: Path) -> None:
+    stage = StageDir(tmp_path, "extract/train", "ab" * 32)
+    assert not stage.is_complete()
+    assert stage.create() == tmp_path / "extract" / "train" / "abababababababab"
+    assert not stage.is_complete()
+    with pytest.raises(StageError, match="has not finished"):
+        stage.read_manifest()
+    stage.complete({"count": 3})
+    assert stage.is_complete()
+    assert stage.read_manifest() == {"count": 3, "stage": "extract/train", "fingerprint": "ab" * 32}
+    # The directory's name holds a part of the fingerprint only.
+    assert not StageDir(tmp_path, "extract/train", "ab" * 8 + "cd" * 24).is_complete()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
+    stage = StageDir(tmp_path, "train", "ab" * 32)
+    (stage.create() / MANIFEST).write_text(text)
+    with pytest.raises(StageError, match=MANIFEST):
+        stage.read_manifest()
+
+
+@pytest.mark.parametrize(("done", "status"), [(0, "to do"), (2, "partly done (2 of 3 shards)"), (3, "up to date")])
+def test_the_status_of_a_plan(tmp_path: Path, done: int, status: str) -> None:
+    plan = StagePlan("extract", "ab", tmp_path, total=3, done=done, unit="shards", size="")
+    assert plan.status == status
+    assert plan.complete == (done == 3)
