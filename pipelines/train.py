@@ -13,8 +13,12 @@ if __name__ == "__main__":  # run as a file: the repository, not this folder, is
 
 import itertools
 import json
+import logging
+import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +28,6 @@ from pipelines.stage import StageDir, StageError, StagePlan, StageReport, finger
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
-    from preprocessing.captions.vocabulary import Vocabulary
     from preprocessing.shards.reader import ShardReader
 
 NAME = "train"
@@ -86,14 +89,21 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
     stage.create()
     train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
-    vocabulary = _prepare(config, train, evaluation, stage.path)
+    vocabulary_size, total_steps = _prepare(config, train, evaluation, stage.path)
     tracker.log_params(config.model_dump(mode="json"))
-    tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.data_fingerprint": features.fingerprint})
+    tracker.set_tags(
+        {
+            "vse.fingerprint": stage.fingerprint,
+            "vse.data_fingerprint": features.fingerprint,
+            "vse.split": config.dataset.eval_split,
+            "vse.seed": config.seed,
+        }
+    )
     job = TrainingJob(
         config.model_dump(mode="json"), str(train), str(evaluation), str(stage.path), asdict(tracker.handle)
     )
     began = time.monotonic()
-    outcome = _fit(config, job)
+    outcome = _fit(config, job, total_steps)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     history = outcome["history"]
@@ -101,7 +111,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     manifest = {
         **outcome,
         "best": best_directory(stage.path, best).name,
-        "vocabulary_size": len(vocabulary),
+        "vocabulary_size": vocabulary_size,
         "data_fingerprint": features.fingerprint,
         "seconds": round(time.monotonic() - began, 1),
         "summary": f"{config.dataset.eval_split} RSUM {history[best]['rsum']:.1f} (chance {outcome['chance']:.1f})",
@@ -142,10 +152,15 @@ def _finished_epochs(directory: Path) -> int:
     return int(json.loads(newest.read_text(encoding="utf-8"))["epoch"]) if newest is not None else 0
 
 
-def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: Path) -> Vocabulary:
-    """Check that the shards can feed the run, and write the vocabulary of the training captions."""
+def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: Path) -> tuple[int, int]:
+    """Check that the shards can feed the run and write the vocabulary of the training captions.
+
+    Returns:
+        The size of the vocabulary, and the optimiser steps of the whole run.
+    """
     from preprocessing.captions.vocabulary import Vocabulary
     from preprocessing.shards.reader import ShardReader
+    from preprocessing.shards.sampler import BatchSampler
 
     readers = {
         split: ShardReader(path, config.features.extractor) for split, path in (("train", train), ("eval", evaluation))
@@ -163,7 +178,8 @@ def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: P
         )
     vocabulary = Vocabulary.build(_captions(readers["train"]), config.vocabulary.min_count)
     vocabulary.save(directory / VOCABULARY)
-    return vocabulary
+    sampler = BatchSampler(readers["train"].num_captions, batch, config.seed)
+    return len(vocabulary), config.training.epochs * sampler.steps_per_epoch
 
 
 def _captions(reader: ShardReader) -> Iterator[str]:
@@ -172,9 +188,11 @@ def _captions(reader: ShardReader) -> Iterator[str]:
     )
 
 
-def _fit(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
+def _fit(config: PipelineConfig, job: TrainingJob, total_steps: int) -> dict[str, Any]:
     """Run the workers on the cluster; returns what the first of them returns."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    # The controller looks at the workers, and takes their reports, at this pace; Ray's own is 2 seconds.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+    from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
 
@@ -195,13 +213,45 @@ def _fit(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
             name=f"{Path(job.directory).name}-{time.strftime('%Y%m%dT%H%M%S')}",
             storage_path=str(config.work_dir / "ray"),
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
+            logging_config=LoggingConfig(log_level="WARNING"),
         ),
     )
     try:
-        outcome: dict[str, Any] = trainer.fit().return_value
+        with _progress_bar(Path(job.directory), total_steps):
+            outcome: dict[str, Any] = trainer.fit().return_value
     except TrainingFailedError as error:
         raise StageError(f"{NAME}: the workers failed: {error}") from error
     return outcome
+
+
+@contextmanager
+def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
+    """Follow the losses that the first worker writes, on the driver's terminal."""
+    from tqdm import tqdm
+
+    from pipelines.trainer import last_loss
+
+    ended = threading.Event()
+
+    def follow() -> None:
+        found = last_loss(directory)
+        with tqdm(desc=NAME, total=total_steps, initial=found["step"] if found else 0, unit="step") as bar:
+            while True:
+                last = ended.wait(1.0)
+                found = last_loss(directory)
+                if found and found["step"] != bar.n:
+                    bar.set_postfix(loss=f"{found['loss']:.4g}", refresh=False)
+                    bar.update(found["step"] - bar.n)
+                if last:
+                    return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +267,8 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
 
+    # Ray says in so many words that it has received each epoch's metrics; they are in MLflow and in the final table.
+    logging.getLogger().setLevel(logging.WARNING)
     job = TrainingJob(**settings)
     config = PipelineConfig.model_validate(job.config)
     # Ray gives a worker one thread whatever it was promised.
@@ -250,7 +302,7 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 class RunObserver:
-    """The first worker's ear: metrics to MLflow, progress to the driver's terminal.
+    """The first worker's ear: metrics go to MLflow.
 
     Args:
         run: handle of the MLflow run, as a mapping.
@@ -260,7 +312,6 @@ class RunObserver:
         from pipelines.tracking import RunHandle, Tracker
 
         self._tracker = Tracker(RunHandle(**run))
-        self._bar: Any = None
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Send metrics of a step to MLflow, in batches."""
@@ -270,20 +321,8 @@ class RunObserver:
         """Deliver what a checkpoint now covers, so that a resumed run repeats nothing in MLflow."""
         self._tracker.flush()
 
-    def advance(self, step: int, total: int, loss: float) -> None:
-        """Move the progress bar on the driver."""
-        from ray.experimental import tqdm_ray
-
-        if self._bar is None:
-            self._bar = tqdm_ray.tqdm(desc="train", total=total, unit="steps")
-            self._bar.update(step - 1)
-        self._bar.set_description(f"train, loss {loss:.4g}")
-        self._bar.update(1)
-
     def close(self) -> None:
         """Deliver what is left."""
-        if self._bar is not None:
-            self._bar.close()
         self._tracker.detach()
 
 

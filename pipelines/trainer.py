@@ -51,9 +51,6 @@ class Observer(Protocol):
     def flush(self) -> None:
         """A checkpoint now holds everything logged so far."""
 
-    def advance(self, step: int, total: int, loss: float) -> None:
-        """Step ``step`` of ``total`` is done; show progress."""
-
 
 @dataclass(frozen=True)
 class Splits:
@@ -120,7 +117,6 @@ class Trainer:
         self.all_negatives = build_loss(config.loss.name, negatives="all", **options)
         self.hardest_negatives = build_loss(config.loss.name, negatives="hardest", **options)
         self.all_negatives_steps = config.loss.all_negatives.steps(self.loader.steps_per_epoch)
-        self.total_steps = training.epochs * self.loader.steps_per_epoch
         self.collapse = CollapseDetector(config.loss.margin, COLLAPSE_PATIENCE)
         self.progress = Progress()
 
@@ -158,10 +154,9 @@ class Trainer:
             self.progress = replace(
                 self.progress, epoch=epoch, step=step + 1, plateau_steps=self.collapse.steps_on_plateau
             )
-            if self.observer is not None:
-                self.observer.advance(done, self.total_steps, result.loss.item())
-                if done % self.config.training.log_steps == 0:
-                    self._log_step(self.observer, result, done, meter.take())
+            is_last = done == self.config.training.epochs * self.loader.steps_per_epoch
+            if self.observer is not None and (is_last or done % self.config.training.log_steps == 0):
+                self._log_step(self.observer, result, done, meter.take())
             if done % self.config.training.checkpoint_steps == 0:
                 self._save(done)
 
@@ -279,6 +274,19 @@ def read_losses(directory: Path) -> list[dict[str, float]]:
     """The logged losses of a run: ``step`` (from 1) and ``loss``, in order."""
     path = directory / LOSSES
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def last_loss(directory: Path) -> dict[str, float] | None:
+    """The newest whole entry of the logged losses, read from the end of the file; None before the first."""
+    path = directory / LOSSES
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 1000))
+        whole = [
+            line for line in file.read().splitlines(keepends=True) if line.startswith(b"{") and line.endswith(b"}\n")
+        ]
+    return json.loads(whole[-1]) if whole else None
 
 
 def forget_losses(directory: Path, after: int) -> None:
