@@ -14,8 +14,11 @@ import mlflow
 import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
+
+from pipelines.stage import StageError
 
 BUNDLE_PARTS = ("model", "extractor", "gallery")
 
@@ -27,11 +30,13 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = tuple(str(ROOT / package) for package in ("vse_core", "preprocessing", "pipelines"))
 REQUIREMENTS = ("mlflow", "nltk", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision", "transformers")
 
+# A folder in the current directory that only happens to be called like a registered model is not meant.
+_PATHS = ("/", "./", "../", "~")
 _REFERENCE = re.compile(r"(?P<name>[^@/]+)(?:@(?P<alias>[^@/]+)|/(?P<version>\d+))?")
 
 
-class RegistryError(Exception):
-    """A model that cannot be found or loaded: one message with what there is instead."""
+class RegistryError(StageError):
+    """A model that cannot be found: one message with what there is instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +141,54 @@ def resolve(client: MlflowClient, reference: str) -> str:
     return f"models:/{name}/{number or numbers[0]}"
 
 
-def download_bundle(uri: str) -> Path:
-    """Return a directory with the parts of a registered bundle: MLflow's own where it is on this machine, else a copy.
+def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
+    """Find the parts of a model by what a user calls it.
 
-    Nothing of the code that is registered with the model runs.
+    A registered bundle is MLflow's own directory where that is on this machine, else a copy. Nothing of the code that
+    is registered with the model runs.
 
     Args:
-        uri: a `models:/` URI, as `resolve` gives it.
+        reference: NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle.
+        tracking_uri: MLflow server or database that knows the model.
+
+    Returns:
+        What to call the model in messages and titles, and the directory of its parts.
 
     Raises:
-        RegistryError: the model is none of this pipeline.
+        RegistryError: there is no such model, it is none of this pipeline, or MLflow does not answer.
     """
-    bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
+    directory = Path(reference).expanduser()
+    if reference.startswith(_PATHS) or (directory / "model").is_dir():
+        return str(directory), directory
+    database = tracking_uri.removeprefix("sqlite:///")
+    if database != tracking_uri and not Path(database).is_file():
+        # MLflow would make an empty one.
+        raise RegistryError(f"there is no MLflow database {database}: run the pipeline first, or name another address")
+    try:
+        mlflow.set_tracking_uri(tracking_uri)
+        uri = resolve(MlflowClient(tracking_uri, tracking_uri), reference)
+        bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
+    except MlflowException as error:
+        raise RegistryError(f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {error}") from error
     missing = [part for part in BUNDLE_PARTS if not (bundle / part).is_dir()]
     if missing:
         raise RegistryError(f"{uri} was not registered by this pipeline: it has no {', '.join(missing)}")
-    return bundle
+    return uri.removeprefix("models:/"), bundle
+
+
+def find_model(reference: str, tracking_uri: str) -> Path:
+    """Find a model's own directory, with `model.json` in it: as `find_bundle`, or a checkpoint's directory.
+
+    Raises:
+        RegistryError: as `find_bundle`, or the directory holds no model.
+    """
+    directory = Path(reference).expanduser()
+    if (directory / "model.json").is_file():
+        return directory
+    model = find_bundle(reference, tracking_uri)[1] / "model"
+    if not (model / "model.json").is_file():
+        raise RegistryError(f"{reference} holds no model: neither model.json nor model/model.json is in it")
+    return model
 
 
 def model_signature() -> ModelSignature:

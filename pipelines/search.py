@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_image(options.image)
         model = load_search_model(options.model, options.tracking_uri or default_tracking_uri())
         kind: Kind = "image" if options.text is None else "text"
-        target = options.target or ("images" if kind == "text" else "captions")
+        target: Target = options.target or ("images" if kind == "text" else "captions")
         row = search(model, options.text or options.image, kind, options.k, target)
         Console().print(_table(row, model))
         if options.output is not None:
@@ -114,38 +114,17 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     """
     from pipelines.embedder import Embedder
     from pipelines.gallery import Gallery, GalleryError
+    from pipelines.registry import RegistryError, find_bundle
     from preprocessing.features import ExtractorError
 
-    directory = Path(reference).expanduser()
-    # A folder that only happens to be called like a registered model is not meant.
-    is_path = reference.startswith(("/", "./", "../", "~")) or (directory / "model").is_dir()
-    name, bundle = (str(directory), directory) if is_path else _find_registered(reference, tracking_uri)
     try:
+        name, bundle = find_bundle(reference, tracking_uri)
         embedder = Embedder(bundle / "model", bundle / "extractor")
         return SearchModel(name, embedder, Gallery.load(bundle / "gallery"))
+    except RegistryError as error:
+        raise SearchError(str(error)) from error
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error
-
-
-def _find_registered(reference: str, tracking_uri: str) -> tuple[str, Path]:
-    """Resolve a reference in the registry; return the name with its version, and the directory of its parts."""
-    database = tracking_uri.removeprefix("sqlite:///")
-    if database != tracking_uri and not Path(database).is_file():
-        # MLflow would make an empty one.
-        raise SearchError(f"there is no MLflow database {database}: run the pipeline first, or give --tracking-uri")
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    from pipelines.registry import RegistryError, download_bundle, resolve
-
-    try:
-        mlflow.set_tracking_uri(tracking_uri)
-        uri = resolve(mlflow.MlflowClient(), reference)
-        return uri.removeprefix("models:/"), download_bundle(uri)
-    except RegistryError as error:
-        raise SearchError(f"{error} (MLflow at {tracking_uri})") from error
-    except MlflowException as error:
-        raise SearchError(f"model {reference!r} cannot be loaded from MLflow at {tracking_uri}: {error}") from error
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

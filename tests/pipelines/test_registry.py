@@ -22,7 +22,8 @@ from pipelines.registry import (
     FINGERPRINT_TAG,
     RegisteredVersion,
     RegistryError,
-    download_bundle,
+    find_bundle,
+    find_model,
     find_registered,
     register_bundle,
     resolve,
@@ -93,9 +94,34 @@ def test_nothing_registered_is_a_pickle(registered: Registered) -> None:
     assert not [path for path in files if "__pycache__" in path.parts]
 
 
-def test_bundle_comes_back(registered: Registered) -> None:
-    bundle = download_bundle(registered.version.uri)
+def test_bundle_and_model_are_found_by_name_and_by_directory(registered: Registered, tmp_path: Path) -> None:
+    name, bundle = find_bundle("tiny", registered.uri)
+    assert name == "tiny/1"
     assert len(Gallery.load(bundle / "gallery").records) == IMAGES
+    assert find_model("tiny@candidate", registered.uri) == bundle / "model"
+    assert find_bundle(str(registered.bundle), "unused")[1] == registered.bundle
+    assert find_model(str(registered.bundle), "unused") == registered.bundle / "model"
+    assert find_model(str(registered.bundle / "model"), "unused") == registered.bundle / "model"
+    with pytest.raises(RegistryError, match="holds no model"):
+        find_model(str(tmp_path), "unused")
+
+
+def test_a_model_of_another_origin_is_refused(registered: Registered, tmp_path: Path) -> None:
+    script = tmp_path / "other.py"
+    script.write_text(
+        "import mlflow\n\n\nclass Other(mlflow.pyfunc.PythonModel):\n    def predict(self, model_input):\n"
+        "        return model_input\n\n\nmlflow.models.set_model(Other())\n"
+    )
+    with mlflow.start_run(run_id=registered.run_id):
+        info = mlflow.pyfunc.log_model(name="other", python_model=str(script), pip_requirements=[])
+    with pytest.raises(RegistryError, match="was not registered by this pipeline: it has no model, extractor, gallery"):
+        find_bundle(info.model_uri, registered.uri)
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(RegistryError, match=r"no MLflow database .*absent\.db"):
+        find_bundle("tiny", f"sqlite:///{tmp_path / 'absent.db'}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_registering_needs_a_run(registered: Registered) -> None:
