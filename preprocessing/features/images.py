@@ -151,18 +151,17 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         colours = image.convert("RGBA")
         white = Image.new("RGBA", colours.size, (255, 255, 255, 255))
         return Image.alpha_composite(white, colours).convert("RGB")
-    # A copy where nothing is to be converted: the caller's image must outlive the closed file.
-    return image.convert("RGB") if image.mode != "RGB" else image.copy()
+    return image.convert("RGB")
 
 
 def _wide_grey_to_rgb(image: Image.Image) -> Image.Image:
-    """Grey levels of 16 bits, 0 .. 65535 -> 0 .. 255, rounded."""
-    levels = np.asarray(image).astype(np.int64)
+    """Grey levels of 16 bits, 0 .. 65535 -> 0 .. 255, rounded; the transparent level, where there is one, to white."""
+    levels = np.asarray(image)
     low, high = int(levels.min()), int(levels.max())
     if low < 0 or high > 65535:
         raise ImageError(f"grey levels {low} .. {high} are not 16-bit; convert the image to 8 bits")
-    scaled = ((levels * 255 + 32767) // 65535).astype(np.uint8)
+    table = ((np.arange(65536, dtype=np.int64) * 255 + 32767) // 65535).astype(np.uint8)
     transparent = image.info.get("transparency")
-    if isinstance(transparent, int):
-        scaled[levels == transparent] = 255
-    return Image.fromarray(scaled).convert("RGB")
+    if isinstance(transparent, int) and 0 <= transparent <= 65535:
+        table[transparent] = 255
+    return Image.fromarray(table[levels]).convert("RGB")
