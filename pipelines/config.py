@@ -177,6 +177,11 @@ class GridFeatures(_Extraction):
         None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
     )
 
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "grid"
+
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
         return {"weights": self.weights, "seed": self.random_seed}
@@ -186,6 +191,11 @@ class PrecomputedFeatures(_Extraction):
     """Features that the data set brings along."""
 
     extractor: Literal["precomputed"]
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "region"
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""

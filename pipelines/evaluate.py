@@ -148,7 +148,7 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     from vse_core.models import load_model
 
     model = load_model(directory, default_device())
-    reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.extractor)
+    reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.member)
     if model.image_encoder.feature_dim != reader.feature_dim:
         raise StageError(
             f"{NAME}: the model in {directory} takes features of width {model.image_encoder.feature_dim}, those of the "

@@ -163,7 +163,7 @@ def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: P
     from preprocessing.shards.sampler import BatchSampler
 
     readers = {
-        split: ShardReader(path, config.features.extractor) for split, path in (("train", train), ("eval", evaluation))
+        split: ShardReader(path, config.features.member) for split, path in (("train", train), ("eval", evaluation))
     }
     batch, workers = config.training.batch_size, config.training.workers
     if readers["train"].num_captions < batch:
@@ -273,7 +273,7 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     config = PipelineConfig.model_validate(job.config)
     # Ray gives a worker one thread whatever it was promised.
     torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
-    feature, directory = config.features.extractor, Path(job.directory)
+    feature, directory = config.features.member, Path(job.directory)
     splits = Splits(ShardReader(Path(job.train_shards), feature), ShardReader(Path(job.eval_shards), feature))
     observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
     trainer = Trainer(

@@ -1,6 +1,6 @@
 """How fast samples come out of shards: our random access against sequential readers of the same files, in one run.
 
-Run: python tests/benchmarks/reader.py --output tests/benchmarks/results/reader.json
+Run: python tests/benchmarks/reader.py
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SHAPES: dict[str, tuple[int, int, SizeAugmentation]] = {
     "grid 49x1280": (49, 1280, "grid"),
     "region 36x2048": (36, 2048, "region"),
 }
+RESULTS = Path(__file__).with_name("results")
 SHARD_SIZE = 500
 BATCH = 128
 READ_BYTES = 1 << 20
@@ -168,7 +169,7 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file for the result")
+    parser.add_argument("--output", type=Path, default=RESULTS / "reader.json", help="JSON file for the result")
     parser.add_argument("--images", type=int, default=2500, help="images of each kind")
     parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
