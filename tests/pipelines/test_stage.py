@@ -11,7 +11,7 @@ from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, fingerpri
 
 
 def test_a_fingerprint_is_the_sha256_of_canonical_json() -> None:
-    """Oracle: `printf '{"a":[1,2.5,null],"b":"\\u00e9"}' | sha256sum`, with one backslash."""
+    r"""Oracle: `printf %s '{"a":[1,2.5,null],"b":"\u00e9"}' | sha256sum`."""
     expected = "45584828a616e524473fb887d415f828918fb9676efdaa57c062231771111499"
     assert fingerprint({"b": "é", "a": (1, 2.5, None)}) == expected
     assert fingerprint({"b": "é", "a": ["1", 2.5, None]}) != expected

@@ -62,20 +62,7 @@ def plot_loss_curve(
     """
     x, y = _checked_curve(losses)
     figure, axes = _figure_with_axes(8.0, 4.5)
-    smooth = len(x) >= _SMOOTH_FROM_POINTS
-    axes.plot(
-        x,
-        y,
-        color=OKABE_ITO["sky"] if smooth else OKABE_ITO["blue"],
-        linewidth=0.9 if smooth else 1.8,
-        label="loss of a step" if smooth else "loss",
-        marker="o" if len(x) == 1 else None,
-    )
-    if smooth:
-        window = max(5, len(x) // 40) | 1
-        axes.plot(
-            x, _running_median(y, window), color=OKABE_ITO["blue"], linewidth=2.0, label=f"median of {window} points"
-        )
+    _draw_losses(axes, x, y)
     if plateau is not None:
         label = f"level of a collapsed model: {plateau:g}"
         axes.axhline(plateau, color=OKABE_ITO["vermillion"], linestyle=":", linewidth=1.6, label=label)
@@ -94,6 +81,18 @@ def plot_loss_curve(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure
+
+
+def _draw_losses(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
+    """Draw the losses as they are, and over a long run their running median on top."""
+    marker = "o" if len(x) == 1 else None
+    if len(x) < _SMOOTH_FROM_POINTS:
+        axes.plot(x, y, color=OKABE_ITO["blue"], linewidth=1.8, label="loss", marker=marker)
+        return
+    window = max(5, len(x) // 40) | 1
+    axes.plot(x, y, color=OKABE_ITO["sky"], linewidth=0.9, label="loss of a step")
+    median = _running_median(y, window)
+    axes.plot(x, median, color=OKABE_ITO["blue"], linewidth=2.0, label=f"median of {window} points")
 
 
 def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | None = None) -> Figure:
