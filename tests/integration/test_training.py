@@ -1,0 +1,104 @@
+"""The main job on Ray: a driver killed in mid-epoch goes on, and the number of workers does not matter."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = [
+    "dataset.images={train: 60, dev: 20}",
+    "features.shard_size=50",
+    "model.embed_dim=32",
+    "model.text.word_dim=16",
+    "training.epochs=3",
+    "training.batch_size=32",
+    "training.log_steps=1",
+    "training.checkpoint_steps=4",
+]
+STEPS = 3 * 10  # 300 captions in batches of 30
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(autouse=True)
+def cluster(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs join the session's cluster: two clusters on one machine disturb each other."""
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
+
+
+def start(work_dir: Path, *settings: str) -> subprocess.Popen[str]:
+    """Start the main job as a user does in a terminal."""
+    arguments = [f"--set={setting}" for setting in (f"work_dir={work_dir}", *SETTINGS, *settings)]
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "pipelines" / "full.py"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    return output
+
+
+def losses_of(work_dir: Path) -> list[float]:
+    (path,) = work_dir.glob("train/*/losses.jsonl")
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [entry["step"] for entry in entries] == list(range(1, len(entries) + 1))
+    return [entry["loss"] for entry in entries]
+
+
+def wait_for_losses(work_dir: Path, count: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0]
+        if sum(len(path.read_text().splitlines()) for path in work_dir.glob("train/*/losses.jsonl")) >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"no {count} losses after five minutes")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work_dir = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", ray_cluster)
+        output = finish(start(work_dir))
+    assert "register" in output
+    assert len(losses_of(work_dir)) == STEPS
+    return work_dir
+
+
+def test_a_second_run_does_nothing(undisturbed: Path):
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+    output = finish(start(undisturbed))
+    assert output.count("up to date") == 4
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()} == before
+
+
+def test_a_driver_killed_in_mid_epoch_goes_on_with_the_same_losses(undisturbed: Path, tmp_path: Path):
+    shutil.copytree(undisturbed / "extract", tmp_path / "extract")
+    process = start(tmp_path)
+    wait_for_losses(tmp_path, 15, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    killed_at = len((next(tmp_path.glob("train/*/losses.jsonl"))).read_text().splitlines())
+    assert killed_at < STEPS, "the run was over before it could be killed"
+    finish(start(tmp_path))
+    assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), abs=1e-6)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_number_of_workers_does_not_matter(undisturbed: Path, tmp_path: Path, workers: int):
+    shutil.copytree(undisturbed / "extract", tmp_path / "extract")
+    finish(start(tmp_path, f"training.workers={workers}", "training.cpus_per_worker=0.25"))
+    assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), rel=1e-5, abs=1e-5)
