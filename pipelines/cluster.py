@@ -32,26 +32,34 @@ def local_cpus() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    if "ray" not in sys.modules:
+        return False
+    import ray
+
+    return bool(ray.is_initialized())
+
+
 def connect(config: PipelineConfig) -> None:
     """Connect to Ray, once for all stages of a process.
 
     Raises:
         ClusterError: the cluster does not answer or refuses us.
     """
+    if is_connected():
+        return
     # Ray warns about a change of this default at every start.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    if ray.is_initialized():
-        return
     address = cluster_address(config)
     try:
         if address is None:
             _start_local()
         else:
             ray.init(address=address, logging_level="WARNING")
-    # Ray has no error of its own for this: it raises what the layer that failed raises.
-    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+    except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
         raise ClusterError(
@@ -61,8 +69,8 @@ def connect(config: PipelineConfig) -> None:
 
 
 def disconnect() -> None:
-    """Leave the cluster, and stop it if it is our own; does nothing where Ray was never needed."""
-    if "ray" in sys.modules:
+    """Leave the cluster, and stop it where `connect` has started it; does nothing where Ray was never needed."""
+    if is_connected():
         import ray
 
         ray.shutdown()
@@ -76,11 +84,10 @@ def _start_local() -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
-    # With the dashboard, although nobody may look at it: Ray Train asks its state API, and without it waits and warns.
+    # With the dashboard, which is the default, although nobody may look at it: Ray Train asks its state API.
     ray.init(
         address="local",
         num_cpus=local_cpus(),
         object_store_memory=_OBJECT_STORE_BYTES,
-        include_dashboard=True,
         logging_level="WARNING",
     )

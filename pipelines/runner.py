@@ -57,6 +57,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
 
 def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], names: Sequence[str]) -> list[_Outcome]:
     outcomes = []
+    was_connected = cluster.is_connected()
     try:
         runs = PipelineRuns(config, identity)
         with runs.parent as parent:
@@ -65,7 +66,8 @@ def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], nam
             for name in names:
                 outcomes.append(_run_stage(config, runs, name))
     finally:
-        cluster.disconnect()
+        if not was_connected:
+            cluster.disconnect()
     return outcomes
 
 
