@@ -53,6 +53,7 @@ def ray_cluster() -> Iterator[str]:
         address="local",
         num_cpus=4,  # of bookkeeping: tests run side by side what on a small machine takes turns
         object_store_memory=200_000_000,
+        include_dashboard=False,  # a dozen processes, which a busy machine does not start in the time that Ray allows
         logging_level="WARNING",
         _temp_dir=folder,
     )

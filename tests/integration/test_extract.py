@@ -1,0 +1,213 @@
+"""Extraction end to end on Ray: images of every kind, any number of actors, and a driver that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from PIL import Image
+
+from pipelines import extract
+from pipelines.config import PipelineConfig, load_config
+from pipelines.runner import run_stages
+from pipelines.stage import StageDir
+from preprocessing.shards import ShardReader, verify_shard
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+SCENES = (
+    "dataset={format: scenes, images: {train: 60, dev: 9}}",
+    "features={extractor: grid, weights: tiny_resnet, random_seed: 0, batch_size: 4, shard_size: 6}",
+    "training.batch_size=8",
+)
+
+
+@pytest.fixture(autouse=True)
+def data_as_it_is_now() -> None:
+    """Other tests of this process have had other data under the same configuration."""
+    extract._summary.cache_clear()
+
+
+def shard_bytes(config: PipelineConfig) -> dict[str, bytes]:
+    folder = config.work_dir / "extract"
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.glob("*/*/*")
+        if path.name != "manifest.json"
+    }
+
+
+def scenes(folder: Path, *overrides: str) -> PipelineConfig:
+    return load_config(None, [f"work_dir={folder}", *SCENES, *overrides])
+
+
+def test_shards_hold_what_the_extractor_gives(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Oracle: the extractor called directly on single images."""
+    from preprocessing.datasets import build_dataset
+    from preprocessing.features import build_extractor
+
+    config = scenes(work_dir, "features.actors=2")
+    run_stages(config, ["extract"])
+    assert "69 images, 345 captions" in capsys.readouterr().out
+    plan = extract.plan(config)
+    assert plan.complete
+    extractor = build_extractor("grid", **config.features.options())
+    records = build_dataset("scenes", seed=0, images={"train": 60, "dev": 9}).records("dev")
+    reader = ShardReader(plan.outputs["dev"], "grid")
+    assert len(reader) == 9
+    for position, record in enumerate(records):
+        (expected,) = extractor([extractor.load(record.image_uri)])
+        np.testing.assert_allclose(reader.features(position), expected, rtol=1e-2, atol=1e-3)
+        assert reader.meta(position)["image_id"] == record.image_id
+        assert [caption["text"] for caption in reader.meta(position)["captions"]] == [c.text for c in record.captions]
+
+
+def test_bytes_do_not_depend_on_the_number_of_actors(work_dir: Path, tmp_path: Path) -> None:
+    one, three = scenes(work_dir), scenes(tmp_path / "three", "features.actors=3", "features.cpus_per_actor=0.5")
+    run_stages(one, ["extract"])
+    run_stages(three, ["extract"])
+    assert len(shard_bytes(one)) == 2 * (10 + 2)
+    assert shard_bytes(one) == shard_bytes(three)
+
+
+def test_only_what_is_missing_or_damaged_is_made_again(work_dir: Path) -> None:
+    config = scenes(work_dir)
+    run_stages(config, ["extract"])
+    before = shard_bytes(config)
+    train = extract.plan(config).outputs["train"]
+    (train / "shard-00001.tar").unlink()
+    (train / "shard-00002.json").unlink()
+    with (train / "shard-00003.tar").open("r+b") as shard:
+        shard.truncate(100)
+    times = {path: path.stat().st_mtime_ns for path in train.glob("*.tar")}
+    assert extract.plan(config).status == "partly done (9 of 12 shards)"
+    run_stages(config, ["extract"])
+    assert shard_bytes(config) == before
+    renewed = {path.name for path in train.glob("*.tar") if path.stat().st_mtime_ns != times.get(path)}
+    assert renewed == {"shard-00001.tar", "shard-00002.tar", "shard-00003.tar"}
+
+
+def test_another_evaluation_split_leaves_the_training_split_alone(work_dir: Path) -> None:
+    images = "dataset.images={train: 12, dev: 6, test: 6}"
+    run_stages(scenes(work_dir, images), ["extract"])
+    plan = extract.plan(scenes(work_dir, images, "dataset.eval_split=test"))
+    assert plan.status == "partly done (2 of 3 shards)"
+
+
+def saved(folder: Path, name: str, change: Callable[[Path], None] | None = None) -> str:
+    Image.new("RGB", (40, 30), (200, 30, 30)).save(folder / name)
+    if change is not None:
+        change(folder / name)
+    return name
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:300])
+
+
+def flickr(folder: Path, captions: dict[str, list[str]]) -> list[str]:
+    """Write the token file and the lists of a Flickr data set; returns the overrides that name it."""
+    lines = [f"{name}#{index}\t{text}" for name, texts in captions.items() for index, text in enumerate(texts)]
+    (folder / "tokens.txt").write_text("\n".join(lines) + "\n")
+    for split in ("train", "dev"):
+        (folder / f"{split}.txt").write_text("\n".join(captions) + "\n")
+    splits = f"{{train: {folder}/train.txt, dev: {folder}/dev.txt}}"
+    return [f"dataset={{format: flickr, images: {folder}, tokens: {folder}/tokens.txt, splits: {splits}}}"]
+
+
+def test_no_image_stops_the_stage_and_none_disappears(
+    work_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    Image.new("L", (20, 20)).save(folder / "grey.png")
+    Image.new("CMYK", (20, 20)).save(folder / "cmyk.jpg")
+    Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(folder / "deep.png")
+    sound = [saved(folder, "sound.jpg"), "grey.png", "cmyk.jpg", "deep.png"]
+    bad = [
+        saved(folder, "truncated.jpg", truncate),
+        saved(folder, "empty.jpg", lambda path: path.write_bytes(b"")),
+        saved(folder, "text.jpg", lambda path: path.write_text("no image") and None),
+        saved(folder, "missing.jpg", Path.unlink),
+    ]
+    captions = {name: ["a red square ."] * 2 for name in [*sound, *bad]} | {"sound.jpg": ["a red square .", " "]}
+    config = scenes(work_dir, *flickr(folder, captions), "training.batch_size=4")
+    run_stages(config, ["extract"])
+    printed = capsys.readouterr().out
+    plan = extract.plan(config)
+    for split in ("train", "dev"):
+        reader = ShardReader(plan.outputs[split], "grid")
+        assert [reader.meta(image)["image_id"] for image in range(len(reader))] == sound
+        fingerprint = StageDir(config.work_dir, f"extract/{split}", reader.fingerprint)
+        manifest = fingerprint.read_manifest()
+        assert manifest["counts"]["records"] == 8
+        assert manifest["counts"]["images"] == 4
+        assert manifest["counts"]["captions"] == 7
+        assert {item["image_id"] for item in manifest["set_aside"]} == {*bad, "sound.jpg"}
+        assert all(item["reason"] for item in manifest["set_aside"])
+    assert "2 empty caption" in printed
+    client = MlflowClient(config.tracking_uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`vse.stage` = 'extract'")
+    assert run.data.metrics["extract/images"] == 8
+    assert run.data.metrics["extract/set_aside"] == 10
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["set_aside.json"]
+
+
+def test_nothing_usable_is_an_error(work_dir: Path, tmp_path: Path) -> None:
+    from pipelines.stage import StageError
+
+    folder = tmp_path / "data"
+    folder.mkdir()
+    captions = {saved(folder, "gone.jpg", Path.unlink): ["a red square ."] * 8}
+    with pytest.raises(StageError, match="no image of train was usable"):
+        run_stages(scenes(work_dir, *flickr(folder, captions)), ["extract"])
+
+
+def test_a_driver_that_is_killed(work_dir: Path, tmp_path: Path, ray_cluster: str) -> None:
+    """`kill -9` in mid-extraction: whole shards are kept, the rest is made, the bytes are those of a quiet run."""
+    quiet, killed = scenes(work_dir), scenes(tmp_path / "killed")
+    run_stages(quiet, ["extract"])
+    overrides = [f"work_dir={killed.work_dir}", f"ray.address={ray_cluster}", *SCENES]
+    command = [sys.executable, str(ROOT / "pipelines" / "extract.py"), *(f"--set={item}" for item in overrides)]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        finished = wait_for(lambda: list((killed.work_dir / "extract").glob("*/*/shard-*.json")), driver)
+    finally:
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.wait()
+    plan = extract.plan(killed)
+    assert not plan.complete
+    times = {path: path.stat().st_mtime_ns for path in finished}
+    run_stages(killed, ["extract"])
+    assert shard_bytes(killed) == shard_bytes(quiet)
+    assert {path: path.stat().st_mtime_ns for path in finished} == times
+    for path in (killed.work_dir / "extract").glob("*/*/*.tar"):
+        verify_shard(path, deep=True)
+    statuses = [run.info.status for run in runs_of(killed)]
+    assert statuses == ["FINISHED", "FINISHED"]  # the parent and the child that the killed driver had opened
+
+
+def wait_for(condition: Callable[[], list[Path]], driver: subprocess.Popen[bytes]) -> list[Path]:
+    end = time.monotonic() + 240
+    while time.monotonic() < end and driver.poll() is None:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"the driver made no shard; exit status {driver.poll()}")
+
+
+def runs_of(config: PipelineConfig) -> list:
+    client = MlflowClient(config.tracking_uri)
+    return client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
