@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 # Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
 # take 30 % of the memory.
 _OBJECT_STORE_BYTES = 300_000_000
+_LOOPBACK = "127.0.0.1"
+_GCS_PORT = "RAY_GCS_SERVER_PORT"
 
 
 class ClusterError(Exception):
@@ -74,6 +77,8 @@ def disconnect() -> None:
         import ray
 
         ray.shutdown()
+        if os.environ.pop(_GCS_PORT, None) is not None:
+            del os.environ["RAY_ADDRESS"]  # that of the cluster that has just ended
 
 
 def _start_local() -> None:
@@ -84,9 +89,15 @@ def _start_local() -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+    # Helpers of Ray Train look for the cluster of the machine and may find another one than ours: they are told.
+    with socket.socket() as free:
+        free.bind((_LOOPBACK, 0))
+        port = free.getsockname()[1]
+    os.environ |= {_GCS_PORT: str(port), "RAY_ADDRESS": f"{_LOOPBACK}:{port}"}
     # With the dashboard, which is the default, although nobody may look at it: Ray Train asks its state API.
     ray.init(
         address="local",
+        _node_ip_address=_LOOPBACK,
         num_cpus=local_cpus(),
         object_store_memory=_OBJECT_STORE_BYTES,
         logging_level="WARNING",

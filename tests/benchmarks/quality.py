@@ -1,0 +1,50 @@
+"""Record what a finished run has reached: the metrics of its evaluation, its curve, its recipe.
+
+Run: python pipelines/full.py --config pipelines/configs/flickr8k.yaml
+     python tests/benchmarks/quality.py --config pipelines/configs/flickr8k.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from reader import RESULTS, machine
+
+from pipelines import evaluate, train
+from pipelines.config import load_config
+from pipelines.stage import StageDir
+from preprocessing.shards.storage import write_json_atomic
+
+
+def main() -> None:
+    """Read the manifests of the run and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    config = load_config(arguments.config, arguments.set)
+    manifests = {}
+    for stage in (train, evaluate):
+        plan = stage.plan(config)
+        manifests[plan.name] = StageDir(config.work_dir, plan.name, plan.fingerprint).read_manifest()
+    trained = manifests["train"]
+    settings = {"model", "loss", "training", "seed", "preset"}
+    result = {
+        "command": f"python pipelines/full.py --config {arguments.config}",
+        "split": config.dataset.eval_split,
+        "metrics": manifests["evaluate"]["metrics"],
+        "chance_rsum": trained["chance"],
+        "rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in trained["history"]],
+        "training_seconds": trained["seconds"],
+        "fingerprint": trained["fingerprint"],
+        "recipe": config.model_dump(mode="json", include=settings),
+        "machine": machine(),
+    }
+    write_json_atomic(RESULTS / f"{config.name}.json", result)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
