@@ -23,11 +23,11 @@ from pydantic import (
 from pipelines.config_layers import ConfigError, merged, override_layer, preset_layers, read_layer
 from pipelines.config_messages import explain
 
-__all__ = ["DEFAULT_CONFIG", "ConfigError", "Duration", "PipelineConfig", "load_config"]
+__all__ = ["DEFAULT_CONFIG", "EXTRACTORS", "ConfigError", "Duration", "PipelineConfig", "load_config"]
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent / "configs" / "scenes.yaml"
-# Network definitions that ship with the package and are filled with random weights: features.weights may name one.
-SHIPPED_NETWORKS = Path(__file__).resolve().parents[1] / "preprocessing" / "features"
+# The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
+EXTRACTORS = Path(__file__).resolve().parents[1] / "preprocessing" / "features"
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) (epoch|step)s?")
 _IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -72,8 +72,8 @@ def _absolute(path: Path) -> Path:
 
 def _weights(value: str) -> str:
     """Make a local folder absolute; anything else stays as it is, a name on the hub."""
-    if (SHIPPED_NETWORKS / value / "config.json").is_file():
-        return str(SHIPPED_NETWORKS / value)
+    if (EXTRACTORS / value / "config.json").is_file():
+        return str(EXTRACTORS / value)
     if value.startswith(("/", "./", "../", "~")) or Path(value).is_dir():
         return str(_absolute(Path(value)))
     return value

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from pipelines.config import ConfigError, GridFeatures, PipelineConfig
+from pipelines.config import EXTRACTORS, ConfigError, GridFeatures, PipelineConfig
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
@@ -196,9 +196,7 @@ def _write_manifest(split: _Split) -> None:
         "shards": len(indices),
     }
     if not counts["images"]:
-        raise StageError(
-            f"split {split.name}: no image was usable ({_by_reason(set_aside)}); see {split.directory.path}"
-        )
+        raise StageError(f"{NAME}: no image of {split.name} was usable ({_by_reason(set_aside)}); check the data set")
     split.directory.complete({"split": split.name, "counts": counts, "set_aside": set_aside})
 
 
@@ -268,31 +266,31 @@ def _summary(dataset: str, split: str) -> extraction.SplitSummary:
 
 
 def _identity(config: PipelineConfig) -> dict[str, Any]:
-    """Return the extractor's identity, from a note of an earlier run if its files have not changed since.
+    """Return the extractor's identity, from a note of an earlier run if neither its files nor its code have changed.
 
     Asking the extractor means importing torch and loading the weights, which takes longer than all the rest of a plan.
     """
-    options = config.features.options()
-    folder = Path(options.get("weights", ""))
+    name, options = config.features.extractor, config.features.options()
+    folder = Path(options.get("weights", EXTRACTORS))
     if not folder.is_dir():  # on the hub, where it may change
-        return _asked_identity(config)
-    files = sorted([path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in folder.iterdir())
-    key = fingerprint([config.features.extractor, options, files, metadata.version("transformers")])
+        return _asked_identity(name, json.dumps(options))
+    files = [*folder.iterdir(), *EXTRACTORS.glob("*.py")]
+    stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
+    key = fingerprint([name, options, stamps, metadata.version("transformers")])
     note = config.work_dir / NAME / "extractors" / f"{key[:16]}.json"
-    if note.is_file():
-        identity: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
-        return identity
-    identity = _asked_identity(config)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(note, identity)
+    if not note.is_file():
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomic(note, _asked_identity(name, json.dumps(options)))
+    identity: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
     return identity
 
 
-def _asked_identity(config: PipelineConfig) -> dict[str, Any]:
+@lru_cache(maxsize=8)
+def _asked_identity(name: str, options: str) -> dict[str, Any]:
     from preprocessing.features import ExtractorError, build_extractor
 
     try:
-        return build_extractor(config.features.extractor, **config.features.options()).identity()
+        return build_extractor(name, **json.loads(options)).identity()
     except ExtractorError as error:
         raise ConfigError(f"features: {error}") from error
 

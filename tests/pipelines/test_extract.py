@@ -1,0 +1,89 @@
+"""Planning the extraction: what identifies its output, and that planning stays cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines import extract
+from pipelines.config import ConfigError, PipelineConfig, load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def data_as_it_is_now() -> None:
+    """Other tests of this process have had other data under the same configuration."""
+    extract._summary.cache_clear()
+
+
+SMALL = ["dataset.images={train: 7, dev: 4}", "features.shard_size=3", "training.batch_size=4"]
+
+
+def loaded(folder: Path, *overrides: str) -> PipelineConfig:
+    return load_config(None, [f"work_dir={folder}", *SMALL, *overrides])
+
+
+def test_a_plan_counts(tmp_path: Path) -> None:
+    plan = extract.plan(loaded(tmp_path))
+    assert (plan.total, plan.done, plan.status) == (3 + 2, 0, "to do")
+    assert plan.size == "11 images, 55 captions"
+    assert set(plan.outputs) == {"train", "dev"}
+    assert len({plan.outputs["train"].parent, plan.outputs["dev"].parent}) == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "changes"),
+    [
+        ("features.actors=2", False),
+        ("training.epochs=9", False),
+        ("seed=9", False),
+        ("features.batch_size=2", True),
+        ("features.shard_size=2", True),
+        ("features.random_seed=1", True),
+        ("dataset.seed=1", True),
+        ("dataset.images.dev=5", True),
+    ],
+)
+def test_what_the_fingerprint_depends_on(tmp_path: Path, override: str, changes: bool) -> None:
+    first, second = extract.plan(loaded(tmp_path)), extract.plan(loaded(tmp_path, override))
+    assert (first.fingerprint != second.fingerprint) == changes
+
+
+def test_a_split_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    first, second = extract.plan(loaded(tmp_path)), extract.plan(loaded(tmp_path, "dataset.images.dev=5"))
+    assert first.outputs["train"] == second.outputs["train"]
+    assert first.outputs["dev"] != second.outputs["dev"]
+
+
+def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
+    for split, images in (("train", 3), ("dev", 2)):
+        np.save(tmp_path / f"{split}_ims.npy", np.ones((images, 4, 8), np.float32))
+        (tmp_path / f"{split}_ids.txt").write_text("".join(f"{number}\n" for number in range(images)))
+        (tmp_path / f"{split}_caps.txt").write_text("a red square .\n" * 5 * images)
+    published = [f"dataset={{format: precomputed, root: {tmp_path}}}", "features={extractor: precomputed}"]
+    plan = extract.plan(load_config(None, [f"work_dir={tmp_path}/work", *published]))
+    assert plan.size == "5 images, 25 captions"
+    assert plan.total == 2
+
+
+def test_weights_that_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"features: .*{tmp_path}"):
+        extract.plan(loaded(tmp_path, f"features={{extractor: grid, weights: {tmp_path}}}"))
+
+
+def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
+    """In a process of its own, since this one has imported everything already."""
+    extract.plan(loaded(tmp_path))
+    overrides = [f"work_dir={tmp_path}", *SMALL]
+    code = (
+        "import sys; from pipelines import extract; from pipelines.config import load_config\n"
+        f"extract.plan(load_config(None, {[f'work_dir={tmp_path}', *SMALL]!r}))\n"
+        "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert result.stdout == "[]\n", result.stderr
