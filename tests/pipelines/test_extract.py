@@ -82,7 +82,7 @@ def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     overrides = [f"work_dir={tmp_path}", *SMALL]
     code = (
         "import sys; from pipelines import extract; from pipelines.config import load_config\n"
-        f"extract.plan(load_config(None, {[f'work_dir={tmp_path}', *SMALL]!r}))\n"
+        f"extract.plan(load_config(None, {overrides!r}))\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
