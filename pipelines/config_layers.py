@@ -34,6 +34,21 @@ class Layer:
     values: Mapping[str, Any]
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that is given twice in a mapping, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = str(self.construct_object(key_node, deep=True))
+            if key in seen:
+                problem = f"the key {key!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
 def read_layer(path: Path) -> Layer:
     """Read a YAML file of configuration.
 
@@ -46,7 +61,7 @@ def read_layer(path: Path) -> Layer:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"--config {path}: cannot be read: {reason}") from None
     try:
-        values = yaml.safe_load(text)
+        values = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a safe loader itself)
     except yaml.YAMLError as error:
         raise ConfigError(f"--config {path}: is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):

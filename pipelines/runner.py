@@ -128,8 +128,11 @@ def _mlflow_address(config: PipelineConfig, identity: str) -> str:
     page = recorded_run_url(config, identity) or config.tracking_uri
     if not config.tracking_uri.startswith("sqlite:"):
         return page
-    return f"{page} (start the pages with: make ui VSE_WORK_DIR={config.work_dir})"
+    own = f"make ui VSE_WORK_DIR={config.work_dir}"
+    other = f"mlflow server --backend-store-uri {config.tracking_uri}"
+    return f"{page} (served by: {own if config.tracking.uri is None else other})"
 
 
 def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=_LOG_COLUMNS)
+    # Paths may hold brackets, which are not meant as markup.
+    return Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)

@@ -177,6 +177,7 @@ def test_a_message_names_the_file_that_is_wrong(tmp_path: Path) -> None:
     [
         ("a: [", "is not YAML"),
         ("a: !!python/object:x {}", "is not YAML"),
+        ("a: 1\nb: 2\na: 3\n", "is not YAML: the key 'a' is given twice"),
         ("- 1", "must hold a mapping"),
         ("", "must hold a mapping"),
     ],
