@@ -17,6 +17,10 @@ _OBJECT_STORE_BYTES = 300_000_000
 _LOOPBACK = "127.0.0.1"
 _GCS_PORT = "RAY_GCS_SERVER_PORT"
 
+# For processes that run networks on the CPU: keep freed memory. glibc gives large blocks back to the kernel at once and
+# gets them anew, zeroed page by page, for every layer of every batch; that took more time than the arithmetic.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+
 
 class ClusterError(Exception):
     """Ray cannot be reached or started: the message says why and what to change."""

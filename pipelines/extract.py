@@ -142,7 +142,11 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
     from preprocessing.features import ExtractorError
 
     features = config.features
-    actor = ray.remote(_Extraction).options(num_cpus=features.cpus_per_actor, num_gpus=features.gpus_per_actor)
+    actor = ray.remote(_Extraction).options(
+        num_cpus=features.cpus_per_actor,
+        num_gpus=features.gpus_per_actor,
+        runtime_env={"env_vars": cluster.KEEP_MEMORY},
+    )
     arguments = (features.extractor, _options(config), features.batch_size, max(1, int(features.cpus_per_actor)))
     missing = sum(len(split.missing()) for split in splits)
     specs = chain.from_iterable(split.missing_specs() for split in splits)

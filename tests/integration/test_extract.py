@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from PIL import Image
 
 from pipelines import extract
@@ -51,6 +53,16 @@ def scenes(folder: Path, *overrides: str) -> PipelineConfig:
     return load_config(None, [f"work_dir={folder}", *SCENES, *overrides])
 
 
+@pytest.fixture(scope="module")
+def undisturbed(ray_cluster: str, mlflow_template: Path, tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
+    """An extraction that nothing has happened to, by one actor."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    shutil.copyfile(mlflow_template, folder / "mlflow.db")
+    config = scenes(folder)
+    run_stages(config, ["extract"])
+    return config
+
+
 def test_shards_hold_what_the_extractor_gives(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Oracle: the extractor called directly on single images."""
     from preprocessing.datasets import build_dataset
@@ -72,17 +84,15 @@ def test_shards_hold_what_the_extractor_gives(work_dir: Path, capsys: pytest.Cap
         assert [caption["text"] for caption in reader.meta(position)["captions"]] == [c.text for c in record.captions]
 
 
-def test_bytes_do_not_depend_on_the_number_of_actors(work_dir: Path, tmp_path: Path) -> None:
-    one, three = scenes(work_dir), scenes(tmp_path / "three", "features.actors=3", "features.cpus_per_actor=0.5")
-    run_stages(one, ["extract"])
+def test_bytes_do_not_depend_on_the_number_of_actors(work_dir: Path, undisturbed: PipelineConfig) -> None:
+    three = scenes(work_dir, "features.actors=3", "features.cpus_per_actor=0.5")
     run_stages(three, ["extract"])
-    assert len(shard_bytes(one)) == 2 * (10 + 2)
-    assert shard_bytes(one) == shard_bytes(three)
+    assert len(shard_bytes(undisturbed)) == 2 * (10 + 2)
+    assert shard_bytes(undisturbed) == shard_bytes(three)
 
 
-def test_only_what_is_missing_or_damaged_is_made_again(work_dir: Path) -> None:
-    config = scenes(work_dir)
-    run_stages(config, ["extract"])
+def test_only_what_is_missing_or_damaged_is_made_again(tmp_path: Path, undisturbed: PipelineConfig) -> None:
+    config = scenes(shutil.copytree(undisturbed.work_dir, tmp_path / "damaged"))
     before = shard_bytes(config)
     train = extract.plan(config).outputs["train"]
     (train / "shard-00001.tar").unlink()
@@ -97,11 +107,9 @@ def test_only_what_is_missing_or_damaged_is_made_again(work_dir: Path) -> None:
     assert renewed == {"shard-00001.tar", "shard-00002.tar", "shard-00003.tar"}
 
 
-def test_another_evaluation_split_leaves_the_training_split_alone(work_dir: Path) -> None:
-    images = "dataset.images={train: 12, dev: 6, test: 6}"
-    run_stages(scenes(work_dir, images), ["extract"])
-    plan = extract.plan(scenes(work_dir, images, "dataset.eval_split=test"))
-    assert plan.status == "partly done (2 of 3 shards)"
+def test_another_evaluation_split_leaves_the_training_split_alone(undisturbed: PipelineConfig) -> None:
+    other = scenes(undisturbed.work_dir, "dataset.images={train: 60, dev: 9, test: 6}", "dataset.eval_split=test")
+    assert extract.plan(other).status == "partly done (10 of 11 shards)"
 
 
 def saved(folder: Path, name: str, change: Callable[[Path], None] | None = None) -> str:
@@ -174,10 +182,9 @@ def test_nothing_usable_is_an_error(work_dir: Path, tmp_path: Path) -> None:
         run_stages(scenes(work_dir, *flickr(folder, captions)), ["extract"])
 
 
-def test_a_driver_that_is_killed(work_dir: Path, tmp_path: Path, ray_cluster: str) -> None:
+def test_a_driver_that_is_killed(work_dir: Path, undisturbed: PipelineConfig, ray_cluster: str) -> None:
     """`kill -9` in mid-extraction: whole shards are kept, the rest is made, the bytes are those of a quiet run."""
-    quiet, killed = scenes(work_dir), scenes(tmp_path / "killed")
-    run_stages(quiet, ["extract"])
+    killed = scenes(work_dir)
     overrides = [f"work_dir={killed.work_dir}", f"ray.address={ray_cluster}", *SCENES]
     command = [sys.executable, str(ROOT / "pipelines" / "extract.py"), *(f"--set={item}" for item in overrides)]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -190,7 +197,7 @@ def test_a_driver_that_is_killed(work_dir: Path, tmp_path: Path, ray_cluster: st
     assert not plan.complete
     times = {path: path.stat().st_mtime_ns for path in finished}
     run_stages(killed, ["extract"])
-    assert shard_bytes(killed) == shard_bytes(quiet)
+    assert shard_bytes(killed) == shard_bytes(undisturbed)
     assert {path: path.stat().st_mtime_ns for path in finished} == times
     for path in (killed.work_dir / "extract").glob("*/*/*.tar"):
         verify_shard(path, deep=True)
@@ -208,6 +215,7 @@ def wait_for(condition: Callable[[], list[Path]], driver: subprocess.Popen[bytes
     raise AssertionError(f"the driver made no shard; exit status {driver.poll()}")
 
 
-def runs_of(config: PipelineConfig) -> list:
+def runs_of(config: PipelineConfig) -> list[Run]:
     client = MlflowClient(config.tracking_uri)
-    return client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
+    experiment = client.get_experiment_by_name(config.experiment)
+    return list(client.search_runs([experiment.experiment_id]))
