@@ -166,6 +166,7 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         raise RegistryError(f"there is no MLflow database {database}: run the pipeline first, or name another address")
     try:
         mlflow.set_tracking_uri(tracking_uri)
+        mlflow.set_registry_uri(tracking_uri)
         uri = resolve(MlflowClient(tracking_uri, tracking_uri), reference)
         bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
     except MlflowException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,3 +80,14 @@ def work_dir(tmp_path: Path, mlflow_template: Path) -> Path:
     folder.mkdir()
     shutil.copyfile(mlflow_template, folder / "mlflow.db")
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mlflow_addresses() -> Iterator[None]:
+    """MLflow's addresses are global to the process: what a module sets does not reach the next one."""
+    yield
+    if "mlflow" in sys.modules:
+        import mlflow
+
+        mlflow.set_tracking_uri(None)
+        mlflow.set_registry_uri(None)

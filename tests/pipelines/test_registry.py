@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ class Registered:
         self.bundle = write_tiny_bundle(folder / "bundle")
         self.uri = f"sqlite:///{folder / 'mlflow.db'}"
         mlflow.set_tracking_uri(self.uri)
+        mlflow.set_registry_uri(self.uri)
         self.client = MlflowClient()
         experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
         with mlflow.start_run(experiment_id=experiment) as run:
@@ -50,10 +50,8 @@ class Registered:
 
 
 @pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registered]:
-    before = mlflow.get_tracking_uri()
-    yield Registered(tmp_path_factory.mktemp("registry"))
-    mlflow.set_tracking_uri(before)
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    return Registered(tmp_path_factory.mktemp("registry"))
 
 
 @pytest.fixture(scope="module")

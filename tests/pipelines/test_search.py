@@ -23,12 +23,11 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.bundle = write_tiny_bundle(folder / "bundle")
         self.uri = f"sqlite:///{folder / 'mlflow.db'}"
-        before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self.uri)
+        mlflow.set_registry_uri(self.uri)
         experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
         with mlflow.start_run(experiment_id=experiment):
             register_bundle(self.bundle, "tiny", "abc", {}, {})
-        mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +102,7 @@ def test_more_results_than_there_are_gives_all(place: Place) -> None:
 def test_mistakes_end_with_one_message(
     place: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    before = mlflow.get_tracking_uri()
     assert search.main(["--tracking-uri", place.uri, *arguments]) == 1
-    mlflow.set_tracking_uri(before)
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.startswith("error: ")

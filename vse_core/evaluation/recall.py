@@ -107,7 +107,8 @@ def chance_rsum(captions_per_image: Sequence[int]) -> float:
     images, captions = len(captions_per_image), sum(captions_per_image)
     total = 0.0
     for k in (1, 5, 10):
-        missed = [math.comb(captions - own, k) / math.comb(captions, k) for own in captions_per_image]
+        first = min(k, captions)
+        missed = [math.comb(captions - own, first) / math.comb(captions, first) for own in captions_per_image]
         total += 100 * (1 - sum(missed) / images) + 100 * min(k / images, 1.0)
     return total
 
