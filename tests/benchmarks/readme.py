@@ -43,7 +43,7 @@ def quality_table() -> str:
 
 def speed_table() -> str:
     """What is fast, and against what."""
-    reader, training, extraction = _read("reader"), _read("training"), _read("extraction")
+    reader, training = _read("reader"), _read("training")
     grids = reader["grid 49x1280"]["ways"]["random, TrainLoader"]
     augmented = reader["grid 49x1280"]["ways"]["random, TrainLoader, augmented"]
     rows = [
@@ -62,24 +62,8 @@ def speed_table() -> str:
             f"{training['seconds_per_step']:.2f} s",
             f"{100 * training['share_waiting_for_data']:.2f} % of it waiting for data",
         ],
-        *extraction_rows(extraction),
     ]
     return _table(["what", "measured", "compared"], rows)
-
-
-def extraction_rows(result: dict[str, Any]) -> list[list[str]]:
-    """The extraction stage against bare loops over the same network, and its memory."""
-    bare, memory = result["comparison"]["median"]["bare_loop_images_per_second"], result["memory"]
-    (few, first), (many, last) = sorted(memory.items(), key=lambda item: int(item[0]))
-    peaks = " and ".join(f"{run['actor_peak_megabytes']:,.0f} MB" for run in (first, last))
-    return [
-        [
-            f"MobileNetV2 grids of {int(many):,} photographs",
-            f"{last['images_per_second']:.1f} images a second",
-            f"{last['images_per_second'] / bare:.2f} x the faster of two bare loops with the same batch size and cores",
-        ],
-        [f"peak memory of an extraction actor over {int(few):,} and over {int(many):,} photographs", peaks, ""],
-    ]
 
 
 TABLES: dict[str, Callable[[], str]] = {"quality": quality_table, "speed": speed_table}
