@@ -156,20 +156,20 @@ def main() -> None:
     """Measure and write the figures."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", type=Path, default=Path(os.environ.get("VSE_DATA") or ROOT / "../shared/data"))
-    arguments.add_argument("--images", type=int, default=1000, help="photographs of the bare loops and the short stage")
-    arguments.add_argument("--all", type=int, default=7000, help="photographs of the stage that is compared")
+    arguments.add_argument("--loop", type=int, default=400, help="photographs of a bare loop")
+    arguments.add_argument("--few", type=int, default=1000, help="photographs of the stage whose memory is compared")
+    arguments.add_argument("--many", type=int, default=7000, help="photographs of the stage whose speed is compared")
     arguments.add_argument("--output", type=Path, default=RESULTS)
     options = arguments.parse_args()
     data, cores = options.data.resolve(), cluster.local_cpus()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        few, many = (photographs(data, images, folder, cores) for images in (options.images, options.all))
-        cluster.connect(few)
-        load = [os.getloadavg()[0]]
-        loops, stages = [time_bare_loops(few, cores)], []
-        for config in (few, many):
-            stages.append(time_stage(config))
-            loops.append(time_bare_loops(few, cores))
+        loop = photographs(data, options.loop, folder, cores)
+        cluster.connect(loop)
+        load, loops, stages = [os.getloadavg()[0]], [time_bare_loops(loop, cores)], []
+        for images in (options.few, options.many):
+            stages.append(time_stage(photographs(data, images, folder, cores)))
+            loops.append(time_bare_loops(loop, cores))
             load.append(os.getloadavg()[0])
         cluster.disconnect()
     # The loops on either side of the long run of the stage.
