@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from pipelines.config import EXTRACTORS, ConfigError, GridFeatures, PipelineConfig
+from pipelines.config import ConfigError, PipelineConfig
+from pipelines.config_data import EXTRACTORS, GridFeatures
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.checkpoints import Checkpoints, newest_checkpoint
-from pipelines.config import PipelineConfig, TrainingConfig
+from pipelines.config import PipelineConfig
+from pipelines.config_training import TrainingConfig
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import Batch
 from preprocessing.shards.loader import TrainLoader, caption_batches, image_batches

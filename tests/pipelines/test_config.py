@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import DEFAULT_CONFIG, ConfigError, Duration, PipelineConfig, load_config
+from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, load_config
+from pipelines.config_fields import Duration
 
 CONFIGS = DEFAULT_CONFIG.parent
 

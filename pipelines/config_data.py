@@ -1,0 +1,125 @@
+"""Settings of the data: data sets, the features of their images, the words of their captions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from pipelines.config_fields import AbsolutePath, Float, Int, Strict, absolute
+
+# The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
+EXTRACTORS = Path(__file__).resolve().parents[1] / "preprocessing" / "features"
+
+
+def _weights(value: str) -> str:
+    """Make a local folder absolute; anything else stays as it is, a name on the hub."""
+    if (EXTRACTORS / value / "config.json").is_file():
+        return str(EXTRACTORS / value)
+    if value.startswith(("/", "./", "../", "~")) or Path(value).is_dir():
+        return str(absolute(Path(value)))
+    return value
+
+
+class _Dataset(Strict):
+    """What every data set has, whatever its format."""
+
+    train_split: str = Field("train", description="split that is trained on; the vocabulary comes from it alone")
+    eval_split: str = Field("dev", description="split that models are selected on, never the test split")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.datasets.build_dataset` besides the format."""
+        return self.model_dump(mode="json", exclude={"format", "train_split", "eval_split"})
+
+
+class FlickrDataset(_Dataset):
+    """Flickr8k or Flickr30k as published: a folder of images, a token file, one file of names for each split."""
+
+    format: Literal["flickr"]
+    images: AbsolutePath = Field(description="folder of the images")
+    tokens: AbsolutePath = Field(description="captions, one `NAME.jpg#N<TAB>caption` a line")
+    splits: dict[str, AbsolutePath] = Field(description="split -> file of image names, one a line", min_length=1)
+
+
+class KarpathyDataset(_Dataset):
+    """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json); restval counts as train."""
+
+    format: Literal["karpathy"]
+    images: AbsolutePath = Field(description="folder of the images; COCO's subfolders are named in the JSON")
+    annotations: AbsolutePath = Field(description="dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json")
+
+
+class CocoDataset(_Dataset):
+    """COCO's own captions JSON, one file and one folder of images for each split."""
+
+    format: Literal["coco"]
+    images: dict[str, AbsolutePath] = Field(description="split -> folder of its images", min_length=1)
+    annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
+
+
+class PrecomputedDataset(_Dataset):
+    """Region features as SCAN and VSE-infinity released them: {split}_ims.npy, {split}_caps.txt, {split}_ids.txt."""
+
+    format: Literal["precomputed"]
+    root: AbsolutePath = Field(description="folder of these files")
+
+
+class ScenesDataset(_Dataset):
+    """Generated pictures of coloured shapes with five captions each: the embedded default, which needs no files."""
+
+    format: Literal["scenes"]
+    seed: Int = Field(0, ge=0, description="another seed, other scenes")
+    images: dict[str, Annotated[Int, Field(gt=0)]] = Field(description="split -> number of images", min_length=1)
+
+
+class _Extraction(Strict):
+    """How the images become feature shards, whatever computes the features."""
+
+    batch_size: Int = Field(32, gt=0, description="images in a forward pass")
+    shard_size: Int = Field(500, gt=0, description="images in a shard; the unit of work that a killed run repeats")
+    actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
+    cpus_per_actor: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, an actor")
+    gpus_per_actor: Float = Field(0, ge=0, description="GPUs reserved for an actor; 0 computes on the CPU")
+
+
+class GridFeatures(_Extraction):
+    """The last feature map of a CNN, or the patches of a ViT, loaded through transformers' auto classes."""
+
+    extractor: Literal["grid"]
+    weights: Annotated[str, AfterValidator(_weights)] = Field(
+        description="local folder, name on the hub, or a network that ships with the package (tiny_resnet)"
+    )
+    random_seed: Int | None = Field(
+        None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
+    )
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "grid"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
+        return {"weights": self.weights, "seed": self.random_seed}
+
+
+class PrecomputedFeatures(_Extraction):
+    """Features that the data set brings along."""
+
+    extractor: Literal["precomputed"]
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "region"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
+        return {}
+
+
+class VocabularyConfig(Strict):
+    """The words of the text encoder."""
+
+    min_count: Int = Field(4, gt=0, description="occurrences in the training captions that make a word known (SCAN)")

@@ -1,0 +1,70 @@
+"""Building blocks of the configuration's schema: strict models, numbers, paths and durations."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) (epoch|step)s?")
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A length of training, written "4 epochs" or "1132 steps".
+
+    Steps compare between data sets of different size, epochs do not: 30,000 captions and 145,000 differ five times.
+    """
+
+    amount: float
+    unit: Literal["epoch", "step"]
+
+    @classmethod
+    def parse(cls, text: object) -> Duration:
+        """Read "4 epochs", "0.5 epochs" or "1132 steps".
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        if isinstance(text, Duration):
+            return text
+        match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None or (match[2] == "step" and "." in match[1]):
+            raise ValueError(f'is not a duration: write it as "4 epochs" or "1132 steps", got {text!r}')
+        return cls(float(match[1]), "epoch" if match[2] == "epoch" else "step")
+
+    def steps(self, steps_per_epoch: int) -> int:
+        """Return the length in optimiser steps, rounded to the nearest."""
+        return round(self.amount * steps_per_epoch) if self.unit == "epoch" else int(self.amount)
+
+    def __str__(self) -> str:
+        return f"{self.amount:g} {self.unit}{'' if self.amount == 1 else 's'}"
+
+
+def absolute(path: Path) -> Path:
+    """Make a path absolute."""
+    # Not resolve(): a link that a user names is the name he knows it by.
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+
+
+def _number(value: object) -> object:
+    """Refuse `epochs: true`, which pydantic would read as 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number, got {value}")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_number)]
+Float = Annotated[float, BeforeValidator(_number)]
+AbsolutePath = Annotated[Path, AfterValidator(absolute)]
+DurationField = Annotated[Duration, BeforeValidator(Duration.parse), PlainSerializer(str)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are refused and nothing changes after loading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)

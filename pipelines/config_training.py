@@ -1,0 +1,73 @@
+"""Settings of the recipe: the objective, its optimisation and the protocol that judges it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipelines.config_fields import DurationField, Float, Int, Strict
+
+
+class LossConfig(Strict):
+    """The objective."""
+
+    name: Literal["triplet"] = Field(description="hinge triplet ranking loss (VSE++, equations 5 and 6)")
+    margin: Float = Field(gt=0, description="margin in cosine similarity (VSE++ and VSE-infinity: 0.2)")
+    reduction: Literal["sum", "mean"] = Field(
+        description="over the batch; the papers sum, the plateau is then 2*B*margin"
+    )
+    mask_same_image: bool = Field(description="leave other captions of the same image out of the negatives")
+    all_negatives: DurationField = Field(
+        description="begin with the sum over all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
+    )
+
+
+class StepDecay(Strict):
+    """Multiply the learning rate by a factor at fixed points."""
+
+    name: Literal["step"]
+    at: tuple[DurationField, ...] = Field(description="the points, counted from the start (VSE-infinity: 15 epochs)")
+    factor: Float = Field(gt=0, le=1, description="factor at each point (VSE-infinity: 0.1)")
+
+
+class CosineDecay(Strict):
+    """Lower the learning rate along half a cosine over the whole training."""
+
+    name: Literal["cosine"]
+    floor: Float = Field(0.0, ge=0, lt=1, description="final rate as a share of the highest")
+
+
+class NoDecay(Strict):
+    """Keep the learning rate."""
+
+    name: Literal["none"]
+
+
+class TrainingConfig(Strict):
+    """The training run. Batch sizes are those of the global batch: they do not depend on the number of workers."""
+
+    epochs: Int = Field(gt=0, description="passes over the training captions (VSE-infinity: 25)")
+    batch_size: Int = Field(gt=1, description="image-caption pairs in a global batch (papers: 128)")
+    learning_rate: Float = Field(gt=0, description="highest rate of AdamW (VSE-infinity: 5e-4)")
+    weight_decay: Float = Field(ge=0, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
+    gradient_clip: Float = Field(gt=0, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)")
+    warmup: DurationField = Field(description="linear rise of the learning rate from 0")
+    decay: Annotated[StepDecay | CosineDecay | NoDecay, Field(discriminator="name")] = Field(
+        description="fall of the learning rate"
+    )
+    size_augmentation: Literal["region", "grid", "none"] = Field(
+        description="leave out features at random: region 20 %, grid at a random rate up to 20 % (VSE-infinity's code)"
+    )
+    caption_augmentation: bool = Field(description="mask, replace or delete words at random (VSE-infinity's code)")
+    workers: Int = Field(1, gt=0, description="training processes that share the global batch")
+    cpus_per_worker: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, a worker")
+    gpus_per_worker: Float = Field(0, ge=0, description="GPUs reserved for a worker; 0 trains on the CPU")
+    checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
+    log_steps: Int = Field(10, gt=0, description="steps between logged losses")
+
+
+class EvaluationConfig(Strict):
+    """The retrieval protocol."""
+
+    folds: Int = Field(1, gt=0, description="cut the split in so many folds and average (COCO 1K: 5)")
