@@ -1,7 +1,8 @@
-"""What every loss returns."""
+"""What every loss returns, and the similarities that every loss reports."""
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 
@@ -16,3 +17,13 @@ class LossResult:
 
     total: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
+
+
+@torch.no_grad()
+def pair_similarities(sims_BB: Tensor, negative_BB: Tensor) -> dict[str, Tensor]:
+    """Mean similarity of the pairs, and of each image's hardest negative caption (of those images that have one)."""
+    hardest_B = sims_BB.masked_fill(~negative_BB, -torch.inf).amax(dim=1)
+    return {
+        "positive_similarity": sims_BB.diagonal().mean(),
+        "hardest_negative_similarity": hardest_B[hardest_B.isfinite()].mean(),
+    }

@@ -6,13 +6,21 @@ from torch import Tensor
 from vse_core.precision import at_least_float32
 
 
-def similarity_matrix(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
-    """Inner products (B, C) in float32, the maximum over an image's K views (MV-VSE, equation (6))."""
-    device_type = images_BKD.device.type
+def view_similarities(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
+    """Inner products (B, K, C) of every view of every image with every text, in float32 (MV-VSE, equation (5))."""
     # Under autocast a matrix product would fall back to half precision: near-ties between negatives need the digits.
-    with torch.autocast(device_type, enabled=False):
-        views_BKC = at_least_float32(images_BKD) @ at_least_float32(texts_CD).T
-        return views_BKC.squeeze(1) if views_BKC.shape[1] == 1 else views_BKC.amax(dim=1)
+    with torch.autocast(images_BKD.device.type, enabled=False):
+        return at_least_float32(images_BKD) @ at_least_float32(texts_CD).T
+
+
+def best_view(sims_BKC: Tensor) -> Tensor:
+    """Similarity (B, C) of an image and a text: the maximum over the image's K views (MV-VSE, equation (6))."""
+    return sims_BKC.squeeze(1) if sims_BKC.shape[1] == 1 else sims_BKC.amax(dim=1)
+
+
+def similarity_matrix(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
+    """Similarities (B, C) of images and texts in float32, the maximum over an image's K views."""
+    return best_view(view_similarities(images_BKD, texts_CD))
 
 
 def negative_mask(image_ids_B: Tensor, mask_same_image: bool) -> Tensor:

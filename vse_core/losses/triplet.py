@@ -4,8 +4,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from vse_core.losses.result import LossResult
-from vse_core.losses.similarity import negative_mask, similarity_matrix
+from vse_core.losses.hinge import Negatives, check_hinge, hinge_terms
+from vse_core.losses.result import LossResult, pair_similarities
+from vse_core.losses.similarity import best_view, negative_mask, view_similarities
+from vse_core.losses.views import view_diagnostics
 
 
 class TripletLoss(nn.Module):
@@ -29,15 +31,12 @@ class TripletLoss(nn.Module):
     def __init__(
         self,
         margin: float = 0.2,
-        negatives: Literal["hardest", "all"] = "hardest",
+        negatives: Negatives = "hardest",
         reduction: Literal["sum", "mean"] = "sum",
         mask_same_image: bool = False,
     ) -> None:
         super().__init__()
-        if negatives not in ("hardest", "all"):
-            raise ValueError(f"negatives must be 'hardest' or 'all', got {negatives!r}")
-        if reduction not in ("sum", "mean"):
-            raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
+        check_hinge(negatives, reduction)
         self.margin = margin
         self.negatives = negatives
         self.reduction = reduction
@@ -52,24 +51,15 @@ class TripletLoss(nn.Module):
             image_ids_B: (B,) integers, equal where two captions belong to one image.
 
         Returns:
-            The total, and as parts both directions and the mean similarity of pairs and of their hardest negatives.
+            The total, and as parts both directions, the mean similarity of pairs and of their hardest negatives, and
+            with several views their diagnostics.
         """
-        sims_BB = similarity_matrix(images_BKD, texts_BD)
+        sims_BKB = view_similarities(images_BKD, texts_BD)
+        sims_BB = best_view(sims_BKB)
         negative_BB = negative_mask(image_ids_B, self.mask_same_image)
-        positive_B = sims_BB.diagonal()
-        caption_cost_BB = (self.margin + sims_BB - positive_B.unsqueeze(1)).clamp(min=0).masked_fill(~negative_BB, 0.0)
-        image_cost_BB = (self.margin + sims_BB - positive_B.unsqueeze(0)).clamp(min=0).masked_fill(~negative_BB, 0.0)
-        if self.negatives == "hardest":
-            image_to_text, text_to_image = caption_cost_BB.amax(dim=1).sum(), image_cost_BB.amax(dim=0).sum()
-        else:
-            image_to_text, text_to_image = caption_cost_BB.sum(), image_cost_BB.sum()
-        if self.reduction == "mean":
-            image_to_text, text_to_image = image_to_text / len(sims_BB), text_to_image / len(sims_BB)
-        hardest_B = sims_BB.detach().masked_fill(~negative_BB, -float("inf")).amax(dim=1)
-        parts = {
-            "image_to_text": image_to_text.detach(),
-            "text_to_image": text_to_image.detach(),
-            "positive_similarity": positive_B.detach().mean(),
-            "hardest_negative_similarity": hardest_B[hardest_B.isfinite()].mean(),
-        }
+        captions, images = hinge_terms(sims_BB, negative_BB, self.margin, self.negatives)
+        pairs = len(sims_BB) if self.reduction == "mean" else 1
+        image_to_text, text_to_image = captions.sum() / pairs, images.sum() / pairs
+        parts = {"image_to_text": image_to_text.detach(), "text_to_image": text_to_image.detach()}
+        parts |= pair_similarities(sims_BB, negative_BB) | view_diagnostics(images_BKD, sims_BKB)
         return LossResult(image_to_text + text_to_image, parts)

@@ -3,15 +3,9 @@
 import pytest
 import torch
 
+from tests.vse_core.losses.batches import S, embeddings_with
 from vse_core.losses import build_loss
 from vse_core.losses.similarity import similarity_matrix
-
-GOLDEN = torch.tensor([[0.5, 0.45, 0.4], [0.35, 0.3, 0.2], [0.6, 0.5, 0.55]])
-
-
-def embeddings_with(sims: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors (not of unit length) whose inner products are the given matrix."""
-    return sims.unsqueeze(1), torch.eye(len(sims))
 
 
 def hinge_oracle(sims: torch.Tensor, ids: list[int], margin: float, negatives: str, mask: bool) -> float:
@@ -29,7 +23,7 @@ def hinge_oracle(sims: torch.Tensor, ids: list[int], margin: float, negatives: s
 @pytest.mark.parametrize(("negatives", "expected"), [("all", 2.15), ("hardest", 1.40)])
 def test_recorded_values(negatives: str, expected: float):
     loss = build_loss("triplet", margin=0.2, negatives=negatives)
-    assert loss(*embeddings_with(GOLDEN), torch.arange(3)).total.item() == pytest.approx(expected, abs=1e-6)
+    assert loss(*embeddings_with(S), torch.arange(3)).total.item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_collapse_plateau():

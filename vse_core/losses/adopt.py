@@ -1,0 +1,159 @@
+"""ADOPT of VSE+2AD: a contrastive loss over the K hardest negatives, K chosen by how far the model has come."""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.losses.result import LossResult, pair_similarities
+from vse_core.losses.similarity import best_view, negative_mask, view_similarities
+from vse_core.losses.views import Bound, bound_over_views, check_bound, view_diagnostics
+
+Variant = Literal["corrected", "release", "paper"]
+Count = Literal["adaptive", "constant", "random"]
+
+# Exponent of the measured maturity in the released code.
+_EXPONENT = 1.25
+
+
+class AdoptLoss(nn.Module):
+    """Contrast each pair with the K hardest negatives of the batch, K falling as training goes on (VSE+2AD, 3.3).
+
+    K follows from two measures of the batch, the alignment of the pairs and the uniformity of all similarities.
+
+    - ``paper``: uniformity is ``log mean exp(s)``, ``K = floor(B cos((alignment + uniformity) pi / 4))`` (equation
+      (6)); the softmax holds the negatives alone, without a margin, and both directions add up. It is unbounded below,
+      and K stays near B however good the model is.
+    - ``release``: as in the released code. Uniformity is the mean of ``exp(-s)`` with 1 for the pairs,
+      ``K = int(B cos((alignment + uniformity)^1.25)) + 1``; negatives get a margin, the pair is in the softmax, and
+      both directions are averaged. Negatives are mined after setting the pairs' similarity to 0, so that a pair is
+      taken for its own negative where fewer than K others exceed 0.
+    - ``corrected``: the release with mining among true negatives only.
+
+    K lies between 1 and B - 1 and carries no gradient.
+
+    Args:
+        variant: see above.
+        temperature: divisor of the similarities.
+        margin: added to the similarity of negatives (none in ``paper``).
+        count: how K is chosen: ``adaptive``, or for comparison ``constant`` or ``random`` (uniform in 1 .. B - 1).
+        constant: K for ``constant``.
+        mask_same_image: do not take other captions of the same image as negatives.
+        bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
+            (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
+        lam: weight of ``max`` in ``joint``.
+
+    Raises:
+        ValueError: an option has an unknown value.
+    """
+
+    def __init__(
+        self,
+        variant: Variant = "corrected",
+        temperature: float = 0.05,
+        margin: float = 0.2,
+        count: Count = "adaptive",
+        constant: int = 3,
+        mask_same_image: bool = False,
+        bound: Bound = "max",
+        lam: float = 0.7,
+    ) -> None:
+        super().__init__()
+        if variant not in get_args(Variant):
+            raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {variant!r}")
+        if count not in get_args(Count):
+            raise ValueError(f"count must be one of {', '.join(get_args(Count))}, got {count!r}")
+        if temperature <= 0 or constant < 1:
+            raise ValueError(f"temperature and constant must be positive, got {temperature} and {constant}")
+        check_bound(bound, lam, get_args(Bound))
+        self.variant = variant
+        self.temperature = temperature
+        self.margin = 0.0 if variant == "paper" else margin
+        self.count = count
+        self.constant = constant
+        self.mask_same_image = mask_same_image
+        self.bound: Bound = bound
+        self.lam = lam
+
+    def forward(self, images_BKD: Tensor, texts_BD: Tensor, image_ids_B: Tensor) -> LossResult:
+        """Loss of B pairs; row i of the images and of the texts belong together.
+
+        Args:
+            images_BKD: (B, K, D) unit vectors, K views of each image.
+            texts_BD: (B, D) unit vectors.
+            image_ids_B: (B,) integers, equal where two captions belong to one image.
+
+        Returns:
+            The total; as parts ``negatives`` (the number K), ``alignment`` and ``uniformity``, the mean similarity of
+            pairs and of their hardest negatives, and with several views their diagnostics.
+        """
+        sims_BKB = view_similarities(images_BKD, texts_BD)
+        negative_BB = negative_mask(image_ids_B, self.mask_same_image)
+        sims_BB = best_view(sims_BKB)
+        alignment, uniformity = self.maturity(sims_BB)
+        hardest = self._number(alignment, uniformity, image_ids_B)
+        total = bound_over_views(lambda sims: self._of(sims, negative_BB, hardest), sims_BKB, self.bound, self.lam)
+        parts = {"negatives": hardest.float(), "alignment": alignment, "uniformity": uniformity}
+        parts |= pair_similarities(sims_BB, negative_BB) | view_diagnostics(images_BKD, sims_BKB)
+        return LossResult(total, parts)
+
+    @torch.no_grad()
+    def maturity(self, sims_BB: Tensor) -> tuple[Tensor, Tensor]:
+        """Alignment and uniformity of a batch's similarities (B, B), as the variant defines them."""
+        alignment = sims_BB.diagonal().mean()
+        if self.variant == "paper":
+            return alignment, sims_BB.exp().mean().log()
+        own_BB = torch.eye(len(sims_BB), dtype=torch.bool, device=sims_BB.device)
+        return alignment, sims_BB.masked_fill(own_BB, 0.0).neg().exp().mean()
+
+    def _number(self, alignment: Tensor, uniformity: Tensor, image_ids_B: Tensor) -> Tensor:
+        """K, on the device: asking for its value would make every step wait for the GPU."""
+        pairs = len(image_ids_B)
+        # Similarities of opposite vectors could make the sum negative, where powers and cosines mean nothing.
+        maturity = (alignment + uniformity).clamp(min=0.0)
+        if self.count == "constant":
+            number = torch.tensor(self.constant, device=image_ids_B.device)
+        elif self.count == "random":
+            number = _draw(image_ids_B)
+        elif self.variant == "paper":
+            number = (pairs * (maturity * math.pi / 4).cos()).floor()
+        else:
+            number = (pairs * maturity.pow(_EXPONENT).cos()).trunc() + 1
+        return number.clamp(max=pairs - 1).clamp(min=1)
+
+    def _of(self, sims_BB: Tensor, negative_BB: Tensor, hardest: Tensor) -> Tensor:
+        directions = self._direction(sims_BB, negative_BB, hardest), self._direction(sims_BB.T, negative_BB.T, hardest)
+        return directions[0] + directions[1] if self.variant == "paper" else (directions[0] + directions[1]) / 2
+
+    def _direction(self, sims_AC: Tensor, negative_AC: Tensor, hardest: Tensor) -> Tensor:
+        """Mean loss over anchors A, of which the i-th has the candidate i for its pair."""
+        mined_AC = self._mined(sims_AC, negative_AC, hardest)
+        logits_AC = (mined_AC + self.margin) / self.temperature
+        positive_A1 = sims_AC.diagonal().unsqueeze(1) / self.temperature
+        if self.variant == "paper":
+            # An anchor without negatives has nothing to be contrasted with.
+            has_negatives_A = mined_AC.isfinite().any(dim=1)
+            losses = logits_AC[has_negatives_A].logsumexp(dim=1) - positive_A1[has_negatives_A].squeeze(1)
+            return losses.sum() / len(sims_AC)
+        return -torch.cat([positive_A1, logits_AC], dim=1).log_softmax(dim=1)[:, 0].mean()
+
+    def _mined(self, sims_AC: Tensor, negative_AC: Tensor, hardest: Tensor) -> Tensor:
+        """Similarities of each anchor's hardest negatives in descending order, -inf from the K-th on."""
+        candidates_AC = sims_AC.masked_fill(~negative_AC, -torch.inf)
+        ranking_AC = candidates_AC.detach()
+        if self.variant == "release":
+            own_AC = torch.eye(len(sims_AC), dtype=torch.bool, device=sims_AC.device)
+            candidates_AC = torch.where(own_AC, sims_AC, candidates_AC)
+            ranking_AC = ranking_AC.masked_fill(own_AC, 0.0)
+        ranked_AC = candidates_AC.gather(1, ranking_AC.argsort(dim=1, descending=True, stable=True))
+        beyond_C = torch.arange(ranked_AC.shape[1], device=ranked_AC.device) >= hardest
+        return ranked_AC.masked_fill(beyond_C, -torch.inf)
+
+
+def _draw(image_ids_B: Tensor) -> Tensor:
+    """A number in 1 .. B - 1, the same on every process and in a resumed run: the batch itself is the seed."""
+    pairs = len(image_ids_B)
+    places_B = torch.arange(1, pairs + 1, device=image_ids_B.device)
+    generator = torch.Generator().manual_seed(int((image_ids_B * places_B).sum()) % 2**63)
+    return torch.randint(1, max(pairs, 2), (), generator=generator).to(image_ids_B.device)
