@@ -13,37 +13,57 @@ class FeatureEncoder(nn.Module):
     The region encoder of the released code: ``fc`` and ``mlp`` both read the raw features and their outputs add up.
     Grid encoders of the paper leave the MLP out.
 
-    Differs from the released code: batch-norm statistics are taken over real elements only, where the release lets
-    the zero rows of padding in; so they depend neither on padding nor on how many processes share the batch.
+    Differs from the released code: batch-norm statistics are by default taken over real elements only, where the
+    release lets the zero rows of padding in; so they depend neither on padding nor on how many processes share the
+    batch. ``norm_rows="padded"`` does as the release.
 
     Args:
         feature_dim: F, width of the features.
         embed_dim: D, width of the joint space.
-        pooling: aggregator called with ``(features_BND, lengths_B)``.
+        pooling: aggregator called with ``(features_BND, lengths_B)``; it returns one vector a set (B, D), or K of
+            them (B, K, D), as :class:`vse_core.pooling.views.MultiViewPooling` does.
         mlp: add the residual MLP.
+        norm_rows: rows that the MLP's batch norm takes its statistics from in training: ``real``, or ``padded`` for
+            real and padded ones, the latter as rows of zeros.
+
+    Raises:
+        ValueError: ``norm_rows`` is unknown, or given as ``padded`` where there is no MLP.
     """
 
-    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, mlp: bool = True) -> None:
+    def __init__(
+        self, feature_dim: int, embed_dim: int, pooling: nn.Module, mlp: bool = True, norm_rows: str = "real"
+    ) -> None:
         super().__init__()
+        if norm_rows not in ("real", "padded"):
+            raise ValueError(f"unknown norm_rows {norm_rows!r}; known: real, padded")
+        if norm_rows == "padded" and not mlp:
+            raise ValueError("norm_rows='padded' has no effect without the MLP, which holds the batch norm")
         self.feature_dim = feature_dim
         self.fc = nn.Linear(feature_dim, embed_dim)
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
         self.mlp = ResidualMLP(feature_dim, embed_dim) if mlp else None
+        self.norm_rows = norm_rows
         self.pooling = pooling
 
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """Encode (B, N, F) features with lengths (B,) into (B, 1, D) vectors of unit length."""
+        """Encode (B, N, F) features with lengths (B,) into (B, K, D) vectors of unit length.
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
         check_lengths(features_BNF, lengths_B)
         mask_BN = valid_mask(features_BNF, lengths_B)
         # Padding is left out before the layers rather than masked after them: less work, and no trace of it anywhere.
         rows_MF = features_BNF[mask_BN].to(self.fc.weight.dtype)
         rows_MD = self.fc(rows_MF)
         if self.mlp is not None:
-            rows_MD = rows_MD + self.mlp(rows_MF)
+            padding = int(mask_BN.numel() - len(rows_MF)) if self.norm_rows == "padded" and self.training else 0
+            rows_MD = rows_MD + self.mlp(rows_MF, padding)
         sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
         sets_BND[mask_BN] = rows_MD
-        return unit_length(self.pooling(sets_BND, lengths_B)).unsqueeze(1)
+        embeddings = unit_length(self.pooling(sets_BND, lengths_B))
+        return embeddings if embeddings.dim() == 3 else embeddings.unsqueeze(1)
 
 
 class ResidualMLP(nn.Module):
@@ -55,7 +75,11 @@ class ResidualMLP(nn.Module):
         self.norm = GlobalBatchNorm(embed_dim // 2)
         self.out = nn.Linear(embed_dim // 2, embed_dim)
 
-    def forward(self, rows_MF: Tensor) -> Tensor:
-        """Map rows (M, F) to (M, D)."""
-        out: Tensor = self.out(torch.relu(self.norm(self.hidden(rows_MF))))
+    def forward(self, rows_MF: Tensor, padding: int = 0) -> Tensor:
+        """Map rows (M, F) to (M, D); ``padding`` rows of zeros join them in the statistics of the batch norm."""
+        hidden_MH = self.hidden(rows_MF)
+        # A row of zeros leaves the linear layer as its bias.
+        padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)
+        normed_MH = self.norm(torch.cat((hidden_MH, padded_PH)))[: len(rows_MF)]
+        out: Tensor = self.out(torch.relu(normed_MH))
         return out

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.text import BiGRUEncoder
-from vse_core.pooling import build_pooling
+from vse_core.pooling import build_pooling, build_views
 
 
 class TwoTower(nn.Module):
@@ -48,15 +48,17 @@ def build_model(
         feature_dim: F, width of the image features.
         vocabulary_size: number of word indices.
         embed_dim: D, width of the joint space.
-        image: ``{"pooling": {"name": ..., **options}, "mlp": bool}``.
+        image: ``{"pooling": {"name": ..., **options}, "views": K, "mlp": bool}``; K aggregators of one kind over the
+            same features, 1 where it is not given.
         text: ``{"pooling": {"name": ..., **options}, "word_dim": int}``.
 
     Raises:
-        ValueError: an aggregator or an option is unknown.
+        ValueError: an aggregator or an option is unknown, or there are no views.
     """
-    image_options = {key: value for key, value in image.items() if key != "pooling"}
+    image_options = {key: value for key, value in image.items() if key not in ("pooling", "views")}
     text_options = {key: value for key, value in text.items() if key != "pooling"}
+    views = build_views(image.get("views", 1), dim=embed_dim, **image["pooling"])
     return TwoTower(
-        FeatureEncoder(feature_dim, embed_dim, build_pooling(dim=embed_dim, **image["pooling"]), **image_options),
+        FeatureEncoder(feature_dim, embed_dim, views, **image_options),
         BiGRUEncoder(vocabulary_size, embed_dim, build_pooling(dim=embed_dim, **text["pooling"]), **text_options),
     )

@@ -7,11 +7,14 @@ from torch import nn
 
 from vse_core.names import choose
 from vse_core.pooling.gpo import GeneralizedPooling
-from vse_core.pooling.simple import MaxPooling, MeanPooling
+from vse_core.pooling.simple import ClsPooling, KMaxPooling, MaxPooling, MeanPooling
+from vse_core.pooling.views import MultiViewPooling
 
 POOLINGS: dict[str, Callable[..., nn.Module]] = {
     "mean": MeanPooling,
     "max": MaxPooling,
+    "kmax": KMaxPooling,
+    "cls": ClsPooling,
     "gpo": GeneralizedPooling,
 }
 
@@ -23,7 +26,7 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
     sample's length are padding and never change the result.
 
     Args:
-        name: one of ``mean``, ``max``, ``gpo``.
+        name: one of ``mean``, ``max``, ``kmax``, ``cls``, ``gpo``.
         dim: D, the width of the vectors (aggregators that have no parameters of that width ignore it).
         **options: keyword arguments of the aggregator's class.
 
@@ -31,3 +34,20 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
         ValueError: the name is unknown (the message lists the known ones), or an option does not exist.
     """
     return choose("pooling", POOLINGS, name, dim=dim, **options)
+
+
+def build_views(count: int, name: str, dim: int, **options: Any) -> nn.Module:
+    """Build K aggregators of one kind over the same features (MV-VSE).
+
+    Args:
+        count: K; with 1 the aggregator itself is returned, which gives (B, D) instead of (B, K, D).
+        name: as in :func:`build_pooling`.
+        dim: D, as in :func:`build_pooling`.
+        **options: keyword arguments of the aggregator's class.
+
+    Raises:
+        ValueError: ``count`` is less than 1, or as :func:`build_pooling`.
+    """
+    if count == 1:
+        return build_pooling(name, dim, **options)
+    return MultiViewPooling([build_pooling(name, dim, **options) for _ in range(count)])

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vse_core.pooling.masks import check_lengths
 from vse_core.pooling.sorting import rank_weighted_sum
-from vse_core.precision import at_least_float32
+from vse_core.precision import full_precision
 
 
 class GeneralizedPooling(nn.Module):
@@ -44,7 +44,7 @@ class GeneralizedPooling(nn.Module):
         """
         check_lengths(features_BND, lengths_B)
         weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
-        return rank_weighted_sum(features_BND, lengths_B, weights_BN).to(features_BND.dtype)
+        return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1).to(features_BND.dtype)
 
     def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
         """The weights of the ranks for sets of the given lengths: (B, size), each row sums to 1, zeros beyond a length.
@@ -57,13 +57,13 @@ class GeneralizedPooling(nn.Module):
         longest = int(distinct_U[-1])
         codes_UNP = rank_codes(longest, self.position_dim).to(self.linear.weight).expand(len(distinct_U), -1, -1)
         packed = pack_padded_sequence(codes_UNP, distinct_U.cpu(), batch_first=True, enforce_sorted=False)
-        hidden_UNH = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
-        forward_UNH, backward_UNH = hidden_UNH.chunk(2, dim=-1)
-        scores_UN = self.linear((forward_UNH + backward_UNH) / 2).squeeze(-1)
+        # The temperature multiplies every error of a score by ten: half precision would not do.
+        with full_precision(codes_UNP):
+            hidden_UNH = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
+            forward_UNH, backward_UNH = hidden_UNH.chunk(2, dim=-1)
+            scores_UN = self.linear((forward_UNH + backward_UNH) / 2).squeeze(-1)
         padded_UN = torch.arange(longest, device=lengths_B.device) >= distinct_U.unsqueeze(-1)
-        weights_UN = (
-            (at_least_float32(scores_UN) / self.temperature).masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
-        )
+        weights_UN = (scores_UN / self.temperature).masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
         return nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
 
 

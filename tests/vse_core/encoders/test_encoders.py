@@ -1,11 +1,12 @@
 """Encoders against the written-out steps of the released code, one sample at a time."""
 
+import pytest
 import torch
 
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.normalize import GlobalBatchNorm, unit_length
 from vse_core.encoders.text import BiGRUEncoder
-from vse_core.pooling import build_pooling
+from vse_core.pooling import build_pooling, build_views
 
 
 def test_region_encoder_step_by_step():
@@ -33,6 +34,44 @@ def test_padding_never_changes_an_image_not_even_in_training():
         encoder = FeatureEncoder(5, 8, build_pooling("gpo", 8))
         results.append((encoder(batch, lengths), encoder.mlp.norm.running_var))
     torch.testing.assert_close(results[0], results[1])
+
+
+def test_statistics_over_padded_rows_as_the_release_takes_them():
+    torch.manual_seed(0)
+    encoder = FeatureEncoder(5, 8, build_pooling("max", 8), norm_rows="padded")
+    features, lengths = torch.randn(3, 4, 5), torch.tensor([4, 1, 3])
+    zeroed = features.clone()
+    for sample, length in enumerate(lengths.tolist()):
+        zeroed[sample, length:] = 0
+    mlp, norm = encoder.mlp, torch.nn.BatchNorm1d(4)
+    branch = mlp.out(torch.relu(norm(mlp.hidden(zeroed.flatten(0, 1))))).unflatten(0, (3, 4))
+    rows = encoder.fc(zeroed) + branch
+    expected = torch.stack([rows[b, :length].amax(dim=0) for b, length in enumerate(lengths.tolist())])
+    found = encoder(features, lengths)[:, 0]
+    torch.testing.assert_close(found, torch.nn.functional.normalize(expected))
+    torch.testing.assert_close(mlp.norm.state_dict(), norm.state_dict())
+    # Outside training the running statistics are used, and padding has no say.
+    encoder.eval()
+    padded = torch.cat([features, torch.randn(3, 2, 5)], dim=1)
+    torch.testing.assert_close(encoder(padded, lengths), encoder(features, lengths))
+
+
+def test_unknown_and_idle_choices_of_norm_rows_are_refused():
+    with pytest.raises(ValueError, match="unknown norm_rows 'all'; known: real, padded"):
+        FeatureEncoder(5, 8, build_pooling("mean", 8), norm_rows="all")
+    with pytest.raises(ValueError, match="no effect without the MLP"):
+        FeatureEncoder(5, 8, build_pooling("mean", 8), mlp=False, norm_rows="padded")
+
+
+def test_views_are_unit_vectors_of_one_projection():
+    torch.manual_seed(0)
+    encoder = FeatureEncoder(5, 8, build_views(3, "gpo", 8), mlp=False)
+    features, lengths = torch.randn(2, 4, 5), torch.tensor([4, 2])
+    found = encoder(features, lengths)
+    assert found.shape == (2, 3, 8)
+    for k, view in enumerate(encoder.pooling.views):
+        pooled = view(encoder.fc(features), lengths)
+        torch.testing.assert_close(found[:, k], torch.nn.functional.normalize(pooled))
 
 
 def test_initialisation_of_the_projection_is_xavier_uniform():

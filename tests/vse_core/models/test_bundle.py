@@ -40,3 +40,14 @@ def test_missing_and_misfitting_files_are_named(tmp_path: Path):
     (tmp_path / "model.json").write_text(json.dumps(SPECIFICATION | {"embed_dim": 4}))
     with pytest.raises(ValueError, match="do not fit"):
         load_model(tmp_path)
+
+
+def test_views_change_the_names_of_the_pooling_alone():
+    one = build_model(**SPECIFICATION)
+    three = build_model(**SPECIFICATION | {"image": {"pooling": {"name": "gpo"}, "views": 3, "mlp": True}})
+    assert "image_encoder.pooling.gru.weight_ih_l0" in one.state_dict()
+    added = three.state_dict().keys() - one.state_dict().keys()
+    assert {name.rsplit(".", 2)[0] for name in added} == {f"image_encoder.pooling.views.{k}" for k in range(3)}
+    images = three.encode_images(torch.randn(2, 3, 5), torch.tensor([3, 1]))
+    assert images.shape == (2, 3, 8)
+    torch.testing.assert_close(images.norm(dim=-1), torch.ones(2, 3))

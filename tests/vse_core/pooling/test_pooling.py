@@ -1,17 +1,15 @@
 """Aggregators against naive oracles, published numbers, and the invariances every aggregator has."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vse_core.pooling import POOLINGS, build_pooling
-from vse_core.pooling.gpo import GeneralizedPooling, rank_codes
-from vse_core.pooling.sorting import rank_weighted_sum
 
 DIM = 6
+# Aggregators that look at the order of the elements, as a sentence has one.
+ORDERED = {"cls", "seq2seq"}
 
 
 def make_pooling(name: str) -> torch.nn.Module:
@@ -24,82 +22,23 @@ def make_sets(lengths: list[int], dim: int = DIM, seed: int = 0) -> tuple[torch.
     return torch.randn(len(lengths), max(lengths), dim, generator=generator), torch.tensor(lengths)
 
 
-def gpo_oracle(module: GeneralizedPooling, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """One sample at a time, one dimension at a time, without packing or padding."""
-    pooled = []
-    for sample, length in zip(features, lengths.tolist(), strict=True):
-        codes = torch.tensor(
-            [
-                [(math.sin if i % 2 == 0 else math.cos)(k * 10000 ** (-2 * (i // 2) / 32)) for i in range(32)]
-                for k in range(length)
-            ]
-        )
-        hidden = module.gru(codes.unsqueeze(0))[0][0]
-        scores = module.linear((hidden[:, :32] + hidden[:, 32:]) / 2)[:, 0]
-        weights = torch.softmax(scores / 0.1, dim=0)
-        columns = [sorted(sample[:length, d].tolist(), reverse=True) for d in range(sample.shape[1])]
-        pooled.append(torch.stack([(torch.tensor(column) * weights).sum() for column in columns]))
-    return torch.stack(pooled)
-
-
-def test_rank_codes_match_the_recorded_numbers():
-    codes = rank_codes(3, 32)
-    assert codes[0, :4].tolist() == [0.0, 1.0, 0.0, 1.0]
-    assert codes[1, :4].tolist() == pytest.approx([0.841471, 0.540302, 0.533168, 0.846009], abs=1e-6)
-    assert codes[1, 30].item() == pytest.approx(math.sin(1.7783e-4), rel=1e-4)
-
-
-def test_gpo_matches_the_naive_reading_of_the_paper():
-    module = make_pooling("gpo")
-    features, lengths = make_sets([7, 1, 4, 7, 3])
-    torch.testing.assert_close(module(features, lengths), gpo_oracle(module, features, lengths), atol=1e-6, rtol=1e-5)
-
-
-def test_gpo_has_the_published_number_of_parameters():
-    assert sum(p.numel() for p in make_pooling("gpo").parameters()) == 12_704
-
-
-def test_gpo_with_zero_scores_is_the_mean():
-    module = make_pooling("gpo")
-    torch.nn.init.zeros_(module.linear.weight)
+def test_k_max_is_the_mean_of_the_largest_values_or_of_all_of_a_smaller_set():
     features, lengths = make_sets([5, 2, 3])
-    torch.testing.assert_close(module(features, lengths), make_pooling("mean")(features, lengths))
+    pooled = build_pooling("kmax", DIM, k=3)(features, lengths)
+    for sample, length, found in zip(features, lengths.tolist(), pooled, strict=True):
+        for d in range(DIM):
+            largest = sorted(sample[:length, d].tolist())[-3:]
+            assert found[d].item() == pytest.approx(sum(largest) / len(largest), abs=1e-6)
+    for k, name in ((1, "max"), (9, "mean")):
+        pooled = build_pooling("kmax", DIM, k=k)(features, lengths)
+        torch.testing.assert_close(pooled, make_pooling(name)(features, lengths))
+    with pytest.raises(ValueError, match="got k=0"):
+        build_pooling("kmax", DIM, k=0)
 
 
-def test_all_weight_on_the_first_rank_is_max_pooling():
+def test_cls_is_the_first_element():
     features, lengths = make_sets([5, 2, 3])
-    first = torch.zeros(3, 5)
-    first[:, 0] = 1
-    torch.testing.assert_close(rank_weighted_sum(features, lengths, first), make_pooling("max")(features, lengths))
-
-
-def test_gpo_coefficients_sum_to_one_and_vanish_beyond_the_length():
-    weights = make_pooling("gpo").coefficients(torch.tensor([4, 1, 9]), 12)
-    assert weights.shape == (3, 12)
-    torch.testing.assert_close(weights.sum(dim=1), torch.ones(3))
-    assert weights[0, 4:].eq(0).all()
-    assert weights[1, 1:].eq(0).all()
-
-
-def test_rank_weighted_sum_gradients():
-    generator = torch.Generator().manual_seed(3)
-    weights = torch.rand(2, 5, generator=generator, requires_grad=True)
-    features = torch.randn(2, 5, 3, generator=generator, requires_grad=True)
-    lengths = torch.tensor([5, 3])
-
-    def naive(features: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return torch.stack(
-            [
-                (features[b, :n].sort(dim=0, descending=True).values * weights[b, :n, None]).sum(dim=0)
-                for b, n in enumerate(lengths.tolist())
-            ]
-        )
-
-    probe = torch.randn(2, 3, generator=generator)
-    ours = torch.autograd.grad((rank_weighted_sum(features, lengths, weights) * probe).sum(), (features, weights))
-    theirs = torch.autograd.grad((naive(features, weights) * probe).sum(), (features, weights))
-    for mine, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, expected)
+    assert torch.equal(make_pooling("cls")(features, lengths), features[:, 0])
 
 
 @pytest.mark.parametrize("name", POOLINGS)
@@ -112,7 +51,8 @@ def test_padding_and_order_never_change_the_result(name: str, lengths: list[int]
     padded = torch.full((len(lengths), max(lengths) + padding, DIM), 1e4)
     generator = torch.Generator().manual_seed(seed)
     for b, length in enumerate(lengths):
-        padded[b, :length] = features[b, torch.randperm(length, generator=generator)]
+        order = torch.arange(length) if name in ORDERED else torch.randperm(length, generator=generator)
+        padded[b, :length] = features[b, order]
     torch.testing.assert_close(module(padded, lengths_B), expected, atol=1e-5, rtol=1e-5)
 
 
