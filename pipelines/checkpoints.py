@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.shards.storage import sync_directory
 from vse_core.models import TwoTower, save_model
 from vse_core.models.bundle import WEIGHTS
 from vse_core.training.state import Progress, save_state
-
-VOCABULARY = "vocabulary.json"
 
 
 class Checkpoints:
@@ -27,13 +25,13 @@ class Checkpoints:
     Args:
         directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
         specification: keyword arguments of ``vse_core.models.build_model``.
-        vocabulary: saved beside every model.
+        caption_encoder: saved beside every model.
     """
 
-    def __init__(self, directory: Path, specification: dict[str, Any], vocabulary: Vocabulary) -> None:
+    def __init__(self, directory: Path, specification: dict[str, Any], caption_encoder: CaptionEncoder) -> None:
         self.directory = directory
         self.specification = specification
-        self.vocabulary = vocabulary
+        self.caption_encoder = caption_encoder
 
     def save(self, step: int, model: TwoTower, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the state after ``step`` global steps, then drop what it supersedes."""
@@ -50,7 +48,7 @@ class Checkpoints:
 
     def _write_model(self, model: TwoTower, directory: Path) -> None:
         save_model(model, self.specification, directory)
-        self.vocabulary.save(directory / VOCABULARY)
+        save_caption_encoder(self.caption_encoder, directory)
 
     def _prune(self, progress: Progress) -> None:
         """Keep the newest checkpoint and the best model that it knows of."""

@@ -1,4 +1,4 @@
-"""From raw texts and image files to embeddings: a model with the vocabulary and the extractor it was trained with.
+"""From raw texts and image files to embeddings: a model with the caption encoder and extractor it was trained with.
 
 B images, C captions, K views, D embedding.
 """
@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError
 from preprocessing.shards.batch import pad_tokens
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import load_model
 
-VOCABULARY = "vocabulary.json"
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
 
@@ -46,7 +45,7 @@ class Embedder:
     """Embeds texts and images with a model as it was saved.
 
     Args:
-        model: directory with `model.safetensors`, `model.json` and `vocabulary.json`.
+        model: directory with `model.safetensors`, `model.json` and its caption encoder.
         extractor: directory with `extractor.json` (see `write_extractor`).
         device: torch device; CUDA where there is one, else the CPU, when None.
 
@@ -58,21 +57,18 @@ class Embedder:
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
         self.device = device or default_device()
         self._model = load_model(model, self.device)
-        self._vocabulary = Vocabulary.load(model / VOCABULARY)
+        self._caption_encoder = load_caption_encoder(model)
         self._extractor = build_extractor(**_extractor_options(extractor, self.device))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts into (C, D) unit vectors, float32, on the CPU.
 
         Raises:
-            QueryError: a text is empty.
+            QueryError: a text is empty, or longer than the model can read.
         """
-        for position, text in enumerate(texts):
-            if not text.strip():
-                raise QueryError(position, "the text is empty")
-        encoded = [self._vocabulary.encode(text) for text in texts]
-        starts = range(0, len(encoded), _TEXTS_AT_ONCE)
-        return embed_texts(self._model, (pad_tokens(encoded[start : start + _TEXTS_AT_ONCE]) for start in starts))
+        encoded = [self._tokens(position, text) for position, text in enumerate(texts)]
+        chunks = (encoded[start : start + _TEXTS_AT_ONCE] for start in range(0, len(encoded), _TEXTS_AT_ONCE))
+        return embed_texts(self._model, (pad_tokens(chunk, self._caption_encoder.pad_id) for chunk in chunks))
 
     def embed_images(self, uris: Sequence[str]) -> Tensor:
         """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU.
@@ -82,6 +78,15 @@ class Embedder:
         """
         starts = range(0, len(uris), _IMAGES_AT_ONCE)
         return embed_images(self._model, (self._features(uris, start) for start in starts))
+
+    def _tokens(self, position: int, text: str) -> list[int]:
+        if not text.strip():
+            raise QueryError(position, "the text is empty")
+        ids = self._caption_encoder.encode(text)
+        limit = self._model.max_tokens
+        if limit is not None and len(ids) > limit:
+            raise QueryError(position, f"the text has {len(ids)} tokens, the model reads {limit} at most; shorten it")
+        return ids
 
     def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
         """Load and extract one batch of images from `start` on."""

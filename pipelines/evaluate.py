@@ -70,7 +70,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
 def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
     """Evaluate any model directory on the evaluation split of the configuration, which is extracted where it is not.
 
-    The model brings its own vocabulary; the features must be those it was trained on.
+    The model brings its own caption encoder; the features must be those it was trained on.
 
     Raises:
         StageError: the model does not fit the features.
@@ -140,9 +140,9 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
         ShardError: the split has not been extracted.
         StageError: the model was trained on features of another width.
     """
-    from pipelines.embedder import VOCABULARY, default_device
+    from pipelines.embedder import default_device
     from pipelines.gallery import build_gallery
-    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.captions.encoder import load_caption_encoder
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
     from vse_core.models import load_model
@@ -155,7 +155,7 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
             f"configuration have {reader.feature_dim}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
-    gallery = build_gallery(model, reader, Vocabulary.load(directory / VOCABULARY), root)
+    gallery = build_gallery(model, reader, load_caption_encoder(directory), root)
     return EmbeddedSplit(model, gallery, len(reader.features(0)))
 
 

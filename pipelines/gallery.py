@@ -12,7 +12,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.loader import caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
@@ -80,14 +80,14 @@ class Gallery:
 
 
 def build_gallery(
-    model: TwoTower, reader: ShardReader, vocabulary: Vocabulary, root: str, batch_size: int = 128
+    model: TwoTower, reader: ShardReader, caption_encoder: CaptionEncoder, root: str, batch_size: int = 128
 ) -> Gallery:
     """Embed every image and every caption of a split of shards.
 
     Args:
         model: the model, in evaluation mode, on the device to use.
         reader: the shards of the split.
-        vocabulary: the model's vocabulary.
+        caption_encoder: the model's own.
         root: folder that the shards' image URIs are relative to; "" where they stand alone.
         batch_size: images, or captions, encoded at once.
 
@@ -95,7 +95,7 @@ def build_gallery(
         The gallery, on the CPU.
     """
     images_BKD = embed_images(model, image_batches(reader, batch_size))
-    texts_CD = embed_texts(model, caption_batches(reader, vocabulary, batch_size))
+    texts_CD = embed_texts(model, caption_batches(reader, caption_encoder, batch_size))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 
 

@@ -28,7 +28,18 @@ FINGERPRINT_TAG = "vse.fingerprint"
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = tuple(str(ROOT / package) for package in ("vse_core", "preprocessing", "pipelines"))
-REQUIREMENTS = ("mlflow", "nltk", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision", "transformers")
+REQUIREMENTS = (
+    "mlflow",
+    "nltk",
+    "numpy",
+    "pandas",
+    "pillow",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "torchvision",
+    "transformers",
+)
 
 # A folder in the current directory that only happens to be called like a registered model is not meant.
 _PATHS = ("/", "./", "../", "~")

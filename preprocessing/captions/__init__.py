@@ -1,15 +1,23 @@
-"""Captions as token ids: words, the vocabulary, and augmentation by (seed, epoch, sample)."""
+"""Captions as token ids: words or pieces of words, and augmentation by (seed, epoch, sample)."""
 
-from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import augment_tokens, augment_words, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder, save_caption_encoder
 from preprocessing.captions.tokenize import tokenize
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+from preprocessing.captions.wordpiece import WordPiece, WordPieceError
 
 __all__ = [
+    "CaptionEncoder",
     "Vocabulary",
     "VocabularyError",
-    "augment_caption",
+    "WordPiece",
+    "WordPieceError",
+    "augment_tokens",
+    "augment_words",
     "drop_grids",
     "drop_regions",
+    "load_caption_encoder",
     "sample_rng",
+    "save_caption_encoder",
     "tokenize",
 ]

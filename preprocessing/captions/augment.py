@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random.bit_generator import ISeedSequence
 
-from preprocessing.captions.vocabulary import Vocabulary
-
-# Of all tokens: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted
+# Of all tokens, or words: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted
 # (VSE-infinity's code).
 _MASK_BELOW = 0.2 * 0.5
 _RANDOM_BELOW = 0.2 * 0.6
@@ -62,8 +60,8 @@ def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Gen
     return np.random.Generator(np.random.Philox(cast(Any, _PhiloxKey(key))))
 
 
-def augment_caption(
-    ids: npt.NDArray[np.int32], rng: np.random.Generator, vocabulary: Vocabulary
+def augment_tokens(
+    ids_L: npt.NDArray[np.int32], rng: np.random.Generator, mask_id: int, size: int
 ) -> npt.NDArray[np.int32]:
     """Mask, replace or delete tokens of a caption for the BiGRU text encoder (VSE-infinity, released code).
 
@@ -74,21 +72,62 @@ def augment_caption(
     encoder).
 
     Args:
-        ids: token ids of one caption, shape (L,), L >= 1; not changed.
+        ids_L: token ids of one caption, shape (L,), L >= 1; not changed.
         rng: see :func:`sample_rng`.
-        vocabulary: gives the id of ``<mask>`` and the number of entries.
+        mask_id: what a masked token becomes.
+        size: number of entries of the vocabulary.
 
     Returns:
         The new ids, shape (L',) with 1 <= L' <= L.
     """
-    touch_L, entry_L = rng.random((2, len(ids)))
+    touch_L, entry_L = rng.random((2, len(ids_L)))
+    return _augmented(ids_L, touch_L, entry_L, mask_id, size)
+
+
+def augment_words(
+    ids_L: npt.NDArray[np.int32],
+    starts_L: npt.NDArray[np.bool_],
+    rng: np.random.Generator,
+    mask_id: int,
+    size: int,
+) -> npt.NDArray[np.int32]:
+    """Mask, replace or delete whole words of a caption for the BERT text encoder (VSE-infinity, released code).
+
+    Each word is touched with probability 0.2. All pieces of a touched word become ``[MASK]`` (one half), each piece
+    becomes a uniformly random entry of the vocabulary (one tenth), or all are deleted (four tenths).
+
+    Differs from the released code: a caption whose words would all be deleted stays as it was.
+
+    Args:
+        ids_L: the pieces of one caption, shape (L,), without the special tokens around it; not changed.
+        starts_L: true where a word begins, shape (L,); the first piece begins one.
+        rng: see :func:`sample_rng`.
+        mask_id: what the pieces of a masked word become.
+        size: number of entries of the vocabulary.
+
+    Returns:
+        The new ids, shape (L',) with L' <= L.
+    """
+    word_L = np.cumsum(starts_L) - 1
+    touch_L = rng.random(np.count_nonzero(starts_L))[word_L]
+    return _augmented(ids_L, touch_L, rng.random(len(ids_L)), mask_id, size)
+
+
+def _augmented(
+    ids_L: npt.NDArray[np.int32],
+    touch_L: npt.NDArray[np.float64],
+    entry_L: npt.NDArray[np.float64],
+    mask_id: int,
+    size: int,
+) -> npt.NDArray[np.int32]:
+    """Apply draws from U(0, 1): ``touch_L`` decides what happens to a token, ``entry_L`` which entry replaces it."""
     kept_L = touch_L >= _DELETE_BELOW
     kept_L |= touch_L < _RANDOM_BELOW
     if not kept_L.any():
-        return ids.copy()
-    random_L = (entry_L * len(vocabulary)).astype(ids.dtype)
-    changed_L: npt.NDArray[np.int32] = np.where(touch_L < _RANDOM_BELOW, random_L, ids)
-    changed_L[touch_L < _MASK_BELOW] = vocabulary.mask_id
+        return ids_L.copy()
+    random_L = (entry_L * size).astype(ids_L.dtype)
+    changed_L: npt.NDArray[np.int32] = np.where(touch_L < _RANDOM_BELOW, random_L, ids_L)
+    changed_L[touch_L < _MASK_BELOW] = mask_id
     kept_ids_L: npt.NDArray[np.int32] = changed_L[kept_L]
     return kept_ids_L
 

@@ -6,8 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.captions.augment import augment_tokens
 from preprocessing.captions.tokenize import tokenize
 from preprocessing.shards.storage import write_bytes_atomic
 
@@ -33,6 +37,7 @@ class Vocabulary:
         VocabularyError: the special entries are not where they must be, or a word occurs twice.
     """
 
+    FILE: ClassVar[str] = "vocabulary.json"
     PAD = 0
     START = 1
     END = 2
@@ -53,6 +58,7 @@ class Vocabulary:
                 f"{len(twice)} words occur more than once in the vocabulary, the first is {twice[0]!r}"
             )
         self.mask_id = self._ids[_MASK]
+        self.pad_id = self.PAD
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
@@ -89,10 +95,18 @@ class Vocabulary:
         """The entry with this id (special entries included)."""
         return self._words[token_id]
 
+    def find(self, word: str) -> int | None:
+        """The id of a word, None where it is not known."""
+        return self._ids.get(word)
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``."""
         ids = self._ids
         return [self.START, *(ids.get(word, self.UNK) for word in tokenize(text)), self.END]
+
+    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
+        """Mask, replace or delete words, ``<start>`` and ``<end>`` among them; see :func:`augment_tokens`."""
+        return augment_tokens(ids_L, rng, self.mask_id, len(self))
 
     def to_json(self) -> dict[str, Any]:
         """The released format: ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries."""

@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.vocabulary import Vocabulary
-
 Integers = npt.NDArray[np.integer[Any]]
 
 
@@ -27,7 +25,7 @@ class Batch:
     Attributes:
         features_BNF: float16, zero beyond each row's length.
         feature_lengths_B: int64, at least 1.
-        tokens_BL: int64, ``<pad>`` beyond each row's length.
+        tokens_BL: int64, padding beyond each row's length.
         token_lengths_B: int64, at least 1.
         image_indices_B: int64, numbers of the images in the reader.
         caption_indices_B: int64, flat numbers of the captions in the reader.
@@ -121,17 +119,18 @@ def pad_features(
     return torch.from_numpy(out_BNF), torch.tensor(lengths)
 
 
-def pad_tokens(tokens: Sequence[Integers | Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Copy token ids into one tensor padded with ``<pad>``.
+def pad_tokens(tokens: Sequence[Integers | Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copy token ids into one padded tensor.
 
     Args:
         tokens: B sequences of at least one id.
+        pad_id: what stands beyond a sequence's end.
 
     Returns:
         int64 of shape (B, max L) and int64 lengths of shape (B,).
     """
     lengths = [len(ids) for ids in tokens]
-    out_BL = np.full((len(tokens), max(lengths)), Vocabulary.PAD, dtype=np.int64)
+    out_BL = np.full((len(tokens), max(lengths)), pad_id, dtype=np.int64)
     for row, ids in enumerate(tokens):
         out_BL[row, : lengths[row]] = ids
     return torch.from_numpy(out_BL), torch.tensor(lengths)
@@ -143,11 +142,12 @@ def collate(
     tokens: Sequence[Integers],
     image_indices: Integers,
     caption_indices: Integers,
+    pad_id: int,
     buffers: FeatureBuffers,
 ) -> Batch:
     """Make a batch of B samples; see :func:`pad_features` and :func:`pad_tokens`."""
     features_BNF, feature_lengths_B = pad_features(features, kept, buffers)
-    tokens_BL, token_lengths_B = pad_tokens(tokens)
+    tokens_BL, token_lengths_B = pad_tokens(tokens, pad_id)
     return Batch(
         features_BNF,
         feature_lengths_B,

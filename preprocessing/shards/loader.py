@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
+from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.shards.batch import Batch, FeatureBuffers, collate, pad_features, pad_tokens
 from preprocessing.shards.prefetch import prefetched
 from preprocessing.shards.reader import ShardReader
@@ -39,12 +39,12 @@ class TrainLoader:
 
     Args:
         reader: the training split.
-        vocabulary: built from the training split.
+        caption_encoder: gives the captions' tokens.
         sampler: over the reader's captions.
         rank: of this process, from 0.
         world: number of processes.
         seed: of the augmentations.
-        caption_augmentation: mask, replace and delete tokens, see :func:`augment_caption`.
+        caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
         size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
         prefetch: batches prepared ahead by a background thread.
 
@@ -58,7 +58,7 @@ class TrainLoader:
     def __init__(
         self,
         reader: ShardReader,
-        vocabulary: Vocabulary,
+        caption_encoder: CaptionEncoder,
         sampler: BatchSampler,
         rank: int,
         world: int,
@@ -85,7 +85,7 @@ class TrainLoader:
         if prefetch < 1:
             raise ValueError(f"prefetch must be at least 1, got {prefetch}")
         self._reader = reader
-        self._vocabulary = vocabulary
+        self._caption_encoder = caption_encoder
         self._sampler = sampler
         self._rank = rank
         self._world = world
@@ -95,7 +95,7 @@ class TrainLoader:
         self._prefetch = prefetch
         # As many as are alive at once: those prefetched, one in preparation, the consumer's and its last one.
         self._buffers = FeatureBuffers(prefetch + 3)
-        self._token_ids, self._token_starts = _encode_captions(reader, vocabulary)
+        self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
         self.wait_seconds = 0.0
 
     @property
@@ -134,13 +134,13 @@ class TrainLoader:
                 for array_NF, caption in zip(features, captions.tolist(), strict=True)
             ]
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        return collate(features, kept, tokens, images, captions, self._buffers)
+        return collate(features, kept, tokens, images, captions, self._caption_encoder.pad_id, self._buffers)
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
         if not self._caption_augmentation:
             return ids_L
-        return augment_caption(ids_L, sample_rng(self._seed, epoch, caption, _CAPTION_STREAM), self._vocabulary)
+        return self._caption_encoder.augment(ids_L, sample_rng(self._seed, epoch, caption, _CAPTION_STREAM))
 
     def _timed(self, batches: Generator[Batch, None, None]) -> Iterator[Batch]:
         """Pass batches on and add up the time spent waiting for them."""
@@ -155,11 +155,11 @@ class TrainLoader:
 
 
 def _encode_captions(
-    reader: ShardReader, vocabulary: Vocabulary
+    reader: ShardReader, caption_encoder: CaptionEncoder
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Token ids of all captions in one flat array, and where each caption starts in it (plus the end)."""
     encoded = [
-        np.array(vocabulary.encode(caption["text"]), dtype=np.int32)
+        np.array(caption_encoder.encode(caption["text"]), dtype=np.int32)
         for image in range(len(reader))
         for caption in reader.meta(image)["captions"]
     ]
@@ -187,13 +187,13 @@ def image_batches(
 
 
 def caption_batches(
-    reader: ShardReader, vocabulary: Vocabulary, batch_size: int, images: range | None = None
+    reader: ShardReader, caption_encoder: CaptionEncoder, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Captions once each, in the reader's order: image after image, each image's captions in theirs.
 
     Args:
         reader: any split.
-        vocabulary: of the model.
+        caption_encoder: of the model.
         batch_size: captions a batch; the last one may be smaller.
         images: contiguous numbers of the images whose captions are wanted; by default all.
 
@@ -201,6 +201,8 @@ def caption_batches(
         Of each batch the token ids, int64 of shape (C, L), padded, and their lengths, int64 of shape (C,).
     """
     wanted = range(len(reader)) if images is None else images
-    encoded = (vocabulary.encode(caption["text"]) for image in wanted for caption in reader.meta(image)["captions"])
+    encoded = (
+        caption_encoder.encode(caption["text"]) for image in wanted for caption in reader.meta(image)["captions"]
+    )
     while batch := list(itertools.islice(encoded, batch_size)):
-        yield pad_tokens(batch)
+        yield pad_tokens(batch, caption_encoder.pad_id)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from pipelines.embedder import VOCABULARY, write_extractor
+from pipelines.embedder import write_extractor
 from pipelines.gallery import Gallery, build_gallery
-from preprocessing.captions import Vocabulary
+from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.shards import Sample, ShardReader, write_shard
@@ -42,7 +42,7 @@ def write_tiny_bundle(directory: Path) -> Path:
     torch.manual_seed(0)
     (directory / "model").mkdir()
     save_model(build_model(**specification), specification, directory / "model")
-    vocabulary.save(directory / "model" / VOCABULARY)
+    save_caption_encoder(vocabulary, directory / "model")
     write_extractor(directory / "extractor", "grid", options)
     gallery(directory, shards, vocabulary).save(directory / "gallery")
     return directory

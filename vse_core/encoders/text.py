@@ -1,5 +1,6 @@
 """Text encoder over word indices: embedding, bidirectional GRU, aggregator."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -13,7 +14,7 @@ class BiGRUEncoder(nn.Module):
         vocabulary_size: number of word indices.
         embed_dim: D, width of the GRU and of the joint space.
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
-        word_dim: width of the word vectors, initialised from U(-0.1, 0.1).
+        word_dim: width of the word vectors, initialised from U(-0.1, 0.1); see also :meth:`set_word_vectors`.
     """
 
     def __init__(self, vocabulary_size: int, embed_dim: int, pooling: nn.Module, word_dim: int = 300) -> None:
@@ -22,6 +23,24 @@ class BiGRUEncoder(nn.Module):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=True)
         self.pooling = pooling
+
+    @torch.no_grad()
+    def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
+        """Begin with given vectors, of GloVe for instance, for some of the words; they train on like the others.
+
+        Args:
+            words_W: (W,) word indices.
+            vectors_WE: (W, word_dim) their vectors.
+
+        Raises:
+            ValueError: the shapes disagree with each other or with the encoder.
+        """
+        if vectors_WE.shape != (len(words_W), self.embed.embedding_dim):
+            raise ValueError(
+                f"{len(words_W)} words need vectors of the shape {(len(words_W), self.embed.embedding_dim)}, "
+                f"got {tuple(vectors_WE.shape)}"
+            )
+        self.embed.weight[words_W] = vectors_WE.to(self.embed.weight)
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode (C, L) word indices with lengths (C,) into (C, D) vectors of unit length."""

@@ -15,13 +15,28 @@ SPECIFICATION = "model.json"
 def save_model(model: TwoTower, specification: dict[str, Any], directory: Path) -> None:
     """Write ``model.safetensors`` and ``model.json`` into a directory that exists.
 
+    Where an encoder started from pretrained weights, its architecture takes their place in the JSON: they are all in
+    the model now, and are not needed to load it.
+
     Args:
         model: the model.
         specification: the keyword arguments of :func:`build_model` that made it.
         directory: where to write.
     """
     save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, directory / WEIGHTS)
-    (directory / SPECIFICATION).write_text(json.dumps(specification, indent=2) + "\n", encoding="utf-8")
+    (directory / SPECIFICATION).write_text(
+        json.dumps(_self_contained(model, specification), indent=2) + "\n", encoding="utf-8"
+    )
+
+
+def _self_contained(model: TwoTower, specification: dict[str, Any]) -> dict[str, Any]:
+    towers = {"image": model.image_encoder, "text": model.text_encoder}
+    content = dict(specification)
+    for side, encoder in towers.items():
+        if "weights" in specification[side]:
+            options = {key: value for key, value in specification[side].items() if key != "weights"}
+            content[side] = {**options, "architecture": encoder.architecture}
+    return content
 
 
 def load_model(directory: Path | str, device: str = "cpu") -> TwoTower:

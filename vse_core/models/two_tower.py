@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vse_core.encoders import build_text_encoder
 from vse_core.encoders.image import FeatureEncoder
-from vse_core.encoders.text import BiGRUEncoder
 from vse_core.pooling import build_pooling, build_views
 
 
@@ -21,6 +21,12 @@ class TwoTower(nn.Module):
         super().__init__()
         self.image_encoder = image_encoder
         self.text_encoder = text_encoder
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest caption that the text encoder reads, in tokens; None where there is no limit."""
+        limit: int | None = getattr(self.text_encoder, "max_tokens", None)
+        return limit
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """K unit vectors per image: (B, K, D) in float32."""
@@ -46,19 +52,26 @@ def build_model(
 
     Args:
         feature_dim: F, width of the image features.
-        vocabulary_size: number of word indices.
+        vocabulary_size: number of token ids that captions consist of.
         embed_dim: D, width of the joint space.
         image: ``{"pooling": {"name": ..., **options}, "views": K, "mlp": bool}``; K aggregators of one kind over the
             same features, 1 where it is not given.
-        text: ``{"pooling": {"name": ..., **options}, "word_dim": int}``.
+        text: ``{"name": "bigru" (default) or "bert", "pooling": {"name": ..., **options}, **options}``; see
+            :class:`~vse_core.encoders.text.BiGRUEncoder` and :class:`~vse_core.encoders.bert.BertEncoder`.
 
     Raises:
-        ValueError: an aggregator or an option is unknown, or there are no views.
+        ValueError: an encoder, an aggregator or an option is unknown, there are no views, or pretrained weights cannot
+            be used.
     """
     image_options = {key: value for key, value in image.items() if key not in ("pooling", "views")}
-    text_options = {key: value for key, value in text.items() if key != "pooling"}
+    text_options = {"name": "bigru"} | {key: value for key, value in text.items() if key != "pooling"}
     views = build_views(image.get("views", 1), dim=embed_dim, **image["pooling"])
     return TwoTower(
         FeatureEncoder(feature_dim, embed_dim, views, **image_options),
-        BiGRUEncoder(vocabulary_size, embed_dim, build_pooling(dim=embed_dim, **text["pooling"]), **text_options),
+        build_text_encoder(
+            vocabulary_size=vocabulary_size,
+            embed_dim=embed_dim,
+            pooling=build_pooling(dim=embed_dim, **text["pooling"]),
+            **text_options,
+        ),
     )

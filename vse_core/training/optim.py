@@ -1,16 +1,58 @@
-"""The optimiser of the published recipes."""
+"""The optimiser of the published recipes: AdamW, where parts of the model may train at a rate of their own."""
+
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
+# Key of a parameter group: its share of the base rate.
+RATE_FACTOR = "rate_factor"
 
-def build_optimizer(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+
+def build_optimizer(
+    model: nn.Module, learning_rate: float, weight_decay: float, rate_factors: Mapping[str, float] | None = None
+) -> torch.optim.AdamW:
     """AdamW over all trainable parameters with PyTorch's default betas, as in every released VSE-infinity recipe.
 
     Args:
         model: the model.
         learning_rate: base rate, for the global batch; the schedule multiplies it.
         weight_decay: decoupled weight decay (0.01 for region features with a BiGRU, 1e-4 with BERT).
+        rate_factors: submodule -> its share of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
+            one is inside another, the inner one counts. All else trains at the base rate, in the first group.
+
+    Raises:
+        ValueError: there is no such submodule, or it has no trainable parameters.
     """
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(trainable, lr=learning_rate, weight_decay=weight_decay)
+    factors = dict(rate_factors or {})
+    groups: dict[str, list[nn.Parameter]] = {"": [], **{prefix: [] for prefix in factors}}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups[_innermost(name, factors)].append(parameter)
+    for prefix in factors:
+        if not groups[prefix]:
+            raise ValueError(f"rate_factors: the model has no trainable parameters under {prefix!r}")
+    return torch.optim.AdamW(
+        [
+            {
+                "params": parameters,
+                "lr": learning_rate * factors.get(prefix, 1.0),
+                RATE_FACTOR: factors.get(prefix, 1.0),
+            }
+            for prefix, parameters in groups.items()
+            if parameters
+        ],
+        lr=learning_rate,
+        weight_decay=weight_decay,
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Set the base rate; every group gets its share of it."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group[RATE_FACTOR]
+
+
+def _innermost(name: str, prefixes: Mapping[str, float]) -> str:
+    """The longest of the submodules that a parameter belongs to, "" where it is none of them."""
+    return max((prefix for prefix in prefixes if name.startswith(f"{prefix}.")), key=len, default="")

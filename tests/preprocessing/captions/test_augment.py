@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import augment_tokens, drop_grids, drop_regions, sample_rng
 from preprocessing.captions.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.build([" ".join(f"w{i}" for i in range(995))], min_count=1)
@@ -79,7 +79,7 @@ def naive_caption(ids: list[int], touch: list[float], entry: list[float]) -> lis
 def test_caption_equals_the_token_by_token_rule(tokens: list[tuple[int, float, float]]) -> None:
     ids, touch, entry = (list(column) for column in zip(*tokens, strict=True))
     array = np.array(ids, dtype=np.int32)
-    out = augment_caption(array, Draws(*touch, *entry), VOCABULARY)  # type: ignore[arg-type]
+    out = augment_tokens(array, Draws(*touch, *entry), VOCABULARY.mask_id, len(VOCABULARY))  # type: ignore[arg-type]
     assert out.tolist() == naive_caption(ids, touch, entry)
     assert out.dtype == np.int32
     assert array.tolist() == ids
@@ -88,7 +88,9 @@ def test_caption_equals_the_token_by_token_rule(tokens: list[tuple[int, float, f
 def test_caption_rates() -> None:
     # Token 0 everywhere, so a random entry shows as anything else than 0 and <mask>.
     ids = np.zeros(20, dtype=np.int32)
-    out = [augment_caption(ids, sample_rng(0, 0, sample, 1), VOCABULARY) for sample in range(5000)]
+    out = [
+        augment_tokens(ids, sample_rng(0, 0, sample, 1), VOCABULARY.mask_id, len(VOCABULARY)) for sample in range(5000)
+    ]
     joined = np.concatenate(out)
     total = 5000 * 20
     masked, untouched = np.sum(joined == VOCABULARY.mask_id), np.sum(joined == 0)
@@ -103,14 +105,16 @@ def test_caption_rates() -> None:
 
 def test_start_and_end_are_augmented_too() -> None:
     ids = np.array(VOCABULARY.encode("w1 w2"), dtype=np.int32)
-    out = [augment_caption(ids, sample_rng(0, 0, sample, 1), VOCABULARY) for sample in range(200)]
+    out = [
+        augment_tokens(ids, sample_rng(0, 0, sample, 1), VOCABULARY.mask_id, len(VOCABULARY)) for sample in range(200)
+    ]
     assert any(caption[0] != Vocabulary.START for caption in out)
     assert any(caption[-1] != Vocabulary.END for caption in out)
 
 
 def test_a_fully_deleted_caption_stays() -> None:
     ids = np.array([1, 7, 2], dtype=np.int32)
-    out = augment_caption(ids, Draws(0.15, 0.15, 0.15, 0, 0, 0), VOCABULARY)  # type: ignore[arg-type]
+    out = augment_tokens(ids, Draws(0.15, 0.15, 0.15, 0, 0, 0), VOCABULARY.mask_id, len(VOCABULARY))  # type: ignore[arg-type]
     assert out.tolist() == [1, 7, 2]
     out[0] = 9
     assert ids[0] == 1

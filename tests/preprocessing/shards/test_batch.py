@@ -43,15 +43,15 @@ def test_all_rows() -> None:
 
 
 def test_tokens() -> None:
-    out, lengths = pad_tokens([np.array([1, 5, 2], dtype=np.int32), [1, 2]])
-    assert out.tolist() == [[1, 5, 2], [1, 2, 0]]
+    out, lengths = pad_tokens([np.array([1, 5, 2], dtype=np.int32), [1, 2]], pad_id=9)
+    assert out.tolist() == [[1, 5, 2], [1, 2, 9]]
     assert lengths.tolist() == [3, 2]
     assert out.dtype == lengths.dtype == torch.int64
 
 
 def test_collate_and_move() -> None:
     tokens = [np.array([1, 2], dtype=np.int32)] * 2
-    batch = collate(arrays([2, 3]), None, tokens, np.array([4, 5]), np.array([20, 25]), FeatureBuffers(1))
+    batch = collate(arrays([2, 3]), None, tokens, np.array([4, 5]), np.array([20, 25]), 0, FeatureBuffers(1))
     assert len(batch) == 2
     assert batch.image_indices_B.tolist() == [4, 5]
     assert batch.caption_indices_B.tolist() == [20, 25]
@@ -63,7 +63,7 @@ def test_collate_and_move() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="page-locked memory needs a GPU")
 def test_pinned_memory() -> None:
-    batch = collate(arrays([2]), None, [np.array([1, 2])], np.array([0]), np.array([0]), FeatureBuffers(1)).pin()
+    batch = collate(arrays([2]), None, [np.array([1, 2])], np.array([0]), np.array([0]), 0, FeatureBuffers(1)).pin()
     assert batch.features_BNF.is_pinned()
     assert batch.caption_indices_B.is_pinned()
 

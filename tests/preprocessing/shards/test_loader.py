@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.captions.augment import augment_caption, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import Batch
 from preprocessing.shards.index import ShardError
@@ -85,7 +85,7 @@ def test_batches_equal_a_sample_by_sample_loop(
                     features = features[drop(len(features), sample_rng(SEED, epoch, caption, 0))]
                 ids = np.array(vocabulary.encode(flat[caption]), dtype=np.int32)
                 if captions:
-                    ids = augment_caption(ids, sample_rng(SEED, epoch, caption, 1), vocabulary)
+                    ids = vocabulary.augment(ids, sample_rng(SEED, epoch, caption, 1))
                 expected.append((caption, image, features.tobytes(), ids.tolist()))
             assert rows(batch) == expected
             assert batch.features_BNF.shape[1] == batch.feature_lengths_B.max()

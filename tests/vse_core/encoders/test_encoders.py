@@ -95,6 +95,19 @@ def test_bigru_encoder_sample_by_sample():
         torch.testing.assert_close(found, pooled / (pooled.norm() + 1e-8), atol=1e-6, rtol=1e-5)
 
 
+def test_given_word_vectors_are_where_training_starts():
+    encoder = BiGRUEncoder(5, 8, build_pooling("mean", 8), word_dim=3)
+    before = encoder.embed.weight.detach().clone()
+    vectors = torch.tensor([[1.0, 2, 3], [4, 5, 6]])
+    encoder.set_word_vectors(torch.tensor([4, 1]), vectors)
+    assert torch.equal(encoder.embed.weight[[4, 1]], vectors)
+    assert torch.equal(encoder.embed.weight[[0, 2, 3]], before[[0, 2, 3]])
+    assert encoder.embed.weight.requires_grad
+    for words, given in (([4], vectors), ([4, 1], vectors[:, :2])):
+        with pytest.raises(ValueError, match="need vectors of the shape"):
+            encoder.set_word_vectors(torch.tensor(words), given)
+
+
 def test_batch_norm_is_pytorchs_in_one_process():
     torch.manual_seed(0)
     ours, theirs = GlobalBatchNorm(5), torch.nn.BatchNorm1d(5)

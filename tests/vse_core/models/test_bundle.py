@@ -1,10 +1,12 @@
 """A saved model is the model, and a damaged one is refused."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
 from vse_core.models import build_model, load_model, save_model
 
@@ -31,6 +33,33 @@ def test_round_trip(tmp_path: Path):
     assert torch.equal(images, model.encode_images(features, lengths))
     assert torch.equal(loaded.encode_texts(tokens, lengths), model.encode_texts(tokens, lengths))
     torch.testing.assert_close(images.norm(dim=-1), torch.ones(2, 1))
+
+
+def test_pretrained_weights_are_not_needed_any_more(tmp_path: Path):
+    weights, bundle = tmp_path / "weights", tmp_path / "bundle"
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+    BertModel(BertConfig(vocab_size=11, **sizes)).save_pretrained(weights)
+    text = {"name": "bert", "weights": str(weights), "pooling": {"name": "gpo"}}
+    model = build_model(**SPECIFICATION | {"text": text}).eval()
+    bundle.mkdir()
+    save_model(model, SPECIFICATION | {"text": text}, bundle)
+    shutil.rmtree(weights)
+    assert str(weights) not in (bundle / "model.json").read_text()
+    tokens, lengths = torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
+    loaded = load_model(bundle)
+    assert torch.equal(loaded.encode_texts(tokens, lengths), model.encode_texts(tokens, lengths))
+    again = tmp_path / "again"
+    again.mkdir()
+    save_model(loaded, json.loads((bundle / "model.json").read_text()), again)
+    for file in ("model.json", "model.safetensors"):
+        assert (again / file).read_bytes() == (bundle / file).read_bytes()
+
+
+def test_text_encoders_go_by_their_names():
+    with pytest.raises(ValueError, match="unknown text encoder 'brt'; known: bigru, bert"):
+        build_model(**SPECIFICATION | {"text": SPECIFICATION["text"] | {"name": "brt"}})
+    with pytest.raises(ValueError, match="no option 'word_dimm'"):
+        build_model(**SPECIFICATION | {"text": {"pooling": {"name": "mean"}, "word_dimm": 6}})
 
 
 def test_missing_and_misfitting_files_are_named(tmp_path: Path):

@@ -1,0 +1,64 @@
+"""From a caption to token ids, whatever the tokens are: words of a vocabulary, or pieces of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.wordpiece import WordPiece
+
+
+class CaptionEncoder(Protocol):
+    """Turns captions into token ids, and varies them in training."""
+
+    FILE: ClassVar[str]
+    """Name of its file in a model's directory."""
+
+    @property
+    def pad_id(self) -> int:
+        """What fills a batch behind its shorter captions."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of token ids: all are below it."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a caption, at least one."""
+        ...
+
+    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
+        """Vary the ids of a caption as its text encoder is trained with; at least one id stays."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write a file that rebuilds it without network access."""
+        ...
+
+
+_KINDS: Sequence[type[Vocabulary] | type[WordPiece]] = (Vocabulary, WordPiece)
+
+
+def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
+    """Write a caption encoder into a model's directory."""
+    encoder.save(directory / encoder.FILE)
+
+
+def load_caption_encoder(directory: Path) -> CaptionEncoder:
+    """Read the caption encoder of a model's directory.
+
+    Raises:
+        FileNotFoundError: the directory holds none.
+        ValueError: its file cannot be read.
+    """
+    for kind in _KINDS:
+        path = directory / kind.FILE
+        if path.is_file():
+            return kind.load(path)
+    names = " nor ".join(kind.FILE for kind in _KINDS)
+    raise FileNotFoundError(f"{directory} holds nothing that turns captions into tokens: neither {names}")

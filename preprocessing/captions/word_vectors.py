@@ -1,0 +1,98 @@
+"""Pretrained word vectors (GloVe and files of its kind) for the words of a vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save
+
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.storage import write_bytes_atomic
+
+
+class WordVectorsError(ValueError):
+    """A file of word vectors cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Vectors for some words of a vocabulary.
+
+    Attributes:
+        words_W: ids of the words, int64, ascending.
+        vectors_WE: float32, a row for each.
+        coverage: share of the vocabulary's entries that have a vector, 0 to 1.
+    """
+
+    words_W: npt.NDArray[np.int64]
+    vectors_WE: npt.NDArray[np.float32]
+    coverage: float
+
+    FILE: ClassVar[str] = "word_vectors.safetensors"
+
+    def save(self, path: Path) -> None:
+        """Write them as safetensors."""
+        tensors: dict[str, npt.NDArray[Any]] = {"words_W": self.words_W, "vectors_WE": self.vectors_WE}
+        write_bytes_atomic(path, save({**tensors, "coverage": np.array(self.coverage)}))
+
+    @classmethod
+    def load(cls, path: Path) -> WordVectors:
+        """Read what :meth:`save` has written."""
+        tensors = load_file(path)
+        return cls(tensors["words_W"], tensors["vectors_WE"], float(tensors["coverage"]))
+
+
+def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVectors:
+    """Read the vectors of the vocabulary's words from a text file: a word and its numbers a line, spaces between them.
+
+    Lines of other words are passed over; of several lines for a word the first counts.
+
+    Args:
+        path: for instance glove.6B.300d.txt.
+        vocabulary: whose words are looked up as they are.
+        dim: E, numbers a line.
+
+    Raises:
+        WordVectorsError: the file cannot be read, a line has not ``dim`` finite numbers, or no word is found.
+    """
+    found: dict[int, npt.NDArray[np.float32]] = {}
+    try:
+        # Other signs than \n that Python takes for the end of a line occur inside words.
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            for number, line in enumerate(lines, start=1):
+                # Cutting a whole line takes a hundred times as long; the first is cut to check the width.
+                if number > 1 and vocabulary.find(line.partition(" ")[0]) is None:
+                    continue
+                word, *values = line.rstrip(" \r\n").rsplit(" ", dim)
+                word_id = vocabulary.find(word)
+                if word_id in found:
+                    continue
+                vector_E = _numbers(values, dim, f"{path}, line {number}")
+                if word_id is not None:
+                    found[word_id] = vector_E
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise WordVectorsError(f"cannot read the word vectors {path}: {reason}") from error
+    if not found:
+        raise WordVectorsError(
+            f"{path} has a vector for none of the {len(vocabulary)} words: name a file in the captions' language"
+        )
+    words = sorted(found)
+    return WordVectors(np.array(words), np.stack([found[word] for word in words]), len(words) / len(vocabulary))
+
+
+def _numbers(values: list[str], dim: int, origin: str) -> npt.NDArray[np.float32]:
+    try:
+        vector_E = np.array(values, dtype=np.float32)
+    except ValueError as error:
+        raise WordVectorsError(f"{origin}: is not a word and {dim} numbers ({error})") from error
+    if len(vector_E) != dim or not np.isfinite(vector_E).all():
+        raise WordVectorsError(
+            f"{origin}: has {len(vector_E)} numbers, where {dim} finite ones are needed; set the width of the word "
+            "vectors to that of the file, and remove a heading line"
+        )
+    return vector_E

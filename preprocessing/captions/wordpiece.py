@@ -1,0 +1,138 @@
+"""Captions as pieces of words, in BERT's way, with its two steps apart: augmentation has to know the words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece as PieceModel
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from preprocessing.captions.augment import augment_words
+from preprocessing.shards.storage import write_bytes_atomic
+
+_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+class WordPieceError(ValueError):
+    """A tokenizer cannot be read or is no WordPiece tokenizer; the message says why and what to do."""
+
+
+class WordPiece:
+    """BERT's tokenizer: basic tokenization into words, then the longest known pieces of each word.
+
+    Differs from the library's tokenizers: a special entry that is written in a caption ("[MASK]") is text like any
+    other.
+
+    Args:
+        model: the known pieces.
+        normalizer: cleans the text; lower-cases it and strips accents where the tokenizer is an uncased one.
+
+    Raises:
+        WordPieceError: one of BERT's special entries is not among the pieces.
+    """
+
+    FILE: ClassVar[str] = "tokenizer.json"
+
+    def __init__(self, model: PieceModel, normalizer: BertNormalizer) -> None:
+        self._tokenizer = Tokenizer(model)
+        self._tokenizer.normalizer = normalizer
+        self._tokenizer.pre_tokenizer = BertPreTokenizer()
+        ids = self._tokenizer.get_vocab(with_added_tokens=False)
+        missing = [name for name in _SPECIALS if name not in ids]
+        if missing:
+            raise WordPieceError(
+                f"the tokenizer has no entry {', '.join(missing)}, as BERT's have: use one of its kind"
+            )
+        self.pad_id, _, self._start_id, self._end_id, self._mask_id = (ids[name] for name in _SPECIALS)
+        self._begins_word = np.ones(max(ids.values()) + 1, dtype=bool)
+        prefix = model.continuing_subword_prefix
+        self._begins_word[[index for piece, index in ids.items() if piece.startswith(prefix)]] = False
+
+    @classmethod
+    def from_pretrained(cls, weights: str) -> WordPiece:
+        """Take the tokenizer that comes with a pretrained model.
+
+        Args:
+            weights: local folder with vocab.txt or tokenizer.json, or a name on the hub.
+
+        Raises:
+            WordPieceError: there is none, or it is of another kind.
+        """
+        from transformers import AutoTokenizer  # takes seconds, and a saved tokenizer does without
+
+        folder = Path(weights).expanduser()
+        local = folder.is_dir()
+        try:
+            loaded = AutoTokenizer.from_pretrained(
+                str(folder) if local else weights, local_files_only=local, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+            raise WordPieceError(
+                f"the weights {weights!r} bring no tokenizer that can be loaded ({reason}); name a folder with "
+                "config.json and vocab.txt or tokenizer.json, or a model on the hub where the network reaches it"
+            ) from error
+        return cls._from_tokenizer(getattr(loaded, "backend_tokenizer", None), weights)
+
+    @classmethod
+    def load(cls, path: Path) -> WordPiece:
+        """Read what :meth:`save` has written.
+
+        Raises:
+            WordPieceError: the file is missing or damaged.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise WordPieceError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+        try:
+            tokenizer = Tokenizer.from_str(text)
+        except Exception as error:  # tokenizers raises plain Exception
+            raise WordPieceError(f"{path} is no tokenizer ({error}); copy it from the model again") from error
+        return cls._from_tokenizer(tokenizer, str(path))
+
+    @classmethod
+    def _from_tokenizer(cls, tokenizer: Tokenizer | None, origin: str) -> WordPiece:
+        model, normalizer = getattr(tokenizer, "model", None), getattr(tokenizer, "normalizer", None)
+        if not isinstance(model, PieceModel) or not isinstance(normalizer, BertNormalizer):
+            raise WordPieceError(
+                f"{origin}: the tokenizer is not BERT's WordPiece but {type(model).__name__} after "
+                f"{type(normalizer).__name__}; use a model of BERT's kind (BERT, DistilBERT, ELECTRA, MiniLM)"
+            )
+        return cls(model, normalizer)
+
+    def __len__(self) -> int:
+        return len(self._begins_word)
+
+    def basic(self, text: str) -> list[str]:
+        """Cut a caption into words: cleaned, if uncased lower-cased without accents; punctuation and CJK alone."""
+        cleaned = self._tokenizer.normalizer.normalize_str(text)
+        return [word for word, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(cleaned)]
+
+    def wordpiece(self, word: str) -> list[int]:
+        """Cut a word into the longest known pieces from its beginning on; one ``[UNK]`` where that fails."""
+        return [piece.id for piece in self._tokenizer.model.tokenize(word)]
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of all words of a caption between ``[CLS]`` and ``[SEP]``."""
+        return [self._start_id, *self._tokenizer.encode(text).ids, self._end_id]
+
+    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
+        """Mask, replace or delete words between ``[CLS]`` and ``[SEP]``; see :func:`augment_words`.
+
+        Args:
+            ids_L: a caption from :meth:`encode`; not changed.
+            rng: see :func:`sample_rng`.
+        """
+        words_L = ids_L[1:-1]
+        changed_L = augment_words(words_L, self._begins_word[words_L], rng, self._mask_id, len(self))
+        return np.concatenate([ids_L[:1], changed_L, ids_L[-1:]])
+
+    def save(self, path: Path) -> None:
+        """Write it in the format of the ``tokenizers`` library; the bytes depend on pieces and settings alone."""
+        write_bytes_atomic(Path(path), self._tokenizer.to_str().encode() + b"\n")

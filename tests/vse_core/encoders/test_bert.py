@@ -1,0 +1,217 @@
+"""The BERT encoder against BERT written out by its definition, one caption at a time; its weights and its limits."""
+
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, ElectraConfig, PreTrainedConfig
+
+from vse_core.encoders.bert import BertEncoder
+from vse_core.encoders.pretrained import architecture_of, load_pretrained
+from vse_core.pooling import build_pooling
+
+DIM = 6
+HEADS = 2
+CONFIG = BertConfig(
+    vocab_size=30,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=HEADS,
+    intermediate_size=12,
+    max_position_embeddings=16,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights as they are published: with a pooler."""
+    torch.manual_seed(0)
+    model = BertModel(CONFIG)
+    with torch.no_grad():
+        for parameter in model.parameters():  # the initial ones are too small, and layer norms too plain, to show much
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+    path = tmp_path_factory.mktemp("weights")
+    model.save_pretrained(path)
+    return path
+
+
+def make_encoder(folder: Path, pooling: str = "gpo") -> BertEncoder:
+    torch.manual_seed(1)
+    return BertEncoder(DIM, build_pooling(pooling, DIM), weights=str(folder))
+
+
+@pytest.fixture(scope="module")
+def fixed(folder: Path) -> BertEncoder:
+    return make_encoder(folder).eval()
+
+
+def layer_norm(rows: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
+    centred = rows - rows.mean(dim=-1, keepdim=True)
+    scaled = centred / torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + 1e-12)
+    return scaled * state[f"{name}.weight"] + state[f"{name}.bias"]
+
+
+def linear(rows: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
+    return rows @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+
+def naive_bert(tokens: list[int], state: dict[str, Tensor]) -> Tensor:
+    """Devlin et al. (2019): embeddings, then blocks of self-attention and feed-forward with residuals."""
+    table = state["embeddings.word_embeddings.weight"]
+    rows = torch.stack(
+        [
+            table[token]
+            + state["embeddings.position_embeddings.weight"][place]
+            + state["embeddings.token_type_embeddings.weight"][0]
+            for place, token in enumerate(tokens)
+        ]
+    )
+    rows = layer_norm(rows, state, "embeddings.LayerNorm")
+    for number in range(CONFIG.num_hidden_layers):
+        block = f"encoder.layer.{number}"
+        query, key, value = (linear(rows, state, f"{block}.attention.self.{x}") for x in ("query", "key", "value"))
+        width = CONFIG.hidden_size // HEADS
+        mixed = torch.zeros_like(rows)
+        for head in range(HEADS):
+            part = slice(head * width, (head + 1) * width)
+            for place in range(len(tokens)):
+                scores = torch.stack([query[place, part] @ row[part] / math.sqrt(width) for row in key])
+                mixed[place, part] = sum(
+                    (w * row[part] for w, row in zip(scores.softmax(0), value, strict=True)), torch.zeros(width)
+                )
+        attended = linear(mixed, state, f"{block}.attention.output.dense")
+        rows = layer_norm(rows + attended, state, f"{block}.attention.output.LayerNorm")
+        hidden = linear(rows, state, f"{block}.intermediate.dense")
+        hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))
+        rows = layer_norm(rows + linear(hidden, state, f"{block}.output.dense"), state, f"{block}.output.LayerNorm")
+    return rows
+
+
+def test_caption_by_caption(folder: Path) -> None:
+    encoder = make_encoder(folder, "mean").eval()
+    state = {name: tensor.detach() for name, tensor in encoder.bert.state_dict().items()}
+    torch.manual_seed(2)
+    tokens, lengths = torch.randint(0, 30, (4, 7)), torch.tensor([2, 7, 1, 4])
+    for row, length, found in zip(tokens.tolist(), lengths.tolist(), encoder(tokens, lengths), strict=True):
+        projected = naive_bert(row[:length], state) @ encoder.linear.weight.T + encoder.linear.bias
+        pooled = projected.mean(dim=0)
+        torch.testing.assert_close(found, pooled / pooled.norm(), atol=1e-5, rtol=1e-4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 4))
+def test_a_caption_alone_and_in_a_batch_is_the_same(fixed: BertEncoder, lengths: list[int], more: int) -> None:
+    # Padding is told by the lengths, not by the ids that stand there.
+    tokens = torch.randint(0, 30, (len(lengths), max(lengths) + more), generator=torch.Generator().manual_seed(3))
+    together = fixed(tokens, torch.tensor(lengths))
+    for row, length, found in zip(tokens, lengths, together, strict=True):
+        alone = fixed(row[None, :length], torch.tensor([length]))
+        torch.testing.assert_close(found, alone[0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        DistilBertConfig(vocab_size=30, dim=8, n_layers=1, n_heads=2, hidden_dim=12, max_position_embeddings=16),
+        ElectraConfig(
+            vocab_size=30,
+            embedding_size=6,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=12,
+            max_position_embeddings=16,
+        ),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_every_parameter_of_any_such_network_is_trained(config: PreTrainedConfig) -> None:
+    architecture = architecture_of(AutoModel.from_config(config))
+    encoder = BertEncoder(DIM, build_pooling("gpo", DIM), architecture=architecture)
+    assert {name.partition(".")[0] for name in encoder.state_dict()} == {"bert", "linear", "pooling"}
+    texts = encoder(torch.randint(0, 30, (3, 6)), torch.tensor([6, 2, 3]))
+    torch.testing.assert_close(texts.norm(dim=-1), torch.ones(3))
+    (texts * torch.randn_like(texts)).sum().backward()
+    assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
+
+
+def test_the_architecture_rebuilds_it_without_weights(folder: Path) -> None:
+    encoder = make_encoder(folder)
+    torch.manual_seed(4)
+    other = BertEncoder(DIM, build_pooling("gpo", DIM), architecture=encoder.architecture)
+    assert not torch.equal(other.linear.weight, encoder.linear.weight)
+    other.load_state_dict(encoder.state_dict())
+    tokens, lengths = torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
+    assert torch.equal(other.eval()(tokens, lengths), encoder.eval()(tokens, lengths))
+    assert other.architecture == encoder.architecture
+    assert str(folder) not in str(encoder.architecture)
+
+
+def test_weights_are_loaded_in_float32_whatever_they_are_stored_in(tmp_path: Path) -> None:
+    BertModel(CONFIG).half().save_pretrained(tmp_path)
+    assert {parameter.dtype for parameter in load_pretrained(str(tmp_path)).parameters()} == {torch.float32}
+
+
+def test_captions_beyond_the_positions_are_refused(folder: Path) -> None:
+    encoder = make_encoder(folder)
+    assert encoder.max_tokens == 16
+    encoder(torch.ones(1, 16, dtype=torch.long), torch.tensor([16]))
+    with pytest.raises(ValueError, match="17 tokens is too long: the text encoder has 16 positions"):
+        encoder(torch.ones(1, 17, dtype=torch.long), torch.tensor([17]))
+
+
+def test_empty_captions_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="length 0"):
+        make_encoder(folder)(torch.ones(2, 3, dtype=torch.long), torch.tensor([3, 0]))
+
+
+def test_arguments_that_do_not_fit(folder: Path) -> None:
+    pooling: nn.Module = build_pooling("mean", DIM)
+    with pytest.raises(ValueError, match="one of weights and architecture"):
+        BertEncoder(DIM, pooling)
+    with pytest.raises(ValueError, match="one of weights and architecture"):
+        BertEncoder(DIM, pooling, weights=str(folder), architecture={"model_type": "bert"})
+    with pytest.raises(ValueError, match="31 token ids, the text encoder knows 30"):
+        BertEncoder(DIM, pooling, weights=str(folder), vocabulary_size=31)
+    with pytest.raises(ValueError, match="'no-such-type'"):
+        BertEncoder(DIM, pooling, architecture={"model_type": "no-such-type"})
+
+
+class Hostile:
+    """A pickle that leaves a trace when it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.trace,))
+
+
+def test_a_pickle_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG.to_json_string())
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile(tmp_path / "trace")))
+    with pytest.raises(ValueError, match=r"\*\.safetensors"):
+        load_pretrained(str(tmp_path))
+    assert not (tmp_path / "trace").exists()
+
+
+def test_weights_that_are_not_there_or_not_whole(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_pretrained(str(tmp_path / "nowhere"))
+    deeper = BertConfig(**{**CONFIG.to_dict(), "num_hidden_layers": 3})
+    BertModel(CONFIG).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(deeper.to_json_string())
+    with pytest.raises(ValueError, match=r"16 parameters are missing \['encoder.layer.2"):
+        load_pretrained(str(tmp_path))
+
+
+def test_a_missing_pooler_is_no_harm(tmp_path: Path) -> None:
+    BertModel(CONFIG, add_pooling_layer=False).save_pretrained(tmp_path)
+    BertEncoder(DIM, build_pooling("mean", DIM), weights=str(tmp_path))

@@ -1,0 +1,104 @@
+"""Pretrained networks through transformers: read from safetensors, or rebuilt from their architecture alone.
+
+transformers is imported where it is used: it takes seconds, and most models have no use for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+# What transformers, huggingface_hub and safetensors raise for weights or settings that cannot be loaded.
+_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError)
+# Where and with what a network was loaded says nothing about it.
+_NOT_ARCHITECTURE = ("_name_or_path", "transformers_version")
+
+
+def load_pretrained(weights: str) -> nn.Module:
+    """Load a network in float32 with transformers' auto classes; nothing but safetensors is read, no remote code runs.
+
+    Args:
+        weights: local folder with config.json and *.safetensors, or a name on the hub.
+
+    Raises:
+        ValueError: the network cannot be loaded, or its weights are incomplete (a pooler may be missing).
+    """
+    from transformers import AutoModel
+
+    local = Path(weights).expanduser().is_dir()
+    try:
+        with _quiet_transformers():
+            model, report = AutoModel.from_pretrained(
+                str(Path(weights).expanduser()) if local else weights,
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=local,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except _LOADING_ERRORS as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise ValueError(
+            f"the weights {weights!r} cannot be loaded ({type(error).__name__}: {reason}); name a folder with "
+            "config.json and *.safetensors, or a model on the hub where the network reaches it"
+        ) from error
+    # Poolers come after the last hidden state; many models are published without theirs.
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    misshapen = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if missing or misshapen:
+        raise ValueError(
+            f"the weights {weights!r} do not fit their config.json: {len(missing)} parameters are missing "
+            f"{missing[:3]} and {len(misshapen)} have another shape {misshapen[:3]}"
+        )
+    network: nn.Module = model
+    return network
+
+
+def build_from_architecture(architecture: dict[str, Any]) -> nn.Module:
+    """Build a network with random weights from what :func:`architecture_of` gave.
+
+    Raises:
+        ValueError: transformers does not know such a network.
+    """
+    import transformers
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        network: nn.Module = AutoModel.from_config(
+            AutoConfig.for_model(**architecture), dtype=torch.float32, trust_remote_code=False
+        )
+    except _LOADING_ERRORS as error:
+        raise ValueError(
+            f"transformers {transformers.__version__} cannot build a network of the type "
+            f"{architecture.get('model_type')!r} from its architecture: {error}"
+        ) from error
+    return network
+
+
+def architecture_of(network: Any) -> dict[str, Any]:
+    """The configuration of a transformers network as JSON values, which rebuild it without its weights."""
+    architecture: dict[str, Any] = json.loads(network.config.to_json_string(use_diff=False))
+    return {name: value for name, value in architecture.items() if name not in _NOT_ARCHITECTURE}
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without transformers' progress bars and load reports; what matters of them is checked and raised here."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
