@@ -1,7 +1,8 @@
 """Image-text retrieval metrics: recall at K, median and mean rank, RSUM, in chunks and exact under ties."""
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 from vse_core.losses.similarity import similarity_matrix
 
 CHUNK = 512
+
+# (b, c) similarities of a run of images and a run of captions.
+Similarities = Callable[[slice, slice], Tensor]
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,41 @@ def evaluate_retrieval(
     Raises:
         ValueError: the numbers of images and captions do not fit, or the images cannot be cut into the folds.
     """
-    images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
-    counts_B = _caption_counts(len(images_BKD), len(texts_CD), captions_per_image)
-    if folds < 1 or len(images_BKD) % folds:
-        raise ValueError(f"{len(images_BKD)} images cannot be cut into {folds} folds of equal size")
-    size = len(images_BKD) // folds
+    return evaluate_ensemble([(images_BKD, texts_CD)], captions_per_image, folds)
+
+
+def evaluate_ensemble(
+    members: Sequence[tuple[Tensor, Tensor]], captions_per_image: int | Sequence[int] = 5, folds: int = 1
+) -> RetrievalResult:
+    """Rank as :func:`evaluate_retrieval` does, by the mean of several models' similarities.
+
+    This is how VSE-infinity and VSE+2AD combine models of region, grid and patch features. Each member's similarity is
+    the maximum over its own views, so members may differ in D and K.
+
+    Args:
+        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, all of the same
+            images and captions in the same order.
+        captions_per_image: how many captions belong to each image: one number, or one number per image.
+        folds: average over this many contiguous folds of equal size.
+
+    Raises:
+        ValueError: there is no member, the numbers of images and captions do not fit, or the images cannot be cut into
+            the folds.
+    """
+    sizes = {(len(images), len(texts)) for images, texts in members}
+    if len(sizes) != 1:
+        raise ValueError(f"members of an ensemble share images and captions, got {sorted(sizes) or 'no members'}")
+    (images, captions) = sizes.pop()
+    counts_B = _caption_counts(images, captions, captions_per_image)
+    if folds < 1 or images % folds:
+        raise ValueError(f"{images} images cannot be cut into {folds} folds of equal size")
+    similarities = _mean_similarities(members)
+    starts_B = torch.cat([counts_B.new_zeros(1), counts_B.cumsum(0)]).tolist()
+    size = images // folds
     results = []
-    for fold in range(folds):
-        images = slice(fold * size, (fold + 1) * size)
-        start, stop = int(counts_B[: images.start].sum()), int(counts_B[: images.stop].sum())
-        results.append(_evaluate_fold(images_BKD[images], texts_CD[start:stop], counts_B[images]))
+    for first in range(0, images, size):
+        fold = slice(first, first + size)
+        results.append(_evaluate_fold(similarities, fold, starts_B[fold.start], counts_B[fold]))
     return results[0] if folds == 1 else _average(results)
 
 
@@ -127,17 +156,35 @@ def _caption_counts(images: int, captions: int, captions_per_image: int | Sequen
     return counts_B
 
 
-def _evaluate_fold(images_BKD: Tensor, texts_CD: Tensor, counts_B: Tensor) -> RetrievalResult:
-    image_of_C = torch.repeat_interleave(torch.arange(len(images_BKD)), counts_B)
+def _mean_similarities(members: Sequence[tuple[Tensor, Tensor]]) -> Similarities:
+    pairs = [(images.unsqueeze(1) if images.dim() == 2 else images, texts) for images, texts in members]
+
+    def similarities(images: slice, captions: slice) -> Tensor:
+        each_bc = (similarity_matrix(images_BKD[images], texts_CD[captions]) for images_BKD, texts_CD in pairs)
+        return functools.reduce(torch.add, each_bc) / len(pairs)
+
+    return similarities
+
+
+def _evaluate_fold(similarities: Similarities, fold: slice, first_caption: int, counts_B: Tensor) -> RetrievalResult:
+    """Metrics over the images of a fold and their captions, which begin at a caption's index."""
+    images, captions = len(counts_B), int(counts_B.sum())
+    image_of_C = torch.repeat_interleave(torch.arange(images), counts_B)
+    own = slice(first_caption, first_caption + captions)
     image_ranks = [
-        _best_caption_ranks(similarity_matrix(images_BKD[start : start + CHUNK], texts_CD), image_of_C, start)
-        for start in range(0, len(images_BKD), CHUNK)
+        _best_caption_ranks(similarities(_part(fold, start), own), image_of_C, start)
+        for start in range(0, images, CHUNK)
     ]
     caption_ranks = [
-        _image_ranks(similarity_matrix(images_BKD, texts_CD[start : start + CHUNK]), image_of_C[start : start + CHUNK])
-        for start in range(0, len(texts_CD), CHUNK)
+        _image_ranks(similarities(fold, _part(own, start)), image_of_C[start : start + CHUNK])
+        for start in range(0, captions, CHUNK)
     ]
-    return RetrievalResult(_metrics(image_ranks), _metrics(caption_ranks), len(images_BKD), len(texts_CD))
+    return RetrievalResult(_metrics(image_ranks), _metrics(caption_ranks), images, captions)
+
+
+def _part(whole: slice, start: int) -> slice:
+    """The chunk of a run that begins at a place in it."""
+    return slice(whole.start + start, min(whole.start + start + CHUNK, whole.stop))
 
 
 def _best_caption_ranks(sims_bC: Tensor, image_of_C: Tensor, first_image: int) -> tuple[Tensor, Tensor]:
