@@ -7,6 +7,11 @@ As a stage it takes the best checkpoint of the configured training run:
 With a model given it evaluates that one, a model directory or a registered model, on any split of the configured data:
 
     python pipelines/evaluate.py --config pipelines/configs/flickr8k.yaml --model models:/flickr8k/1 --split dev
+
+With several models it also evaluates their ensemble, the mean of their similarities. Models of other features of the
+same images name the configuration of these features:
+
+    python pipelines/evaluate.py --config regions.yaml --model regions/1 --model regions/2 --model grids/1 grids.yaml
 """
 
 from __future__ import annotations
@@ -17,12 +22,13 @@ from pathlib import Path
 if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines import extract, train
 from pipelines.config import PipelineConfig
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, fingerprint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,6 +99,12 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
             tracker.set_tags({"vse.model": str(model)})
             _evaluate(config, model, stage, tracker)
     return StageReport(NAME, stage.path, stage.read_manifest()["summary"])
+
+
+def metrics_of(report: StageReport) -> dict[str, float]:
+    """The metrics behind a report of this stage."""
+    metrics: dict[str, float] = json.loads((report.directory / MANIFEST).read_text(encoding="utf-8"))["metrics"]
+    return metrics
 
 
 def _evaluate(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
@@ -222,11 +234,19 @@ def _pooling_weights(embedded: EmbeddedSplit) -> Figure | None:
 def _command() -> None:
     from pipelines.command import make_parser
     from pipelines.config import load_config
+    from pipelines.ensemble import Member, evaluate_members
     from pipelines.registry import find_model
     from pipelines.runner import run_stages
 
-    parser = make_parser("Evaluate the best checkpoint of the configured run, or any other model.")
-    parser.add_argument("--model", metavar="MODEL", help="model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow")
+    parser = make_parser("Evaluate the best checkpoint of the configured run, any other model, or several together.")
+    parser.add_argument(
+        "--model",
+        nargs="+",
+        action="append",
+        metavar=("MODEL", "FILE"),
+        help="model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow; FILE configures its data and features "
+        "where they are not those of --config (repeatable: several models are also evaluated as an ensemble)",
+    )
     parser.add_argument("--split", help="split to evaluate instead of dataset.eval_split (with --model)")
     options = parser.parse_args()
     if options.model is None:
@@ -234,9 +254,14 @@ def _command() -> None:
             parser.error("--split goes with --model: the stage itself evaluates dataset.eval_split")
         run_stages(load_config(options.config, options.set), [NAME], options.dry_run)
         return
+    if any(len(words) > 2 for words in options.model):
+        parser.error("--model takes a model and at most one configuration; repeat --model for the next model")
     overrides = [*options.set, *([f"dataset.eval_split={options.split}"] if options.split else [])]
-    config = load_config(options.config, overrides)
-    report = evaluate_model(config, find_model(options.model, config.tracking_uri))
+    members = []
+    for reference, *files in options.model:
+        config = load_config(Path(files[0]) if files else options.config, overrides)
+        members.append(Member(reference, config, find_model(reference, config.tracking_uri)))
+    report = evaluate_members(members)
     sys.stdout.write(f"{report.summary}\n{report.directory}\n")
 
 

@@ -3,8 +3,10 @@
 B images, C captions, K views, D embedding.
 """
 
+import itertools
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,26 @@ class Gallery:
     def captions(self) -> list[tuple[int, Caption]]:
         """Every caption with the index of its image, in the order of `texts_CD`."""
         return [(index, caption) for index, record in enumerate(self.records) for caption in record.captions]
+
+    def in_order_of(self, other: "Gallery") -> "Gallery":
+        """Return this gallery in the order of another one of the same images and captions, for comparing models.
+
+        Images are matched by their ids, the captions of an image by their words: readers of different formats give the
+        same caption different ids, and spaces and punctuation differ between published files.
+
+        Raises:
+            GalleryError: the images or the captions are not the same; the message names some of them.
+        """
+        places = {record.image_id: index for index, record in enumerate(self.records)}
+        _require_same_images(places, [record.image_id for record in other.records])
+        images = [places[record.image_id] for record in other.records]
+        starts = [0, *itertools.accumulate(len(record.captions) for record in self.records)]
+        captions = [
+            starts[image] + place
+            for image, record in zip(images, other.records, strict=True)
+            for place in _matching_captions(self.records[image], record)
+        ]
+        return Gallery(self.images_BKD[images], self.texts_CD[captions], other.records)
 
     def save(self, directory: Path) -> None:
         """Write `embeddings.safetensors` and `items.json` into a directory, which is made where it is not there."""
@@ -105,6 +127,35 @@ def _records(reader: ShardReader, root: str) -> Iterable[Record]:
         meta = reader.meta(index)
         uri = str(Path(root) / meta["image"]) if root else meta["image"]
         yield _record_from_json({**meta, "image_uri": uri})
+
+
+def _require_same_images(own: Iterable[str], others: Sequence[str]) -> None:
+    missing, extra = sorted(set(others) - set(own)), sorted(set(own) - set(others))
+    if missing or extra:
+        examples = "; ".join(
+            f"{len(ids):,} are only in {whose}, such as {', '.join(ids[:3])}"
+            for whose, ids in (("the first", missing), ("this", extra))
+            if ids
+        )
+        raise GalleryError(f"two galleries that are to be compared hold different images: {examples}")
+
+
+def _matching_captions(record: Record, other: Record) -> list[int]:
+    """Where each caption of another record of the same image stands in this one."""
+    own, wanted = ([_words(caption.text) for caption in each.captions] for each in (record, other))
+    if sorted(own) != sorted(wanted):
+        differing = next((words for words in wanted if words not in own), wanted[0] if wanted else [])
+        raise GalleryError(
+            f"two galleries that are to be compared hold different captions of image {record.image_id}: "
+            f"{len(wanted)} and {len(own)}, of which {' '.join(differing)!r} is not in both"
+        )
+    places = iter(sorted(range(len(own)), key=own.__getitem__))
+    by_rank = {rank: next(places) for rank in sorted(range(len(wanted)), key=wanted.__getitem__)}
+    return [by_rank[rank] for rank in range(len(wanted))]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())
 
 
 def _record_to_json(record: Record) -> dict[str, Any]:

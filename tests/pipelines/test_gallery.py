@@ -36,6 +36,44 @@ def test_gallery_refuses_what_does_not_fit() -> None:
         dataclasses.replace(small_gallery(), records=small_gallery().records[:1])
 
 
+def test_a_gallery_takes_the_order_of_another_reader_of_the_same_images() -> None:
+    """The same two images in another order, with other caption ids, the captions turned round and punctuated."""
+    gallery = small_gallery()
+    other = Gallery(
+        torch.zeros(2, 1, 2),
+        torch.zeros(3, 2),
+        (
+            Record("b", "rows.npy#0", "dev", (Caption("dev#0", "Quotes and ."),)),
+            Record("a", "rows.npy#1", "dev", (Caption("dev#1", "A dog."), Caption("dev#2", "Ein Hund läuft"))),
+        ),
+    )
+    found = gallery.in_order_of(other)
+    assert torch.equal(found.images_BKD, gallery.images_BKD[[1, 0]])
+    assert torch.equal(found.texts_CD, gallery.texts_CD[[2, 1, 0]])
+    assert found.records == other.records
+
+
+def test_captions_of_an_image_that_say_the_same_are_told_apart_by_nothing() -> None:
+    twice = (Record("a", "", "dev", (Caption("0", "a dog"), Caption("1", "the cat"), Caption("2", "a dog"))),)
+    gallery = Gallery(torch.rand(1, 1, 4), torch.rand(3, 4), twice)
+    turned = (Record("a", "", "dev", (Caption("0", "a dog"), Caption("1", "a dog"), Caption("2", "the cat"))),)
+    found = gallery.in_order_of(Gallery(torch.rand(1, 1, 4), torch.rand(3, 4), turned))
+    assert torch.equal(found.texts_CD, gallery.texts_CD[[0, 2, 1]])
+
+
+def test_galleries_of_other_images_or_captions_are_refused() -> None:
+    gallery = small_gallery()
+    fewer = Gallery(gallery.images_BKD[:1], gallery.texts_CD[:2], gallery.records[:1])
+    with pytest.raises(GalleryError, match="different images: 1 are only in this, such as b"):
+        gallery.in_order_of(fewer)
+    with pytest.raises(GalleryError, match="different images: 1 are only in the first, such as b"):
+        fewer.in_order_of(gallery)
+    changed = dataclasses.replace(gallery.records[0], captions=(Caption("0", "a dog"), Caption("1", "a cat")))
+    other = dataclasses.replace(gallery, records=(changed, gallery.records[1]))
+    with pytest.raises(GalleryError, match="different captions of image a: 2 and 2, of which 'a cat' is not in both"):
+        gallery.in_order_of(other)
+
+
 def test_load_names_what_is_missing(tmp_path: Path) -> None:
     small_gallery().save(tmp_path)
     (tmp_path / ITEMS).unlink()
