@@ -6,7 +6,10 @@ from typing import Any
 from torch import nn
 
 from vse_core.names import choose
+from vse_core.pooling.adpool import AdaptivePooling
+from vse_core.pooling.contextual import GraphPooling, SelfAttentionPooling, Seq2SeqPooling
 from vse_core.pooling.gpo import GeneralizedPooling
+from vse_core.pooling.learned import AdaPooling, FSPooling, GeMPooling, LocalImportancePooling, SoftPooling
 from vse_core.pooling.simple import ClsPooling, KMaxPooling, MaxPooling, MeanPooling
 from vse_core.pooling.views import MultiViewPooling
 
@@ -16,6 +19,15 @@ POOLINGS: dict[str, Callable[..., nn.Module]] = {
     "kmax": KMaxPooling,
     "cls": ClsPooling,
     "gpo": GeneralizedPooling,
+    "adpool": AdaptivePooling,
+    "gem": GeMPooling,
+    "fspool": FSPooling,
+    "softpool": SoftPooling,
+    "adapool": AdaPooling,
+    "lip": LocalImportancePooling,
+    "seq2seq": Seq2SeqPooling,
+    "selfattn": SelfAttentionPooling,
+    "gcn": GraphPooling,
 }
 
 
@@ -26,7 +38,8 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
     sample's length are padding and never change the result.
 
     Args:
-        name: one of ``mean``, ``max``, ``kmax``, ``cls``, ``gpo``.
+        name: one of ``mean``, ``max``, ``kmax``, ``cls``, ``gpo``, ``adpool``, ``gem``, ``fspool``, ``softpool``,
+            ``adapool``, ``lip``, ``seq2seq``, ``selfattn``, ``gcn``.
         dim: D, the width of the vectors (aggregators that have no parameters of that width ignore it).
         **options: keyword arguments of the aggregator's class.
 

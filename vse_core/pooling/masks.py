@@ -1,7 +1,9 @@
-"""Lengths of padded sets: their check and their mask, shared by all aggregators."""
+"""Lengths of padded sets: their check, their mask and sums that respect it, shared by all aggregators."""
 
 import torch
 from torch import Tensor
+
+from vse_core.precision import at_least_float32
 
 
 def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
@@ -34,3 +36,18 @@ def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
 def valid_mask(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
     """True where an element is real: (B, N) from the padded features and their lengths."""
     return torch.arange(features_BND.shape[1], device=features_BND.device) < lengths_B.unsqueeze(-1)
+
+
+def softmax_weighted_sum(logits: Tensor, values_BND: Tensor, valid_BN1: Tensor) -> Tensor:
+    """Weight the valid elements by a softmax over the set, in at least float32.
+
+    Args:
+        logits: (B, N, D) for a weight per element and dimension, or (B, N, 1) for one per element.
+        values_BND: (B, N, D) what is summed.
+        valid_BN1: (B, N, 1) True where an element counts; at least one of every set does.
+
+    Returns:
+        (B, D)
+    """
+    weights = at_least_float32(logits).masked_fill(~valid_BN1, -float("inf")).softmax(dim=1)
+    return (weights * at_least_float32(values_BND).masked_fill(~valid_BN1, 0.0)).sum(dim=1)

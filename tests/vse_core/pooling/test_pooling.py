@@ -10,6 +10,8 @@ from vse_core.pooling import POOLINGS, build_pooling
 DIM = 6
 # Aggregators that look at the order of the elements, as a sentence has one.
 ORDERED = {"cls", "seq2seq"}
+# Those whose result lies between the elements.
+MEANS = ("mean", "max", "kmax", "cls", "gpo", "adpool", "gem", "softpool", "adapool", "lip")
 
 
 def make_pooling(name: str) -> torch.nn.Module:
@@ -56,13 +58,33 @@ def test_padding_and_order_never_change_the_result(name: str, lengths: list[int]
     torch.testing.assert_close(module(padded, lengths_B), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("name", MEANS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_neither_overflows_nor_loses_its_type(name: str, dtype: torch.dtype):
     features = torch.full((1, 256, DIM), 3e4 if dtype == torch.float16 else 1e30, dtype=dtype)
     pooled = make_pooling(name)(features, torch.tensor([256]))
     assert pooled.dtype == dtype
     torch.testing.assert_close(pooled.float(), features[:, 0].float(), rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_float32_rounded_once(name: str, dtype: torch.dtype):
+    features, lengths = make_sets([200, 1, 60])
+    module, halved = make_pooling(name), features.to(dtype)
+    assert torch.equal(module(halved, lengths), module(halved.float(), lengths).to(dtype))
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_every_parameter_and_every_real_element_has_a_finite_gradient(name: str):
+    module = make_pooling(name)
+    features, lengths = make_sets([4, 1, 3])
+    features.requires_grad_()
+    module(features, lengths).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in module.parameters())
+    assert features.grad.isfinite().all()
+    assert features.grad[1, 1:].eq(0).all()
+    assert features.grad[:, 0].ne(0).any(dim=1).all()
 
 
 @pytest.mark.parametrize("name", POOLINGS)

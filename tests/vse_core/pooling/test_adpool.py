@@ -1,0 +1,106 @@
+"""ADPOOL in its three variants against the written-out steps of the paper and of the released code."""
+
+import pytest
+import torch
+
+from vse_core.pooling.adpool import VARIANTS, AdaptivePooling
+
+SETS = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+LENGTHS = torch.tensor([6, 1, 4, 3])
+
+
+def make(variant: str) -> AdaptivePooling:
+    torch.manual_seed(1)
+    module = AdaptivePooling(5, variant).double()
+    for parameter in module.parameters():  # zero biases would hide their part
+        torch.nn.init.normal_(parameter)
+    return module
+
+
+def oracle(module: AdaptivePooling, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """One sample at a time: ranks, token level, embedding level, balance."""
+    pooled = []
+    for sample, n in zip(features, lengths.tolist(), strict=True):
+        ranked = sample[:n].sort(dim=0, descending=True).values
+        if module.variant == "paper":
+            logits = ranked @ module.linear.weight[0]
+            token = sum(weight * row for weight, row in zip(logits.softmax(dim=0), ranked, strict=True))
+        else:
+            if module.variant == "release":  # padding takes part as rows of zeros
+                ranked = torch.cat([ranked, ranked.new_zeros(len(sample) - n, ranked.shape[1])])
+            logits = torch.relu(ranked @ module.linear.weight.T + module.linear.bias)
+            token = (logits.exp() / logits.exp().sum(dim=0) * ranked).sum(dim=0)
+        weights = sample[:n].exp() / sample[:n].exp().sum(dim=0)
+        embedding = (weights * sample[:n]).sum(dim=0)
+        first, second = torch.stack([module.balance(token), module.balance(embedding)]).softmax(dim=0)
+        pooled.append(first * token + second * embedding)
+    return torch.stack(pooled)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_output_and_every_gradient(variant: str):
+    module = make(variant)
+    features = SETS.clone().requires_grad_()
+    inputs = [features, *module.parameters()]
+    ours, expected = module(features, LENGTHS), oracle(module, features, LENGTHS)
+    torch.testing.assert_close(ours, expected)
+    probe = torch.randn(ours.shape, dtype=torch.float64)
+    for mine, theirs in zip(
+        torch.autograd.grad((ours * probe).sum(), inputs), torch.autograd.grad((expected * probe).sum(), inputs),
+        strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(mine, theirs)
+    single = module.float()(SETS.float(), LENGTHS)
+    torch.testing.assert_close(single, expected.float(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "token", "fused"),
+    [("release", [0.556407, 1.326214], [0.683818, 1.591968]), ("corrected", [0.811230, 1.642391], None)],
+)
+def test_recorded_numbers(variant: str, token: list[float], fused: list[float] | None):
+    module = AdaptivePooling(2, variant)
+    for parameter in module.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.eye_(module.linear.weight)
+    features = torch.tensor([[[1.0, -1.0], [0.5, 2.0], [9.0, 9.0], [9.0, 9.0]]])
+    embedding = [0.811230, 1.857722]
+    expected = fused or [(a + b) / 2 for a, b in zip(token, embedding, strict=True)]
+    assert module(features, torch.tensor([2]))[0].tolist() == pytest.approx(expected, abs=1e-6)
+    # The two levels one by one: a balance that sees only the first dimension, strongly, takes the larger of them.
+    torch.nn.init.constant_(module.balance.weight[:, 1], 1e3)
+    assert module(features, torch.tensor([2]))[0].tolist() == pytest.approx(embedding, abs=1e-6)
+    torch.nn.init.constant_(module.balance.weight[:, 1], -1e3)
+    assert module(features, torch.tensor([2]))[0].tolist() == pytest.approx(token, abs=1e-6)
+
+
+def test_the_release_depends_on_padding_and_the_correction_does_not():
+    padded = torch.cat([SETS, torch.randn(4, 3, 5, dtype=torch.float64)], dim=1)
+    release, corrected = make("release"), make("corrected")
+    assert release.state_dict().keys() == corrected.state_dict().keys()
+    corrected.load_state_dict(release.state_dict())
+    torch.testing.assert_close(corrected(padded, LENGTHS), corrected(SETS, LENGTHS))
+    assert (release(padded, LENGTHS) - release(SETS, LENGTHS)).abs().amax(dim=1).gt(1e-3).all()
+    full = torch.full((4,), 6)
+    torch.testing.assert_close(release(SETS, full), corrected(SETS, full))
+
+
+def test_names_and_shapes_of_released_checkpoints():
+    release = {name: tuple(tensor.shape) for name, tensor in AdaptivePooling(1024, "release").state_dict().items()}
+    assert release == {
+        "linear.weight": (1024, 1024), "linear.bias": (1024,), "balance.weight": (1, 1024), "balance.bias": (1,),
+    }  # fmt: skip
+    assert sum(p.numel() for p in AdaptivePooling(1024, "paper").parameters()) == 2 * 1024
+
+
+def test_initialisation_is_that_of_the_release():
+    torch.manual_seed(0)
+    linear = AdaptivePooling(256).linear
+    assert linear.bias.eq(0).all()
+    assert linear.weight.abs().max() <= (6 / 512) ** 0.5
+    torch.testing.assert_close(linear.weight.std(), torch.tensor((2 / 512) ** 0.5), rtol=0.02, atol=0)
+
+
+def test_unknown_variants_are_refused():
+    with pytest.raises(ValueError, match="known: corrected, release, paper"):
+        AdaptivePooling(5, "fixed")

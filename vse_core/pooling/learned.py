@@ -1,0 +1,182 @@
+"""Aggregators with a few learned weights, and their parameterless kin: GeM, FSPool, SoftPool, AdaPool, LIP."""
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.pooling.masks import check_lengths, softmax_weighted_sum, valid_mask
+from vse_core.pooling.sorting import rank_weighted_sum
+from vse_core.precision import at_least_float32
+
+
+class GeMPooling(nn.Module):
+    """Generalized mean ``(mean of x**p) ** (1/p)`` with a trainable p: mean at 1, maximum at infinity.
+
+    Radenovic, Tolias and Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019, equation (3).
+    Values below a small positive bound are raised to it, as in their code.
+
+    Differs from their code: the powers are taken in logarithms, so that none overflows, however large p grows.
+
+    Args:
+        power: p at the start.
+        smallest: the bound.
+    """
+
+    def __init__(self, power: float = 3.0, smallest: float = 1e-6) -> None:
+        super().__init__()
+        self.power = nn.Parameter(torch.tensor(power))
+        self.smallest = smallest
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        padded_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
+        logarithms_BND = at_least_float32(features_BND).clamp(min=self.smallest).log()
+        powers_BND = (self.power * logarithms_BND).masked_fill(padded_BN1, -float("inf"))
+        mean_BD = powers_BND.logsumexp(dim=1) - lengths_B.unsqueeze(-1).to(powers_BND.dtype).log()
+        return (mean_BD / self.power).exp().to(features_BND.dtype)
+
+
+class FSPooling(nn.Module):
+    """Weight the ranks of every dimension by a learned piecewise linear function of rank / size.
+
+    Zhang, Hare and Prügel-Bennett, "FSPool: Learning set representations with featurewise sort pooling", ICLR 2020,
+    section 3. The result is a sum, as in the paper: its scale grows with the size of the set.
+
+    Args:
+        dim: D, width of the vectors.
+        pieces: pieces of the function (20 in the paper's experiments).
+    """
+
+    def __init__(self, dim: int, pieces: int = 20) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim, pieces + 1))
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        # The function is linear in its values at the P + 1 points, so the ranks are first summed around each point:
+        # no weight per element and dimension is ever made.
+        weights_BPN = interpolation_weights(lengths_B, features_BND.shape[1], self.weight.shape[1] - 1)
+        around_BPD = rank_weighted_sum(features_BND, lengths_B, weights_BPN)
+        return (around_BPD * self.weight.t()).sum(dim=1).to(features_BND.dtype)
+
+
+def interpolation_weights(lengths_B: Tensor, size: int, pieces: int) -> Tensor:
+    """How much each of P + 1 points, evenly spread over the ranks of a set, counts at each rank: (B, P + 1, size).
+
+    Linear interpolation between the two nearest points, in float64; the first rank is the first point, the last rank
+    the last.
+    """
+    ranks_N = torch.arange(size, device=lengths_B.device, dtype=torch.float64)
+    places_BN = pieces * ranks_N / (lengths_B.unsqueeze(-1) - 1).clamp(min=1)
+    points_P1 = torch.arange(pieces + 1, device=lengths_B.device).unsqueeze(-1)
+    return (1 - (places_BN.unsqueeze(1) - points_P1).abs()).clamp(min=0)
+
+
+class SoftPooling(nn.Module):
+    """Weight every value by the softmax of the values of its dimension: a soft maximum without parameters.
+
+    Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool", ICCV 2021, equations (1), (2);
+    also the embedding level of VSE+2AD's ADPOOL (its equation (4)).
+    """
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+        return softmax_weighted_sum(features_BND, features_BND, valid_BN1).to(features_BND.dtype)
+
+
+class AdaPooling(nn.Module):
+    """A learned mixture of SoftPool with weights by likeness to the mean.
+
+    Stergiou and Poppe, "AdaPool: Exponential adaptive pooling for information-retaining downsampling", TIP 2023:
+    ``beta * eDSCW + (1 - beta) * eM``, where eM is SoftPool, and eDSCW weights an element by the softmax over the set
+    of its Dice-Sørensen coefficient ``2 |x . m| / (|x|**2 + |m|**2)`` with the mean m.
+
+    Differs from the paper: there is one region, the whole set, and so one beta; it is kept between 0 and 1 by a
+    sigmoid instead of by clipping, which would leave it without gradient at either end. It starts at one half.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beta = nn.Parameter(torch.zeros(()))
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+        values_BND = at_least_float32(features_BND).masked_fill(~valid_BN1, 0.0)
+        alike_BD = softmax_weighted_sum(_likeness_to_mean(values_BND, lengths_B), values_BND, valid_BN1)
+        largest_BD = softmax_weighted_sum(values_BND, values_BND, valid_BN1)
+        return torch.lerp(largest_BD, alike_BD, self.beta.sigmoid()).to(features_BND.dtype)
+
+
+def _likeness_to_mean(values_BND: Tensor, lengths_B: Tensor) -> Tensor:
+    """Dice-Sørensen coefficient (B, N, 1) of every element with the mean of its set; padding must be zeros."""
+    # The coefficient is the same at any scale, and squares of values around 1 do not overflow.
+    scale_B11 = values_BND.detach().abs().amax(dim=(1, 2), keepdim=True)
+    values_BND = values_BND / scale_B11.clamp(min=torch.finfo(values_BND.dtype).tiny)
+    mean_B1D = values_BND.sum(dim=1, keepdim=True) / lengths_B[:, None, None]
+    overlap_BN1 = 2 * (values_BND * mean_B1D).sum(dim=-1, keepdim=True).abs()
+    squares_BN1 = values_BND.square().sum(dim=-1, keepdim=True) + mean_B1D.square().sum(dim=-1, keepdim=True)
+    return overlap_BN1 / squares_BN1.clamp(min=torch.finfo(values_BND.dtype).tiny)
+
+
+class LocalImportancePooling(nn.Module):
+    """Weight every value by the exponential of an importance that a small network reads from the element.
+
+    Gao, Wang and Wu, "LIP: Local importance-based pooling", ICCV 2019, equation (4), with the projection form of the
+    importance: linear layer, instance norm over the set, sigmoid times 12. The window is the whole set. The norm's
+    scale starts at 0, so that training starts from mean pooling, as it does in their code.
+
+    Args:
+        dim: D, width of the vectors.
+    """
+
+    HIGHEST = 12.0
+    """Largest logit of an importance (section 3.3 of the paper)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim, bias=False)
+        self.scale = nn.Parameter(torch.zeros(dim))
+        self.shift = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+        projected_BND = self.linear(at_least_float32(features_BND))
+        normed_BND = _instance_norm(projected_BND, lengths_B, valid_BN1) * self.scale + self.shift
+        logits_BND = self.HIGHEST * normed_BND.sigmoid()
+        return softmax_weighted_sum(logits_BND, features_BND, valid_BN1).to(features_BND.dtype)
+
+
+def _instance_norm(values_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
+    """Mean 0 and variance 1 for every dimension over the real elements of every set; padding becomes 0."""
+    count_B11 = lengths_B[:, None, None]
+    values_BND = at_least_float32(values_BND).masked_fill(~valid_BN1, 0.0)
+    centred_BND = (values_BND - values_BND.sum(dim=1, keepdim=True) / count_B11).masked_fill(~valid_BN1, 0.0)
+    variance_B1D = centred_BND.square().sum(dim=1, keepdim=True) / count_B11
+    return centred_BND * (variance_B1D + 1e-5).rsqrt()
