@@ -23,24 +23,38 @@ class FeatureEncoder(nn.Module):
         pooling: aggregator called with ``(features_BND, lengths_B)``; it returns one vector a set (B, D), or K of
             them (B, K, D), as :class:`vse_core.pooling.views.MultiViewPooling` does.
         mlp: add the residual MLP.
+        projections: K linear layers instead of one, each with a view of its own: the K embeddings come from different
+            projections and the same aggregator, which must treat every dimension alike (``max``, ``mean``, ``kmax``,
+            ``gpo``). So does the released MV-VSE code, where the paper has one projection and K aggregators.
         norm_rows: rows that the MLP's batch norm takes its statistics from in training: ``real``, or ``padded`` for
             real and padded ones, the latter as rows of zeros.
 
     Raises:
-        ValueError: ``norm_rows`` is unknown, or given as ``padded`` where there is no MLP.
+        ValueError: ``norm_rows`` is unknown, or given as ``padded`` where there is no MLP, or the MLP is asked for
+            with several projections.
     """
 
     def __init__(
-        self, feature_dim: int, embed_dim: int, pooling: nn.Module, mlp: bool = True, norm_rows: str = "real"
+        self,
+        feature_dim: int,
+        embed_dim: int,
+        pooling: nn.Module,
+        mlp: bool = True,
+        norm_rows: str = "real",
+        projections: int = 1,
     ) -> None:
         super().__init__()
         if norm_rows not in ("real", "padded"):
             raise ValueError(f"unknown norm_rows {norm_rows!r}; known: real, padded")
         if norm_rows == "padded" and not mlp:
             raise ValueError("norm_rows='padded' has no effect without the MLP, which holds the batch norm")
+        if projections < 1 or (projections > 1 and mlp):
+            raise ValueError(f"projections must be at least 1, and 1 beside the MLP; got {projections} with mlp={mlp}")
         self.feature_dim = feature_dim
-        self.fc = nn.Linear(feature_dim, embed_dim)
-        nn.init.xavier_uniform_(self.fc.weight)
+        self.projections = projections
+        self.fc = nn.Linear(feature_dim, projections * embed_dim)
+        for weight_DF in self.fc.weight.chunk(projections):
+            nn.init.xavier_uniform_(weight_DF)
         nn.init.zeros_(self.fc.bias)
         self.mlp = ResidualMLP(feature_dim, embed_dim) if mlp else None
         self.norm_rows = norm_rows
@@ -62,8 +76,8 @@ class FeatureEncoder(nn.Module):
             rows_MD = rows_MD + self.mlp(rows_MF, padding)
         sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
         sets_BND[mask_BN] = rows_MD
-        embeddings = unit_length(self.pooling(sets_BND, lengths_B))
-        return embeddings if embeddings.dim() == 3 else embeddings.unsqueeze(1)
+        pooled = self.pooling(sets_BND, lengths_B)
+        return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
 
 
 class ResidualMLP(nn.Module):

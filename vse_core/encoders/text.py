@@ -1,4 +1,4 @@
-"""Text encoder over word indices: embedding, bidirectional GRU, aggregator."""
+"""Text encoder over word indices: embedding, GRU, aggregator."""
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,22 @@ class BiGRUEncoder(nn.Module):
         embed_dim: D, width of the GRU and of the joint space.
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         word_dim: width of the word vectors, initialised from U(-0.1, 0.1); see also :meth:`set_word_vectors`.
+        directions: 2, or 1 for a GRU that reads forwards only, as VSE++ and the released MV-VSE code have it (with
+            ``last`` for the pooling).
+
+    Raises:
+        ValueError: there are neither 1 nor 2 directions.
     """
 
-    def __init__(self, vocabulary_size: int, embed_dim: int, pooling: nn.Module, word_dim: int = 300) -> None:
+    def __init__(
+        self, vocabulary_size: int, embed_dim: int, pooling: nn.Module, word_dim: int = 300, directions: int = 2
+    ) -> None:
         super().__init__()
+        if directions not in (1, 2):
+            raise ValueError(f"a GRU reads in 1 or 2 directions, got {directions}")
         self.embed = nn.Embedding(vocabulary_size, word_dim)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=True)
+        self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=directions == 2)
         self.pooling = pooling
 
     @torch.no_grad()
@@ -46,5 +55,7 @@ class BiGRUEncoder(nn.Module):
         """Encode (C, L) word indices with lengths (C,) into (C, D) vectors of unit length."""
         packed = pack_padded_sequence(self.embed(tokens_CL), lengths_C.cpu(), batch_first=True, enforce_sorted=False)
         hidden_CLH = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=tokens_CL.shape[1])[0]
-        forward_CLD, backward_CLD = hidden_CLH.chunk(2, dim=-1)
-        return unit_length(self.pooling((forward_CLD + backward_CLD) / 2, lengths_C))
+        if self.rnn.bidirectional:
+            forward_CLD, backward_CLD = hidden_CLH.chunk(2, dim=-1)
+            hidden_CLH = (forward_CLD + backward_CLD) / 2
+        return unit_length(self.pooling(hidden_CLH, lengths_C))

@@ -10,7 +10,7 @@ from vse_core.pooling.adpool import AdaptivePooling
 from vse_core.pooling.contextual import GraphPooling, SelfAttentionPooling, Seq2SeqPooling
 from vse_core.pooling.gpo import GeneralizedPooling
 from vse_core.pooling.learned import AdaPooling, FSPooling, GeMPooling, LocalImportancePooling, SoftPooling
-from vse_core.pooling.simple import ClsPooling, KMaxPooling, MaxPooling, MeanPooling
+from vse_core.pooling.simple import ClsPooling, KMaxPooling, LastPooling, MaxPooling, MeanPooling
 from vse_core.pooling.views import MultiViewPooling
 
 POOLINGS: dict[str, Callable[..., nn.Module]] = {
@@ -18,6 +18,7 @@ POOLINGS: dict[str, Callable[..., nn.Module]] = {
     "max": MaxPooling,
     "kmax": KMaxPooling,
     "cls": ClsPooling,
+    "last": LastPooling,
     "gpo": GeneralizedPooling,
     "adpool": AdaptivePooling,
     "gem": GeMPooling,
@@ -38,8 +39,8 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
     sample's length are padding and never change the result.
 
     Args:
-        name: one of ``mean``, ``max``, ``kmax``, ``cls``, ``gpo``, ``adpool``, ``gem``, ``fspool``, ``softpool``,
-            ``adapool``, ``lip``, ``seq2seq``, ``selfattn``, ``gcn``.
+        name: one of ``mean``, ``max``, ``kmax``, ``cls``, ``last``, ``gpo``, ``adpool``, ``gem``, ``fspool``,
+            ``softpool``, ``adapool``, ``lip``, ``seq2seq``, ``selfattn``, ``gcn``.
         dim: D, the width of the vectors (aggregators that have no parameters of that width ignore it).
         **options: keyword arguments of the aggregator's class.
 

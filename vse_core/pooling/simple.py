@@ -1,4 +1,4 @@
-"""Aggregators without parameters: mean, maximum, mean of the k largest values, first element."""
+"""Aggregators without parameters: mean, maximum, mean of the k largest values, first element, last element."""
 
 import torch
 from torch import Tensor, nn
@@ -82,3 +82,16 @@ class ClsPooling(nn.Module):
         """
         check_lengths(features_BND, lengths_B)
         return features_BND[:, 0]
+
+
+class LastPooling(nn.Module):
+    """The last valid element: of a GRU that reads forwards the state that has seen the whole caption (VSE++)."""
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        return features_BND[torch.arange(len(features_BND), device=features_BND.device), lengths_B - 1]

@@ -74,6 +74,23 @@ def test_views_are_unit_vectors_of_one_projection():
         torch.testing.assert_close(found[:, k], torch.nn.functional.normalize(pooled))
 
 
+def test_projections_are_views_of_one_aggregator():
+    """The released MV-VSE code: K linear layers, each pooled by the maximum."""
+    torch.manual_seed(0)
+    encoder = FeatureEncoder(5, 8, build_pooling("max", 8), mlp=False, projections=3)
+    features, lengths = torch.randn(2, 4, 5), torch.tensor([4, 2])
+    found = encoder(features, lengths)
+    assert found.shape == (2, 3, 8)
+    for k in range(3):
+        weight, bias = encoder.fc.weight[8 * k : 8 * k + 8], encoder.fc.bias[8 * k : 8 * k + 8]
+        assert weight.abs().max() <= (6 / 13) ** 0.5
+        for sample, length, view in zip(features, lengths.tolist(), found[:, k], strict=True):
+            pooled = (sample[:length] @ weight.T + bias).amax(dim=0)
+            torch.testing.assert_close(view, pooled / (pooled.norm() + 1e-8))
+    with pytest.raises(ValueError, match="1 beside the MLP; got 2 with mlp=True"):
+        FeatureEncoder(5, 8, build_pooling("max", 8), projections=2)
+
+
 def test_initialisation_of_the_projection_is_xavier_uniform():
     torch.manual_seed(0)
     encoder = FeatureEncoder(300, 200, build_pooling("mean", 200), mlp=False)
@@ -106,6 +123,17 @@ def test_given_word_vectors_are_where_training_starts():
     for words, given in (([4], vectors), ([4, 1], vectors[:, :2])):
         with pytest.raises(ValueError, match="need vectors of the shape"):
             encoder.set_word_vectors(torch.tensor(words), given)
+
+
+def test_gru_of_one_direction_ends_in_the_state_that_has_read_everything():
+    torch.manual_seed(0)
+    encoder = BiGRUEncoder(20, 8, build_pooling("last", 8), word_dim=6, directions=1)
+    tokens, lengths = torch.randint(0, 20, (3, 7)), torch.tensor([2, 7, 1])
+    for row, length, found in zip(tokens, lengths.tolist(), encoder(tokens, lengths), strict=True):
+        state = encoder.rnn(encoder.embed(row[:length]).unsqueeze(0))[1].flatten()
+        torch.testing.assert_close(found, state / (state.norm() + 1e-8), atol=1e-6, rtol=1e-5)
+    with pytest.raises(ValueError, match="1 or 2 directions, got 3"):
+        BiGRUEncoder(20, 8, build_pooling("last", 8), directions=3)
 
 
 def test_batch_norm_is_pytorchs_in_one_process():
