@@ -7,6 +7,7 @@ Later layers win. Mappings are merged key by key, except where a layer names ano
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -94,14 +95,17 @@ def preset_layers(name: Any) -> list[Layer]:
     Raises:
         ConfigError: there is no such preset.
     """
-    known = sorted(path.stem for path in PRESETS.glob("*.yaml"))
+    known = sorted(path.stem for path in PRESETS.glob("[!_]*.yaml"))
     if name not in known:
         raise ConfigError(f"preset: {name!r} is unknown; there are {', '.join(known)}{did_you_mean(str(name), known)}")
-    layer = read_layer(PRESETS / f"{name}.yaml")
-    values = dict(layer.values)
-    parent = values.pop("inherits", None)
-    own = Layer(f"preset {name}", values)
-    return [*preset_layers(parent), own] if parent is not None else [own]
+    return _preset_layers(name)
+
+
+def _preset_layers(name: str) -> list[Layer]:
+    """Return the layers of a preset or of a part of presets (its name begins with an underscore)."""
+    values = dict(read_layer(PRESETS / f"{name}.yaml").values)
+    inherited = itertools.chain.from_iterable(_preset_layers(parent) for parent in values.pop("inherits", []))
+    return [*inherited, Layer(f"preset {name}", values)]
 
 
 def _expanded(value: Any, origin: str) -> Any:

@@ -2,25 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from pipelines.config_fields import DurationField, Float, Int, Strict
 
 
-class LossConfig(Strict):
-    """The objective."""
+class _Loss(Strict):
+    """What every objective has."""
 
-    name: Literal["triplet"] = Field(description="hinge triplet ranking loss (VSE++, equations 5 and 6)")
+    mask_same_image: bool = Field(description="leave other captions of the same image out of the negatives")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and the negatives."""
+        return self.model_dump(exclude={"name", "all_negatives"})
+
+
+class HingeLoss(_Loss):
+    """What the losses with a margin over the hardest negatives have."""
+
     margin: Float = Field(gt=0, description="margin in cosine similarity (VSE++ and VSE-infinity: 0.2)")
     reduction: Literal["sum", "mean"] = Field(
         description="over the batch; the papers sum, the plateau is then 2*B*margin"
     )
-    mask_same_image: bool = Field(description="leave other captions of the same image out of the negatives")
     all_negatives: DurationField = Field(
         description="begin with the sum over all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
     )
+
+    def plateau(self, batch_size: int) -> float:
+        """Return the loss of a batch on which all similarities are equal."""
+        return 2 * self.margin * (batch_size if self.reduction == "sum" else 1)
+
+
+class TripletLoss(HingeLoss):
+    """Hinge triplet ranking loss (VSE++, equations 5 and 6)."""
+
+    name: Literal["triplet"]
+
+
+class MultiViewLoss(HingeLoss):
+    """Hinge over the best of several views of an image and its upper bound (MV-VSE, equations 7 to 15)."""
+
+    name: Literal["multi_view"]
+    bound: Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"] = Field(
+        "joint", description="L_Max, L_Avg, L_Up, L_Rough, or lam * L_Max + (1 - lam) * L_Up; or the released code's"
+    )
+    lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint and journal bounds")
+
+
+class AdoptLoss(_Loss):
+    """Contrastive loss over an adaptive number of hardest negatives (VSE+2AD, section 3.3)."""
+
+    name: Literal["adopt"]
+    variant: Literal["corrected", "release", "paper"] = Field("corrected", description="whose formulas")
+    temperature: Float = Field(0.05, gt=0, description="divisor of the similarities (VSE+2AD: 0.05)")
+    margin: Float = Field(0.2, ge=0, description="added to the negatives' similarities (released code: 0.2)")
+
+
+class InfoNceLoss(_Loss):
+    """Softmax cross-entropy over the whole batch in both directions."""
+
+    name: Literal["infonce"]
+    temperature: Float = Field(gt=0, description="divisor of the similarities")
+
+
+LossConfig = Annotated[TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss, Field(discriminator="name")]
 
 
 class StepDecay(Strict):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import extract
 from pipelines.config import PipelineConfig
+from pipelines.config_training import HingeLoss
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 
 if TYPE_CHECKING:
@@ -334,10 +335,11 @@ def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str,
 
     losses = read_losses(directory)
     if losses:
-        warmup = config.loss.all_negatives.steps(manifest["steps_per_epoch"])
-        pairs = config.training.batch_size if config.loss.reduction == "sum" else 1
-        figure = plot_loss_curve(losses, warmup, plateau=2 * pairs * config.loss.margin)
-        tracker.log_figure(figure, "plots/loss.png")
+        marks: dict[str, Any] = {}
+        if isinstance(config.loss, HingeLoss):
+            marks["all_negatives_steps"] = config.loss.all_negatives.steps(manifest["steps_per_epoch"])
+            marks["plateau"] = config.loss.plateau(config.training.batch_size)
+        tracker.log_figure(plot_loss_curve(losses, **marks), "plots/loss.png")
     tracker.log_figure(plot_recall_curves(manifest["history"], manifest["chance"]), "plots/recall.png")
     for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
         for file in sorted(path.iterdir()) if path is not None else []:

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from pipelines.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.config import PipelineConfig
 from pipelines.config_training import TrainingConfig
+from pipelines.loss_schedule import LossSchedule
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import Batch
 from preprocessing.shards.loader import TrainLoader, caption_batches, image_batches
@@ -28,9 +29,7 @@ from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler, rank_slice
 from preprocessing.shards.storage import write_bytes_atomic
 from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
-from vse_core.losses import build_loss
 from vse_core.models import build_model, load_weights
-from vse_core.training.collapse import CollapseDetector
 from vse_core.training.gather import gather_rows, rank, world_size
 from vse_core.training.optim import build_optimizer
 from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
@@ -38,8 +37,6 @@ from vse_core.training.state import Progress, load_state
 from vse_core.training.step import StepResult, training_step
 
 LOSSES = "losses.jsonl"
-# Steps on the collapse plateau before a run is given up: a healthy start may touch it for a few hundred.
-COLLAPSE_PATIENCE = 500
 EVALUATION_BATCH = 128
 
 
@@ -114,11 +111,7 @@ class Trainer:
         self.model = build_model(**specification).to(device)
         self.optimizer = build_optimizer(self.model, training.learning_rate, training.weight_decay)
         self.schedule = build_schedule(training, self.loader.steps_per_epoch)
-        options = config.loss.model_dump(exclude={"name", "all_negatives"})
-        self.all_negatives = build_loss(config.loss.name, negatives="all", **options)
-        self.hardest_negatives = build_loss(config.loss.name, negatives="hardest", **options)
-        self.all_negatives_steps = config.loss.all_negatives.steps(self.loader.steps_per_epoch)
-        self.collapse = CollapseDetector(config.loss.margin, COLLAPSE_PATIENCE)
+        self.losses = LossSchedule(config.loss, self.loader.steps_per_epoch)
         self.progress = Progress()
 
     def run(self) -> tuple[dict[str, float], ...]:
@@ -150,11 +143,8 @@ class Trainer:
             size = len(self.sampler.batch(epoch, step))
             meter.add(size)
             done = epoch * self.loader.steps_per_epoch + step + 1
-            if done > self.all_negatives_steps:
-                self.collapse.update(result.loss.item() / (size if self.config.loss.reduction == "sum" else 1))
-            self.progress = replace(
-                self.progress, epoch=epoch, step=step + 1, plateau_steps=self.collapse.steps_on_plateau
-            )
+            plateau_steps = self.losses.check(done - 1, result.loss.item(), size)
+            self.progress = replace(self.progress, epoch=epoch, step=step + 1, plateau_steps=plateau_steps)
             is_last = done == self.config.training.epochs * self.loader.steps_per_epoch
             if self.observer is not None and (is_last or done % self.config.training.log_steps == 0):
                 self._log_step(self.observer, result, done, meter.take())
@@ -168,7 +158,7 @@ class Trainer:
         batch = (batch.pin() if self.device.type == "cuda" else batch).to(self.device)
         return training_step(
             wrapped,
-            self.all_negatives if done < self.all_negatives_steps else self.hardest_negatives,
+            self.losses.at(done),
             self.optimizer,
             (batch.features_BNF, batch.feature_lengths_B, batch.tokens_BL, batch.token_lengths_B),
             batch.image_indices_B,
@@ -212,7 +202,7 @@ class Trainer:
         if checkpoint is not None:
             load_weights(self.model, checkpoint)
             self.progress = load_state(self.optimizer, checkpoint)
-            self.collapse.steps_on_plateau = self.progress.plateau_steps
+            self.losses.resume(self.progress.plateau_steps)
         if self.observer is not None:
             forget_losses(self.directory, self.progress.epoch * self.loader.steps_per_epoch + self.progress.step)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import config_layers
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, load_config
 from pipelines.config_fields import Duration
 
@@ -144,7 +145,7 @@ MISTAKES = {
     "features.extractor=precomputed": "cannot read dataset.format 'scenes'; set features.extractor to 'grid'",
     "dataset=5": "dataset: should be a valid dictionary",
     # presets
-    "preset=vse_infinity": "there are vse_base, vse_infty, vse_pp; did you mean vse_infty?",
+    "preset=vse_infinity": "there are vse_infty, vse_pp; did you mean vse_infty?",
     "preset=3": "preset: 3 is unknown",
     # the command line itself
     "training.epochs": "write it as key=value",
@@ -190,3 +191,20 @@ def test_files_that_are_no_configuration(tmp_path: Path, text: str, expected: st
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "cannot be read: No such file" in message(path=tmp_path / "none.yaml")
+
+
+def test_a_preset_may_inherit_several_parts(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(config_layers, "PRESETS", tmp_path)
+    (tmp_path / "_one.yaml").write_text("seed: 1\nname: one\n")
+    (tmp_path / "_two.yaml").write_text("seed: 2\ntraining: {epochs: 2}\n")
+    (tmp_path / "both.yaml").write_text("inherits: [_one, _two]\ntraining: {epochs: 3}\n")
+    layers = config_layers.preset_layers("both")
+    assert config_layers.merged(layers) == {"seed": 2, "name": "one", "training": {"epochs": 3}}
+    assert [layer.origin for layer in layers] == ["preset _one", "preset _two", "preset both"]
+
+
+def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(config_layers, "PRESETS", tmp_path)
+    (tmp_path / "_one.yaml").write_text("seed: 1\n")
+    with pytest.raises(ConfigError, match="unknown"):
+        config_layers.preset_layers("_one")
