@@ -9,6 +9,8 @@ import pytest
 from pipelines import config_layers
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, load_config
 from pipelines.config_fields import Duration
+from vse_core.losses import LOSSES, build_loss
+from vse_core.pooling import POOLINGS, build_pooling
 
 CONFIGS = DEFAULT_CONFIG.parent
 
@@ -208,3 +210,24 @@ def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "_one.yaml").write_text("seed: 1\n")
     with pytest.raises(ConfigError, match="unknown"):
         config_layers.preset_layers("_one")
+
+
+@pytest.mark.parametrize("name", sorted(POOLINGS))
+def test_every_aggregator_can_be_configured(name: str) -> None:
+    config = load_config(None, [f"model.image.pooling={{name: {name}}}"])
+    options = config.model.image.pooling.model_dump()
+    assert options["name"] == name
+    build_pooling(dim=8, **options)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_every_loss_can_be_configured(name: str) -> None:
+    settings = {"name": name, "mask_same_image": True}
+    settings |= {
+        "triplet": {"margin": 0.2, "reduction": "sum", "all_negatives": "1 epoch"},
+        "multi_view": {"margin": 0.2, "reduction": "sum", "all_negatives": "1 epoch"},
+        "infonce": {"temperature": 0.05},
+    }.get(name, {})
+    config = load_config(None, [f"loss={settings}".replace("True", "true")])
+    assert config.loss.name == name
+    build_loss(config.loss.name, **config.loss.options())

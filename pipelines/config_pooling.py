@@ -1,0 +1,67 @@
+"""Settings of the aggregators, one class for each set of options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipelines.config_fields import Float, Int, Strict
+
+
+class PlainPooling(Strict):
+    """An aggregator without options; see `vse_core.pooling` for what each one does and where it comes from."""
+
+    name: Literal["mean", "max", "cls", "last", "softpool", "adapool", "lip", "seq2seq", "selfattn"]
+
+
+class KMaxPooling(Strict):
+    """Mean of the k largest values of every dimension (VSE-infinity, section 3.2)."""
+
+    name: Literal["kmax"]
+    k: Int = Field(5, gt=0, description="values that are averaged (best in VSE-infinity: 20 on grids, 1 on regions)")
+
+
+class GpoPooling(Strict):
+    """Generalized Pooling Operator (VSE-infinity, section 3.2): learned weights over the sorted values."""
+
+    name: Literal["gpo"]
+    position_dim: Int = Field(32, gt=0, multiple_of=2, description="width of the rank's sine-cosine code")
+    hidden_dim: Int = Field(32, gt=0, description="width of the GRU that turns rank codes into weights")
+    temperature: Float = Field(0.1, gt=0, description="temperature of the softmax over ranks (released code)")
+
+
+class AdPooling(Strict):
+    """ADPOOL (VSE+2AD, section 3.2): pooling over ranks and within dimensions, balanced by the result."""
+
+    name: Literal["adpool"]
+    variant: Literal["corrected", "release", "paper"] = Field(
+        "corrected", description="the paper's formulas, the released code, or that code with padding masked"
+    )
+
+
+class GemPooling(Strict):
+    """Generalized mean with a trainable power."""
+
+    name: Literal["gem"]
+    power: Float = Field(3.0, gt=0, description="power at the start: 1 is the mean, large ones approach the maximum")
+
+
+class FSPooling(Strict):
+    """Learned piecewise linear weights over the ranks of every dimension."""
+
+    name: Literal["fspool"]
+    pieces: Int = Field(20, gt=0, description="pieces of the function of the rank")
+
+
+class GraphPooling(Strict):
+    """Graph convolution over all pairs of elements, then a readout."""
+
+    name: Literal["gcn"]
+    readout: Literal["mean", "seq2seq"] = Field("mean", description="how the nodes become one vector")
+
+
+PoolingConfig = Annotated[
+    PlainPooling | KMaxPooling | GpoPooling | AdPooling | GemPooling | FSPooling | GraphPooling,
+    Field(discriminator="name"),
+]
