@@ -1,0 +1,175 @@
+"""Released checkpoints: the imported model gives the embeddings of the official one; nothing else gets in."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.vse_core.models import official
+from vse_core.import_checkpoint import import_checkpoint, main
+from vse_core.models import TwoTower, load_model
+from vse_core.models.released import CheckpointError
+
+Save = Callable[[Path, nn.Module, nn.Module], None]
+
+
+def official_pair(name: str) -> tuple[nn.Module, nn.Module]:
+    """The two encoders of a released system, with random weights, in evaluation mode."""
+    torch.manual_seed(3)
+    pairs = {
+        "vse_infty-bigru": lambda: (official.RegionEncoder(), official.GruEncoder()),
+        "vse_infty-bert": lambda: (official.RegionEncoder(), official.BertTextEncoder()),
+        "mv_vse": lambda: (official.ViewsEncoder(2), official.GruEncoder(pool_name=None)),
+        "vse_2ad-bigru": lambda: (official.RegionEncoder("pool"), official.GruEncoder("pool")),
+        "vse_2ad-bert": lambda: (official.RegionEncoder("pool"), official.BertTextEncoder("fc", "pool")),
+    }
+    image, text = pairs[name]()
+    return image.eval(), text.eval()
+
+
+@torch.inference_mode()
+def assert_same_embeddings(model: TwoTower, image: nn.Module, text: nn.Module) -> None:
+    """Samples of one length: the released ADPOOL depends on padding."""
+    generator = torch.Generator().manual_seed(5)
+    features = torch.randn(3, 6, official.FEATURES, generator=generator)
+    tokens = torch.randint(1, official.WORDS, (4, 5), generator=generator)
+    expected_images = torch.stack([image(rows) for rows in features])
+    expected_texts = torch.stack([text(row) for row in tokens])
+    torch.testing.assert_close(model.encode_images(features, torch.full((3,), 6)), expected_images)
+    torch.testing.assert_close(model.encode_texts(tokens, torch.full((4,), 5)), expected_texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "save"),
+    [
+        ("vse_infty-bigru", official.save_pair),
+        ("vse_infty-bert", official.save_pair),
+        ("mv_vse", official.save_pair),
+        ("vse_2ad-bigru", official.save_flat),
+        ("vse_2ad-bert", official.save_flat),
+    ],
+)
+def test_imported_models_give_the_official_embeddings(tmp_path: Path, name: str, save: Save):
+    image, text = official_pair(name)
+    save(tmp_path / "model_best.pth", image, text)
+    assert main([str(tmp_path / "model_best.pth"), "--out", str(tmp_path / "new" / "model")]) == 0
+    assert_same_embeddings(load_model(tmp_path / "new" / "model"), image, text)
+
+
+def test_names_of_data_parallel_and_of_old_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    image, text = official_pair("vse_infty-bert")
+    text.bert.embeddings.register_buffer("position_ids", torch.arange(12).expand(1, -1))
+    official.save_pair(tmp_path / "m.pth", nn.DataParallel(image), nn.DataParallel(text))
+    assert main([str(tmp_path / "m.pth"), "--out", str(tmp_path / "out")]) == 0
+    # The batch norm that nothing calls, BERT's pooler, and the buffer.
+    assert "left out, as the released code never uses them: 8 tensors" in capsys.readouterr().out
+    assert_same_embeddings(load_model(tmp_path / "out"), image, text)
+    image, text = official_pair("vse_2ad-bigru")
+    official.save_flat(tmp_path / "flat.pth", image, text, parallel=True)
+    import_checkpoint(tmp_path / "flat.pth", tmp_path / "flat")
+    assert_same_embeddings(load_model(tmp_path / "flat"), image, text)
+
+
+def test_files_from_before_pytorch_1_6(tmp_path: Path):
+    image, text = official_pair("vse_infty-bigru")
+    model = [image.state_dict(), text.state_dict()]
+    torch.save({"model": model}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    import_checkpoint(tmp_path / "old.pth", tmp_path / "out")
+    assert_same_embeddings(load_model(tmp_path / "out"), image, text)
+
+
+def changed(tmp_path: Path, change: Callable[[dict, dict], object], name: str = "vse_infty-bigru") -> Path:
+    """A file whose state dicts have been changed."""
+    image, text = (encoder.state_dict() for encoder in official_pair(name))
+    change(image, text)
+    torch.save({"model": [image, text]}, tmp_path / "changed.pth")
+    return tmp_path / "changed.pth"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda i, t: i.update({"head.weight": i["fc.weight"]}), "unknown names in the image encoder: head.weight"),
+        (lambda i, t: t.update({"rnn2.bias": i["fc.bias"]}), "unknown names in the text encoder: rnn2.bias"),
+        (lambda i, t: i.pop("fc.bias"), "image_encoder.fc.bias"),
+        (lambda i, t: i.pop("fc.weight"), "none of a published system: it has no image_encoder.fc.weight"),
+        (lambda i, t: i.pop("mlp.bns.0.running_var"), "image_encoder.mlp.norm.running_var"),
+        (lambda i, t: t.pop("gpool.gru.weight_ih_l0"), "no aggregator is known by its tensors"),
+        (lambda i, t: i.update({"fc.bias": torch.zeros(3)}), "size mismatch for image_encoder.fc.bias"),
+        (lambda i, t: i.clear(), "no tensors for one of its two encoders"),
+        (lambda i, t: i.update({"pool.linear.weight": i["gpool.linear.weight"] + 1}), "two different tensors"),
+        (lambda i, t: i.update({"fc.bias": "text"}), "no released checkpoint"),
+    ],
+)
+def test_unknown_missing_and_misshapen_tensors_are_refused(tmp_path: Path, change: Callable, message: str):
+    with pytest.raises(CheckpointError) as refused:
+        import_checkpoint(changed(tmp_path, change), tmp_path / "out")
+    assert message in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_projection_of_mv_vse_that_is_missing_is_named(tmp_path: Path):
+    file = changed(tmp_path, lambda i, t: i.pop("fc_list.1.bias"), "mv_vse")
+    with pytest.raises(CheckpointError, match=r"projections are missing: fc_list\.1\.bias"):
+        import_checkpoint(file, tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"model": 3}, {"model": [{}]}, {"state_dict": {}}])
+def test_other_files_are_refused(tmp_path: Path, content: object):
+    torch.save(content, tmp_path / "other.pth")
+    with pytest.raises(CheckpointError, match="is no released checkpoint"):
+        import_checkpoint(tmp_path / "other.pth", tmp_path / "out")
+
+
+def test_damaged_and_absent_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    official.save_pair(tmp_path / "m.pth", *official_pair("vse_infty-bigru"))
+    whole = (tmp_path / "m.pth").read_bytes()
+    (tmp_path / "cut.pth").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.pth").touch()
+    for name in ("cut.pth", "empty.pth", "absent.pth"):
+        assert main([str(tmp_path / name), "--out", str(tmp_path / "out")]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {tmp_path / name} cannot be read as a PyTorch checkpoint")
+        assert error.count("\n") == 1
+
+
+class Hostile:
+    """Pickled, it is an order to call a function with arguments."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.order = (function, arguments)
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self.order
+
+
+@pytest.mark.parametrize("form", ["zip", "legacy", "pickle"])
+@pytest.mark.parametrize(
+    ("function", "named"), [(os.system, "'posix.system'"), (eval, "eval'"), (os.makedirs, "'os.makedirs'")]
+)
+def test_a_hostile_file_is_refused_and_not_executed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], function: Callable[..., object], named: str, form: str
+):
+    trace = tmp_path / "executed"
+    arguments = {os.system: f"mkdir {trace}", eval: f"__import__('os').mkdir({str(trace)!r})", os.makedirs: str(trace)}
+    content = {"model": [{}, {}], "opt": Hostile(function, arguments[function])}
+    file = tmp_path / "hostile.pth"
+    if form == "pickle":
+        file.write_bytes(pickle.dumps(content, protocol=2))
+    else:
+        torch.save(content, file, _use_new_zipfile_serialization=form == "zip")
+    assert main([str(file), "--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {file} is refused: it asks for '")
+    assert f"{named}, which no checkpoint needs; nothing in it was executed" in error
+    assert not trace.exists()
+    # The file is what it is meant to be: a careless reader would have run it.
+    if form == "zip":
+        torch.load(file, weights_only=False)
+        assert trace.exists()

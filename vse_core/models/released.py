@@ -1,0 +1,309 @@
+"""Checkpoints as the authors of VSE-infinity, MV-VSE and VSE+2AD publish them: read safely, and put into our names.
+
+B, D, K as everywhere; official names in full in the tables below.
+"""
+
+import pickle
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+
+from vse_core.models.released_names import IMAGE_NAMES, TEXT_NAMES, Names
+
+# The published grid models read 512 x 512 pixels, the patch models 224 x 224.
+_GRID_SIZE = 512
+_HEAD_WIDTH = 64
+_VIT_PIXELS = {"bgr": False, "mean": [127.5] * 3, "std": [127.5] * 3}
+_LISTED = 8
+
+
+class CheckpointError(ValueError):
+    """A file that is no checkpoint of a known format; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class ReleasedCheckpoint:
+    """A released file, in memory.
+
+    Attributes:
+        image, text: tensors of the two encoders by their official names, without `module.`.
+        options: the command-line options that the model was trained with, where the file has them.
+    """
+
+    image: dict[str, Tensor]
+    text: dict[str, Tensor]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ConvertedCheckpoint:
+    """The same in this library's terms.
+
+    Attributes:
+        specification: keyword arguments of :func:`vse_core.models.build_model`.
+        state: the model's state dict.
+        unused: official names of tensors that the released code never uses, and that are left out.
+    """
+
+    specification: dict[str, Any]
+    state: dict[str, Tensor]
+    unused: tuple[str, ...]
+
+
+def read_released(path: Path) -> ReleasedCheckpoint:
+    """Read a released file without executing anything in it.
+
+    VSE-infinity and MV-VSE store ``{"model": [image state, text state], "opt": options, ...}``, VSE+2AD
+    ``{"model": state of both, "args": options, ...}``. The options are an ``argparse.Namespace``, for which plain
+    attributes stand in here; any other object is refused.
+
+    Raises:
+        CheckpointError: the file cannot be read, asks for code to be run, or is of no known format.
+    """
+    content = _load(path)
+    model = content.get("model") if isinstance(content, dict) else None
+    if isinstance(model, list | tuple) and len(model) == 2 and all(map(_is_state, model)):
+        image, text = (_part(state, "") for state in model)
+    elif _is_state(model):
+        image, text = _part(model, "img_enc."), _part(model, "txt_enc.")
+        others = [name for name in model if not _plain(name).startswith(("img_enc.", "txt_enc."))]
+        if others:
+            raise CheckpointError(f"{path}: names that are in neither img_enc nor txt_enc: {_listed(others)}")
+    else:
+        raise CheckpointError(
+            f"{path} is no released checkpoint: expected a dictionary whose 'model' is a pair of state dicts, or one "
+            "state dict with names in img_enc and txt_enc"
+        )
+    options = content.get("opt", content.get("args"))
+    return ReleasedCheckpoint(image, text, vars(options) if isinstance(options, SimpleNamespace) else {})
+
+
+def convert(
+    checkpoint: ReleasedCheckpoint, image_size: int | None = None, pixels: str | None = None
+) -> ConvertedCheckpoint:
+    """Put a released checkpoint into this library's names, and infer its architecture from the tensors' shapes.
+
+    What shapes do not tell: attention heads are 64 wide, as in every BERT and ViT of the published systems; the size
+    and the normalisation of pixels are those of the options in the file, of the published recipes where it has none.
+
+    Args:
+        checkpoint: the released checkpoint.
+        image_size: height and width of the pixels of a grid or patch model.
+        pixels: normalisation of the pixels of a grid model, ``caffe`` (networks of the BUTD detector) or ``imagenet``.
+
+    Raises:
+        CheckpointError: a name is unknown, two different tensors have one name, or the architecture is none of the
+            published ones.
+    """
+    if not checkpoint.image or not checkpoint.text:
+        raise CheckpointError("the checkpoint has no tensors for one of its two encoders")
+    image, unused_image = _renamed(_joined_projections(checkpoint.image), IMAGE_NAMES, "image")
+    text, unused_text = _renamed(checkpoint.text, TEXT_NAMES, "text")
+    state = image | text
+    if any(name.startswith("image_encoder.backbone.") for name in image):
+        image_options = _backbone(image, checkpoint.options, image_size, pixels)
+        head, feature_dim = image["image_encoder.head.fc.weight"], None
+    else:
+        if image_size is not None or pixels is not None:
+            raise CheckpointError("an image size or normalisation has no effect: the model reads features, not pixels")
+        image_options = _features(image, checkpoint.image)
+        head = image["image_encoder.fc.weight"]
+        feature_dim = head.shape[1]
+    text_options, vocabulary_size = _text(text)
+    specification = {
+        "feature_dim": feature_dim,
+        "vocabulary_size": vocabulary_size,
+        "embed_dim": head.shape[0] // image_options.get("projections", 1),
+        "image": image_options,
+        "text": text_options,
+    }
+    return ConvertedCheckpoint(specification, state, (*unused_image, *unused_text))
+
+
+def _load(path: Path) -> Any:
+    try:
+        with torch.serialization.safe_globals([(SimpleNamespace, "argparse.Namespace")]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL\s+([\w.]+)", str(error))
+        why = f"it asks for {named[1]!r}, which no checkpoint needs" if named else "it is no pickle of plain values"
+        raise CheckpointError(f"{path} is refused: {why}; nothing in it was executed") from error
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise CheckpointError(f"{path} cannot be read as a PyTorch checkpoint: {reason}") from error
+
+
+def _is_state(value: Any) -> TypeGuard[Mapping[str, Tensor]]:
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items()
+    )
+
+
+def _plain(name: str) -> str:
+    """A name without the `module` that nn.DataParallel puts into it."""
+    return ".".join(part for part in name.split(".") if part != "module")
+
+
+def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        _plain(name).removeprefix(prefix): tensor for name, tensor in state.items() if _plain(name).startswith(prefix)
+    }
+
+
+def _joined_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The K linear layers of MV-VSE's released code as the one wide layer of our encoder."""
+    listed = sorted({int(found[1]) for name in state if (found := re.match(r"fc_list\.(\d+)\.", name))})
+    if not listed:
+        return dict(state)
+    names = {f"fc_list.{view}.{kind}" for view in range(len(listed)) for kind in ("weight", "bias")}
+    if not names <= set(state):
+        raise CheckpointError(f"projections are missing: {_listed(names - set(state))}")
+    joined = {
+        f"fc.{kind}": torch.cat([state[f"fc_list.{view}.{kind}"] for view in range(len(listed))])
+        for kind in ("weight", "bias")
+    }
+    return {name: tensor for name, tensor in state.items() if name not in names} | joined
+
+
+def _renamed(state: Mapping[str, Tensor], names: Names, side: str) -> tuple[dict[str, Tensor], list[str]]:
+    renamed: dict[str, Tensor] = {}
+    unknown, unused = [], []
+    for name, tensor in state.items():
+        matches = ((ours, found) for theirs, ours in names if (found := re.fullmatch(theirs, name)))
+        ours, found = next(matches, ("", None))
+        if found is None:
+            unknown.append(name)
+        elif ours is None:
+            unused.append(name)
+        else:
+            new = found.expand(ours)
+            # Grid files store the network twice, under the names of two modules that share it.
+            if new in renamed and not torch.equal(renamed[new], tensor):
+                raise CheckpointError(f"two different tensors of the {side} encoder are both {new}")
+            renamed[new] = tensor
+    if unknown:
+        raise CheckpointError(f"unknown names in the {side} encoder: {_listed(unknown)}")
+    return renamed, unused
+
+
+def _features(state: Mapping[str, Tensor], official: Mapping[str, Tensor]) -> dict[str, Any]:
+    _require(state, ["image_encoder.fc.weight"], "image")
+    views = sum(1 for name in official if re.fullmatch(r"fc_list\.\d+\.weight", name))
+    if views:
+        return {"pooling": {"name": "max"}, "mlp": False, "projections": views}
+    has_mlp = any(name.startswith("image_encoder.mlp.") for name in state)
+    return {"pooling": _pooling(state, "image_encoder.pooling."), "mlp": has_mlp}
+
+
+def _pooling(state: Mapping[str, Tensor], prefix: str) -> dict[str, Any]:
+    if f"{prefix}gru.weight_ih_l0" in state:
+        hidden_dim, position_dim = (state[f"{prefix}gru.weight_{kind}_l0"].shape[1] for kind in ("hh", "ih"))
+        return {"name": "gpo", "position_dim": position_dim, "hidden_dim": hidden_dim}
+    if f"{prefix}balance.weight" in state:
+        return {"name": "adpool", "variant": "release"}
+    raise CheckpointError(f"no aggregator is known by its tensors {_listed(n for n in state if n.startswith(prefix))}")
+
+
+def _text(state: Mapping[str, Tensor]) -> tuple[dict[str, Any], int]:
+    if "text_encoder.embed.weight" in state:
+        vocabulary_size, word_dim = state["text_encoder.embed.weight"].shape
+        if "text_encoder.rnn.weight_ih_l0_reverse" in state:
+            return {"pooling": _pooling(state, "text_encoder.pooling."), "word_dim": word_dim}, vocabulary_size
+        return {"pooling": {"name": "last"}, "word_dim": word_dim, "directions": 1}, vocabulary_size
+    embeddings = "text_encoder.bert.embeddings"
+    tables = [f"{embeddings}.{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
+    intermediate = "text_encoder.bert.encoder.layer.0.intermediate.dense.weight"
+    _require(state, [*tables, intermediate], "text")
+    (vocabulary_size, width), (positions, _), (types, _) = (state[table].shape for table in tables)
+    architecture = {
+        "model_type": "bert",
+        "vocab_size": vocabulary_size,
+        "max_position_embeddings": positions,
+        "type_vocab_size": types,
+        **_transformer(width, _count(state, r"text_encoder\.bert\.encoder\.layer\.(\d+)\."), state[intermediate]),
+    }
+    pooling = _pooling(state, "text_encoder.pooling.")
+    return {"name": "bert", "pooling": pooling, "architecture": architecture}, vocabulary_size
+
+
+def _backbone(
+    state: Mapping[str, Tensor], options: Mapping[str, Any], image_size: int | None, pixels: str | None
+) -> dict[str, Any]:
+    _require(state, ["image_encoder.head.fc.weight"], "image")
+    pooling = {"pooling": _pooling(state, "image_encoder.head.pooling.")}
+    if "image_encoder.backbone.embeddings.cls_token" in state:
+        return {"name": "backbone", **pooling, **_vit(state, image_size), "pixels": _VIT_PIXELS}
+    scale = options.get("input_scale_factor")
+    size = image_size or (round(256 * scale) if isinstance(scale, int | float) else _GRID_SIZE)
+    architecture = _resnet(state)
+    from_detector = str(options.get("backbone_source", "detector")) == "detector"
+    if pixels is None:
+        pixels = "caffe" if architecture.endswith("_caffe") and from_detector else "imagenet"
+    return {"name": "backbone", **pooling, "architecture": architecture, "image_size": size, "pixels": pixels}
+
+
+def _resnet(state: Mapping[str, Tensor]) -> str:
+    """The network whose blocks and groups these are; all but ResNeXt have Caffe's topology in the released code."""
+    prefix = "image_encoder.backbone."
+    _require(state, [f"{prefix}layer1.0.conv2.weight"], "image")
+    blocks = tuple(_count(state, rf"image_encoder\.backbone\.layer{layer}\.(\d+)\.") for layer in (1, 2, 3, 4))
+    out_channels, group_channels = state[f"{prefix}layer1.0.conv2.weight"].shape[:2]
+    known = {
+        ((3, 4, 6, 3), 1): "resnet50_caffe",
+        ((3, 4, 23, 3), 1): "resnet101_caffe",
+        ((3, 8, 36, 3), 1): "resnet152_caffe",
+        ((3, 4, 23, 3), 32): "resnext101_32x8d",
+    }
+    found = (blocks, out_channels // group_channels)
+    if found not in known:
+        raise CheckpointError(f"no published system has a ResNet of {blocks} blocks in {found[1]} groups")
+    return known[found]
+
+
+def _vit(state: Mapping[str, Tensor], image_size: int | None) -> dict[str, Any]:
+    prefix = "image_encoder.backbone."
+    patches = f"{prefix}embeddings.patch_embeddings.projection.weight"
+    positions, intermediate = f"{prefix}embeddings.position_embeddings", f"{prefix}layers.0.mlp.fc1.weight"
+    _require(state, [patches, positions, intermediate], "image")
+    width, _, patch_size, _ = state[patches].shape
+    side = round((state[positions].shape[1] - 1) ** 0.5) * patch_size
+    if image_size not in (None, side):
+        raise CheckpointError(f"the patch model reads {side} x {side} pixels, not {image_size}")
+    layers = _count(state, r"image_encoder\.backbone\.layers\.(\d+)\.")
+    transformer = _transformer(width, layers, state[intermediate])
+    architecture = {"model_type": "vit", "image_size": side, "patch_size": patch_size, **transformer}
+    return {"architecture": architecture, "image_size": side}
+
+
+def _transformer(width: int, layers: int, intermediate: Tensor) -> dict[str, int]:
+    if width % _HEAD_WIDTH:
+        raise CheckpointError(f"a transformer of width {width} has no heads of width {_HEAD_WIDTH}")
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": width // _HEAD_WIDTH,
+        "intermediate_size": intermediate.shape[0],
+    }
+
+
+def _count(state: Iterable[str], pattern: str) -> int:
+    """How many numbered modules there are."""
+    return len({found[1] for name in state if (found := re.match(pattern, name))})
+
+
+def _require(state: Mapping[str, Tensor], names: Sequence[str], side: str) -> None:
+    missing = [name for name in names if name not in state]
+    if missing:
+        raise CheckpointError(f"the {side} encoder is none of a published system: it has no {_listed(missing)}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return ", ".join(listed[:_LISTED]) + more
