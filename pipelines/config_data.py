@@ -7,19 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipelines.config_fields import AbsolutePath, Float, Int, Strict, absolute
+from pipelines.config_fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
 
 # The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
 EXTRACTORS = Path(__file__).resolve().parents[1] / "preprocessing" / "features"
 
 
 def _weights(value: str) -> str:
-    """Make a local folder absolute; anything else stays as it is, a name on the hub."""
-    if (EXTRACTORS / value / "config.json").is_file():
-        return str(EXTRACTORS / value)
-    if value.startswith(("/", "./", "../", "~")) or Path(value).is_dir():
-        return str(absolute(Path(value)))
-    return value
+    """Find a network that ships with the package; else make a local folder absolute, or leave a name on the hub."""
+    shipped = EXTRACTORS / value
+    return str(shipped) if (shipped / "config.json").is_file() else folder_or_hub_name(value)
 
 
 class _Dataset(Strict):
@@ -120,6 +117,6 @@ class PrecomputedFeatures(_Extraction):
 
 
 class VocabularyConfig(Strict):
-    """The words of the text encoder."""
+    """The words of a BiGRU text encoder; BERT brings its own."""
 
     min_count: Int = Field(4, gt=0, description="occurrences in the training captions that make a word known (SCAN)")

@@ -51,6 +51,13 @@ def absolute(path: Path) -> Path:
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
 
 
+def folder_or_hub_name(value: str) -> str:
+    """Make a local folder absolute; anything else stays as it is, a name on the hub."""
+    if value.startswith(("/", "./", "../", "~")) or Path(value).is_dir():
+        return str(absolute(Path(value)))
+    return value
+
+
 def _number(value: object) -> object:
     """Refuse `epochs: true`, which pydantic would read as 1."""
     if isinstance(value, bool):

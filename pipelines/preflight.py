@@ -15,6 +15,11 @@ from pipelines.config import ConfigError, PipelineConfig
 from preprocessing.datasets import DatasetError, build_dataset
 
 _SECONDS = 5.0
+_BERT_FILES = {
+    "configuration": ["config.json"],
+    "weights": ["*.safetensors"],
+    "tokenizer": ["tokenizer.json", "vocab.txt"],
+}
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
@@ -26,6 +31,7 @@ def check_before_start(config: PipelineConfig) -> None:
     """
     _check_writable("work_dir", config.work_dir)
     _check_dataset(config)
+    _check_text(config)
     _check_ray(config)
     _check_tracking(config)
 
@@ -58,6 +64,29 @@ def _check_dataset(config: PipelineConfig) -> None:
             f"training.batch_size: {batch} is more than the {found} captions of the split {settings.train_split!r}; "
             f"lower it to {found} or less"
         )
+
+
+def _check_text(config: PipelineConfig) -> None:
+    text = config.model.text
+    if text.name == "bigru":
+        if text.word_vectors is not None and not text.word_vectors.is_file():
+            raise ConfigError(
+                f"model.text.word_vectors: there is no file {text.word_vectors}; correct the path, or leave it out"
+            )
+        return
+    folder = Path(text.weights)
+    if not folder.is_absolute():  # a name on the hub, which the stage itself will ask
+        return
+    if not folder.is_dir():
+        raise ConfigError(
+            f"model.text.weights: there is no folder {folder}; correct the path, or name a model on the hub"
+        )
+    for what, patterns in _BERT_FILES.items():
+        if not any(next(folder.glob(pattern), None) for pattern in patterns):
+            raise ConfigError(
+                f"model.text.weights: {folder} holds no {what} ({' or '.join(patterns)}); copy it there from the "
+                "model's release"
+            )
 
 
 def _check_ray(config: PipelineConfig) -> None:

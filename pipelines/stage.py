@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pipelines.tracking import Tracker
 
 MANIFEST = "manifest.json"
+
+
+# What transformers reads of a folder of weights.
+_READ = ("*.json", "*.txt", "*.safetensors")
 
 
 class StageError(RuntimeError):
@@ -38,6 +43,24 @@ def fingerprint(content: Any) -> str:
     """
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def content_digest(path: Path) -> str:
+    """Return the sha256 (64 hex digits) of a file, or of the files of a folder that transformers reads.
+
+    It is computed once in a process for as long as sizes and times of the files stay.
+    """
+    files = [path] if path.is_file() else sorted(file for kind in _READ for file in path.glob(kind))
+    return _digest(tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=64)
+def _digest(stamps: tuple[tuple[str, int, int], ...]) -> str:
+    digests = []
+    for name, _, _ in stamps:
+        with Path(name).open("rb") as file:
+            digests.append([Path(name).name, hashlib.file_digest(file, "sha256").hexdigest()])
+    return fingerprint(digests)
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 from pipelines import extract
 from pipelines.config import PipelineConfig
 from pipelines.config_training import HingeLoss
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
+    from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.shards.reader import ShardReader
 
 NAME = "train"
-VOCABULARY = "vocabulary.json"
 # Raised when the same inputs and settings would give another model.
 VERSION = 1
 # How a run is carried out, not what comes out of it.
@@ -90,7 +90,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
     stage.create()
     train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
-    vocabulary_size, total_steps = _prepare(config, train, evaluation, stage.path)
+    facts, total_steps = _prepare(config, train, evaluation, stage.path)
     tracker.log_params(config.model_dump(mode="json"))
     tracker.set_tags(
         {
@@ -100,6 +100,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
             "vse.seed": config.seed,
         }
     )
+    tracker.set_tags({f"vse.{name}": value for name, value in facts.items()})
     job = TrainingJob(
         config.model_dump(mode="json"), str(train), str(evaluation), str(stage.path), asdict(tracker.handle)
     )
@@ -112,10 +113,11 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     manifest = {
         **outcome,
         "best": best_directory(stage.path, best).name,
-        "vocabulary_size": vocabulary_size,
+        **facts,
         "data_fingerprint": features.fingerprint,
         "seconds": round(time.monotonic() - began, 1),
-        "summary": f"{config.dataset.eval_split} RSUM {history[best]['rsum']:.1f} (chance {outcome['chance']:.1f})",
+        "summary": f"{config.dataset.eval_split} RSUM {history[best]['rsum']:.1f} (chance {outcome['chance']:.1f})"
+        + _coverage(facts),
     }
     _log_outcome(config, stage.path, manifest, tracker)
     stage.complete(manifest)
@@ -139,12 +141,22 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
         "splits": [config.dataset.train_split, config.dataset.eval_split],
         "seed": config.seed,
         "vocabulary": config.vocabulary.model_dump(mode="json"),
-        "model": config.model.model_dump(mode="json"),
+        "model": _model_content(config),
         "loss": config.loss.model_dump(mode="json"),
         "training": config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
         "evaluation": config.evaluation.model_dump(mode="json"),
     }
     return StageDir(config.work_dir, NAME, fingerprint(content))
+
+
+def _model_content(config: PipelineConfig) -> dict[str, Any]:
+    """The model's settings, where files and folders go by what they hold and not by where they lie."""
+    content = config.model.model_dump(mode="json")
+    for key in ("weights", "word_vectors"):
+        path = content["text"].get(key)
+        if path is not None and Path(path).exists():
+            content["text"][key] = content_digest(Path(path))
+    return content
 
 
 def _finished_epochs(directory: Path) -> int:
@@ -153,13 +165,13 @@ def _finished_epochs(directory: Path) -> int:
     return int(json.loads(newest.read_text(encoding="utf-8"))["epoch"]) if newest is not None else 0
 
 
-def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: Path) -> tuple[int, int]:
-    """Check that the shards can feed the run and write the vocabulary of the training captions.
+def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: Path) -> tuple[dict[str, float], int]:
+    """Check that the shards can feed the run, and write what turns captions into tokens.
 
     Returns:
-        The size of the vocabulary, and the optimiser steps of the whole run.
+        Figures about the captions' tokens for the manifest, and the optimiser steps of the whole run.
     """
-    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.shards.reader import ShardReader
     from preprocessing.shards.sampler import BatchSampler
 
@@ -177,10 +189,39 @@ def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: P
             f"{NAME}: training.workers {workers} are too many for batches of {batch} pairs and "
             f"{len(readers['eval'])} images of {config.dataset.eval_split}: lower it"
         )
-    vocabulary = Vocabulary.build(_captions(readers["train"]), config.vocabulary.min_count)
-    vocabulary.save(directory / VOCABULARY)
+    caption_encoder, facts = _caption_encoder(config, _captions(readers["train"]), directory)
+    save_caption_encoder(caption_encoder, directory)
     sampler = BatchSampler(readers["train"].num_captions, batch, config.seed)
-    return len(vocabulary), config.training.epochs * sampler.steps_per_epoch
+    return facts, config.training.epochs * sampler.steps_per_epoch
+
+
+def _caption_encoder(
+    config: PipelineConfig, captions: Iterator[str], directory: Path
+) -> tuple[CaptionEncoder, dict[str, float]]:
+    """The vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it."""
+    from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+    from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
+    from preprocessing.captions.wordpiece import WordPiece, WordPieceError
+
+    text = config.model.text
+    try:
+        if text.name == "bert":
+            tokenizer = WordPiece.from_pretrained(text.weights)
+            return tokenizer, {"vocabulary_size": len(tokenizer)}
+        vocabulary = Vocabulary.build(captions, config.vocabulary.min_count)
+        facts: dict[str, float] = {"vocabulary_size": len(vocabulary)}
+        if text.word_vectors is not None:
+            vectors = read_word_vectors(text.word_vectors, vocabulary, text.word_dim)
+            vectors.save(directory / WordVectors.FILE)
+            facts["word_vector_coverage"] = round(vectors.coverage, 4)
+    except (VocabularyError, WordPieceError, WordVectorsError) as error:
+        raise StageError(f"{NAME}: {error}") from error
+    return vocabulary, facts
+
+
+def _coverage(facts: Mapping[str, float]) -> str:
+    coverage = facts.get("word_vector_coverage")
+    return "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
 
 
 def _captions(reader: ShardReader) -> Iterator[str]:
@@ -262,7 +303,7 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     from ray.train.torch import get_device
 
     from pipelines.trainer import Splits, Trainer
-    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.captions.encoder import load_caption_encoder
     from preprocessing.shards.reader import ShardReader
     from vse_core.evaluation import chance_rsum
     from vse_core.training.collapse import CollapseError
@@ -280,7 +321,7 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     trainer = Trainer(
         config,
         splits,
-        Vocabulary.load(directory / VOCABULARY),
+        load_caption_encoder(directory),
         directory,
         get_device(),
         observer,

@@ -1,7 +1,8 @@
 """The training loop of one process: build or restore, train an epoch, evaluate, keep the best.
 
 Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere goes on from its
-last checkpoint with the losses of one that never stopped, on any number of processes.
+last checkpoint with the losses of one that never stopped, on any number of processes. Only dropout, where an encoder
+has it, differs between numbers of processes, as it does between seeds.
 """
 
 from __future__ import annotations
@@ -14,24 +15,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.config import PipelineConfig
+from pipelines.config_model import ModelConfig
 from pipelines.config_training import TrainingConfig
 from pipelines.loss_schedule import LossSchedule
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.shards.batch import Batch
 from preprocessing.shards.loader import TrainLoader, caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler, rank_slice
 from preprocessing.shards.storage import write_bytes_atomic
+from vse_core.encoders.text import BiGRUEncoder
 from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.training.gather import gather_rows, rank, world_size
-from vse_core.training.optim import build_optimizer
+from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
 from vse_core.training.state import Progress, load_state
 from vse_core.training.step import StepResult, training_step
@@ -64,7 +69,7 @@ class Trainer:
     Args:
         config: the pipeline's configuration.
         splits: readers of the training and the evaluation split.
-        vocabulary: built from the training captions.
+        caption_encoder: gives the captions' tokens.
         directory: the stage's output: ``checkpoints/step-*`` to resume from, ``best-*``, ``losses.jsonl``.
         device: where to compute.
         observer: where to report to; None on all processes but the first.
@@ -75,7 +80,7 @@ class Trainer:
         self,
         config: PipelineConfig,
         splits: Splits,
-        vocabulary: Vocabulary,
+        caption_encoder: CaptionEncoder,
         directory: Path,
         device: torch.device,
         observer: Observer | None,
@@ -83,7 +88,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.splits = splits
-        self.vocabulary = vocabulary
+        self.caption_encoder = caption_encoder
         self.directory = directory
         self.device = device
         self.observer = observer
@@ -92,7 +97,7 @@ class Trainer:
         sampler = BatchSampler(splits.train.num_captions, training.batch_size, config.seed)
         self.loader = TrainLoader(
             splits.train,
-            vocabulary,
+            caption_encoder,
             sampler,
             rank=rank(),
             world=world_size(),
@@ -103,13 +108,16 @@ class Trainer:
         self.sampler = sampler
         specification = {
             "feature_dim": splits.train.feature_dim,
-            "vocabulary_size": len(vocabulary),
-            **config.model.model_dump(mode="json"),
+            "vocabulary_size": len(caption_encoder),
+            **config.model.specification(),
         }
-        self.checkpoints = Checkpoints(directory, specification, vocabulary)
+        self.checkpoints = Checkpoints(directory, specification, caption_encoder)
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)
-        self.optimizer = build_optimizer(self.model, training.learning_rate, training.weight_decay)
+        self._set_word_vectors()
+        self.optimizer = build_optimizer(
+            self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
+        )
         self.schedule = build_schedule(training, self.loader.steps_per_epoch)
         self.losses = LossSchedule(config.loss, self.loader.steps_per_epoch)
         self.progress = Progress()
@@ -127,6 +135,14 @@ class Trainer:
             self._train_epoch(wrapped, epoch)
             self._finish_epoch(epoch)
         return self.progress.history
+
+    def _set_word_vectors(self) -> None:
+        text = self.config.model.text
+        if text.name == "bigru" and text.word_vectors is not None:
+            vectors = WordVectors.load(self.directory / WordVectors.FILE)
+            assert isinstance(self.model.text_encoder, BiGRUEncoder)
+            words_W, vectors_WE = torch.from_numpy(vectors.words_W), torch.from_numpy(vectors.vectors_WE)
+            self.model.text_encoder.set_word_vectors(words_W.to(self.device), vectors_WE.to(self.device))
 
     def _wrapped(self) -> nn.Module:
         if world_size() == 1:
@@ -153,8 +169,8 @@ class Trainer:
 
     def _step(self, wrapped: nn.Module, batch: Batch, epoch: int, step: int) -> StepResult:
         done = epoch * self.loader.steps_per_epoch + step
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.training.learning_rate * self.schedule(done)
+        set_learning_rate(self.optimizer, self.config.training.learning_rate * self.schedule(done))
+        seed_dropout(self.config.seed, done, rank())
         batch = (batch.pin() if self.device.type == "cuda" else batch).to(self.device)
         return training_step(
             wrapped,
@@ -213,7 +229,7 @@ class Trainer:
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
         images = range(edges[rank()], edges[rank() + 1])
         images_bKD = embed_images(self.model, image_batches(reader, EVALUATION_BATCH, images))
-        texts_cD = embed_texts(self.model, caption_batches(reader, self.vocabulary, EVALUATION_BATCH, images))
+        texts_cD = embed_texts(self.model, caption_batches(reader, self.caption_encoder, EVALUATION_BATCH, images))
         result = evaluate_retrieval(
             self._gathered(images_bKD, edges),
             self._gathered(texts_cD, reader.caption_starts[edges].tolist()),
@@ -247,6 +263,16 @@ class _Throughput:
         }
         self.samples, self.began, self.waited = 0, time.perf_counter(), self.loader.wait_seconds
         return metrics
+
+
+def rate_factors(model: ModelConfig) -> dict[str, float]:
+    """The parts of the model that train at a share of the learning rate."""
+    return {"text_encoder.bert": model.text.learning_rate_factor} if model.text.name == "bert" else {}
+
+
+def seed_dropout(seed: int, step: int, process: int) -> None:
+    """Make what a model draws in a step a function of these numbers, so that a resumed run draws the same."""
+    torch.manual_seed(int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0]))
 
 
 def build_schedule(training: TrainingConfig, steps_per_epoch: int) -> Schedule:

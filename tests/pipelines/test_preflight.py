@@ -132,3 +132,26 @@ def test_a_database_server_that_is_away(tmp_path: Path, silent_port: int) -> Non
 @pytest.mark.parametrize("uri", ["/some/folder", "file:///some/folder", "ftp://x"])
 def test_what_is_no_mlflow_address(tmp_path: Path, uri: str) -> None:
     assert f"tracking.uri: '{uri}' is no address MLflow takes here" in refusal(tmp_path, f"tracking.uri={uri}")
+
+
+def test_files_of_the_text_encoder(tmp_path: Path) -> None:
+    folder = tmp_path / "bert"
+
+    def text(weights: object) -> str:
+        return f"model.text={{name: bert, weights: {weights}, learning_rate_factor: 0.1, pooling: {{name: gpo}}}}"
+
+    assert "model.text.weights: there is no folder" in refusal(tmp_path, text(folder))
+    folder.mkdir()
+    for name, missing in (
+        ("config.json", "no configuration (config.json)"),
+        ("model.safetensors", "no weights (*.safetensors)"),
+        ("vocab.txt", "no tokenizer (tokenizer.json or vocab.txt)"),
+    ):
+        assert missing in refusal(tmp_path, text(folder))
+        (folder / name).touch()
+    check_before_start(loaded(tmp_path, text(folder)))
+    check_before_start(loaded(tmp_path, text("bert-base-uncased")))
+    glove = tmp_path / "glove.txt"
+    assert f"model.text.word_vectors: there is no file {glove}" in refusal(tmp_path, f"model.text.word_vectors={glove}")
+    glove.touch()
+    check_before_start(loaded(tmp_path, f"model.text.word_vectors={glove}"))
