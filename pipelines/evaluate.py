@@ -150,7 +150,7 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
 
     Raises:
         ShardError: the split has not been extracted.
-        StageError: the model was trained on features of another width.
+        StageError: the directory holds no whole model, or the model was trained on features of another width.
     """
     from pipelines.embedder import default_device
     from pipelines.gallery import build_gallery
@@ -159,7 +159,10 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     from preprocessing.shards.reader import ShardReader
     from vse_core.models import load_model
 
-    model = load_model(directory, default_device())
+    try:
+        model, caption_encoder = load_model(directory, default_device()), load_caption_encoder(directory)
+    except (FileNotFoundError, ValueError) as error:
+        raise StageError(f"{NAME}: {error}") from error
     reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.member)
     if model.image_encoder.feature_dim != reader.feature_dim:
         raise StageError(
@@ -167,7 +170,7 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
             f"configuration have {reader.feature_dim}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
-    gallery = build_gallery(model, reader, load_caption_encoder(directory), root)
+    gallery = build_gallery(model, reader, caption_encoder, root)
     return EmbeddedSplit(model, gallery, len(reader.features(0)))
 
 
