@@ -30,9 +30,14 @@ class HingeLoss(_Loss):
         description="begin with the sum over all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
     )
 
+    @property
+    def pair_plateau(self) -> float:
+        """The loss per pair where all similarities are equal."""
+        return 2 * self.margin
+
     def plateau(self, batch_size: int) -> float:
         """Return the loss of a batch on which all similarities are equal."""
-        return 2 * self.margin * (batch_size if self.reduction == "sum" else 1)
+        return self.pair_plateau * (batch_size if self.reduction == "sum" else 1)
 
 
 class TripletLoss(HingeLoss):
@@ -50,17 +55,35 @@ class MultiViewLoss(HingeLoss):
     )
     lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint and journal bounds")
 
+    @property
+    def pair_plateau(self) -> float:
+        """The loss per pair where all similarities are equal; the journal's bounds average over both directions."""
+        return self.margin if self.bound.startswith("journal") else 2 * self.margin
 
-class AdoptLoss(_Loss):
+
+class SoftmaxLoss(_Loss):
+    """What the losses without a hinge have: for them, too, K views enter in the ways of MV-VSE."""
+
+    bound: Literal["max", "avg", "up", "joint"] = Field(
+        "max", description="how several views enter: the best, each for itself, upper bound, lam * max + (1 - lam) * up"
+    )
+    lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint")
+
+
+class AdoptLoss(SoftmaxLoss):
     """Contrastive loss over an adaptive number of hardest negatives (VSE+2AD, section 3.3)."""
 
     name: Literal["adopt"]
     variant: Literal["corrected", "release", "paper"] = Field("corrected", description="whose formulas")
     temperature: Float = Field(0.05, gt=0, description="divisor of the similarities (VSE+2AD: 0.05)")
     margin: Float = Field(0.2, ge=0, description="added to the negatives' similarities (released code: 0.2)")
+    count: Literal["adaptive", "constant", "random"] = Field(
+        "adaptive", description="how the number of negatives is chosen (VSE+2AD: adaptive)"
+    )
+    constant: Int = Field(3, gt=0, description="number of negatives where it is constant (released code: 3)")
 
 
-class InfoNceLoss(_Loss):
+class InfoNceLoss(SoftmaxLoss):
     """Softmax cross-entropy over the whole batch in both directions."""
 
     name: Literal["infonce"]

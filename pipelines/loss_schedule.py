@@ -28,7 +28,7 @@ class LossSchedule:
             self._losses = [
                 build_loss(config.name, negatives=which, **config.options()) for which in ("all", "hardest")
             ]
-            self._collapse = CollapseDetector(self._hinge.margin, COLLAPSE_PATIENCE)
+            self._collapse = CollapseDetector(self._hinge.pair_plateau, COLLAPSE_PATIENCE)
 
     def at(self, step: int) -> nn.Module:
         """The loss of a step, counted from 0."""

@@ -1,6 +1,7 @@
 """Which loss a step is trained with, and when a run on the plateau is given up."""
 
 import pytest
+import torch
 from pydantic import TypeAdapter
 
 from pipelines import loss_schedule
@@ -32,6 +33,25 @@ def test_the_plateau_is_counted_after_all_negatives(reduction: str, loss: float,
     assert [losses.check(step, loss, pairs=8) for step in range(5)] == [0, 0, 0, 1, 2]
     with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
         losses.check(5, loss, pairs=8)
+
+
+@pytest.mark.parametrize(("bound", "loss"), [("joint", 0.4), ("journal", 0.2)])
+def test_the_plateau_is_that_of_the_configured_loss_on_equal_embeddings(bound: str, loss: float) -> None:
+    config: LossConfig = TypeAdapter(LossConfig).validate_python(
+        TRIPLET | {"name": "multi_view", "bound": bound, "reduction": "mean"}
+    )
+    assert config.plateau(batch_size=8) == pytest.approx(loss)
+    vectors = torch.nn.functional.normalize(torch.ones(8, 4), dim=-1)
+    total = LossSchedule(config, 10).at(5)(vectors.unsqueeze(1).expand(8, 3, 4), vectors, torch.arange(8)).total
+    assert total.item() == pytest.approx(loss)
+
+
+def test_losses_without_a_hinge_take_their_settings() -> None:
+    settings = {"mask_same_image": True, "temperature": 0.1, "bound": "joint", "lam": 0.6}
+    adopt = schedule(name="adopt", count="constant", constant=4, **settings).at(0)
+    assert (adopt.count, adopt.constant, adopt.bound, adopt.lam) == ("constant", 4, "joint", 0.6)
+    infonce = schedule(name="infonce", **settings).at(0)
+    assert (infonce.temperature, infonce.bound, infonce.mask_same_image) == (0.1, "joint", True)
 
 
 def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:

@@ -13,13 +13,13 @@ class CollapseDetector:
     vanish there, so a run rarely leaves it.
 
     Args:
-        margin: margin of the hinge.
+        plateau: the loss per pair where all similarities are equal, ``2 * margin`` for the sum of both directions.
         patience: consecutive steps on the plateau before the run is called collapsed.
         tolerance: relative distance from the plateau that still counts as on it.
     """
 
-    def __init__(self, margin: float, patience: int, tolerance: float = 0.005) -> None:
-        self.plateau = 2 * margin
+    def __init__(self, plateau: float, patience: int, tolerance: float = 0.005) -> None:
+        self.plateau = plateau
         self.patience = patience
         self.tolerance = tolerance
         self.steps_on_plateau = 0
@@ -35,7 +35,7 @@ class CollapseDetector:
         if self.steps_on_plateau >= self.patience:
             raise CollapseError(
                 f"the embeddings have collapsed to a point: for {self.patience} steps the loss per pair has stood at "
-                f"{loss_per_pair:.4f}, its value when all similarities are equal (2 x margin = {self.plateau:g}, "
-                "or 2 x B x margin summed). Start with all negatives for longer (loss.all_negatives), lower "
+                f"{loss_per_pair:.4f}, its value when all similarities are equal ({self.plateau:g}; times B where the "
+                "loss is summed). Start with all negatives for longer (loss.all_negatives), lower "
                 "training.learning_rate or lengthen training.warmup"
             )

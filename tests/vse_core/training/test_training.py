@@ -103,7 +103,7 @@ def test_gradients_are_clipped():
 
 
 def test_collapse_is_named_after_patience_steps_only():
-    detector = CollapseDetector(margin=0.2, patience=3)
+    detector = CollapseDetector(plateau=0.4, patience=3)
     for loss in (0.4, 0.4005, 0.3, 0.4, 0.4):
         detector.update(loss)
     with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
