@@ -1,0 +1,104 @@
+"""The presets against the published hyper-parameters, written down here once more."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.config_layers import PRESETS
+
+GRIDS = "dataset: {format: scenes, images: {train: 8, dev: 4}}\nfeatures: {extractor: grid, weights: tiny_resnet}\n"
+
+
+class Published(NamedTuple):
+    """One row: both aggregators, views, loss, weight decay, BERT's rate (None: BiGRU), points of decay in epochs."""
+
+    pooling: str
+    views: int
+    loss: str
+    weight_decay: float
+    bert_rate: float | None
+    decay_epochs: tuple[int, ...] = (15,)
+
+
+REGIONS = {
+    "vse_pp": Published("mean", 1, "triplet", 0.01, None),
+    "vse_pp_bert": Published("mean", 1, "triplet", 1e-4, 0.1),
+    "vse_infty": Published("gpo", 1, "triplet", 0.01, None),
+    "vse_infty_bert": Published("gpo", 1, "triplet", 1e-4, 0.1),
+    "mv_vse": Published("gpo", 3, "multi_view", 0.01, None),
+    "mv_vse_bert": Published("gpo", 3, "multi_view", 1e-4, 0.1),
+    "vse_2ad": Published("adpool", 1, "adopt", 0.01, None),
+    "vse_2ad_bert": Published("adpool", 1, "adopt", 1e-4, 0.1),
+    "vse_2ad_release": Published("adpool", 1, "adopt", 0.01, None, tuple(range(15, 25))),
+    "vse_2ad_release_bert": Published("adpool", 1, "adopt", 1e-4, 0.05, tuple(range(15, 25))),
+}
+
+
+def preset(name: str, folder: Path, data: str = GRIDS) -> PipelineConfig:
+    path = folder / "config.yaml"
+    path.write_text(f"preset: {name}\n{data}", encoding="utf-8")
+    return load_config(path)
+
+
+def test_every_preset_is_checked_here() -> None:
+    assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == set(REGIONS)
+
+
+@pytest.mark.parametrize("name", sorted(REGIONS))
+def test_what_all_share(name: str, tmp_path: Path) -> None:
+    config = preset(name, tmp_path)
+    assert config.model.embed_dim == 1024
+    training = config.training
+    assert (training.epochs, training.batch_size, training.learning_rate) == (25, 128, 5e-4)
+    assert (training.gradient_clip, str(training.warmup), training.caption_augmentation) == (2.0, "0 steps", True)
+    assert (training.decay.name, training.decay.factor) == ("step", 0.1)
+    assert config.loss.mask_same_image is False
+    assert config.loss.margin == 0.2
+
+
+@pytest.mark.parametrize("name", sorted(REGIONS))
+def test_what_tells_them_apart(name: str, tmp_path: Path) -> None:
+    config, row = preset(name, tmp_path), REGIONS[name]
+    image, text = config.model.image, config.model.text
+    assert (image.pooling.name, text.pooling.name) == (row.pooling, row.pooling)
+    assert (image.views, config.loss.name) == (row.views, row.loss)
+    assert config.training.weight_decay == row.weight_decay
+    assert [str(point) for point in config.training.decay.at] == [f"{epoch} epochs" for epoch in row.decay_epochs]
+    assert _bert_rate(text) == row.bert_rate
+
+
+@pytest.mark.parametrize("name", [name for name, row in REGIONS.items() if row.bert_rate is None])
+def test_word_vectors_have_300_dimensions(name: str, tmp_path: Path) -> None:
+    assert preset(name, tmp_path).model.text.word_dim == 300
+
+
+@pytest.mark.parametrize("name", sorted(REGIONS))
+def test_region_presets_have_the_mlp_and_drop_regions(name: str, tmp_path: Path) -> None:
+    config = preset(name, tmp_path)
+    assert config.model.image.mlp
+    assert config.training.size_augmentation == "region"
+
+
+@pytest.mark.parametrize("name", [name for name, row in REGIONS.items() if row.loss != "adopt"])
+def test_hinge_losses_begin_with_an_epoch_of_all_negatives(name: str, tmp_path: Path) -> None:
+    loss = preset(name, tmp_path).loss
+    assert (loss.reduction, str(loss.all_negatives)) == ("sum", "1 epoch")
+
+
+def test_mv_vse_weighs_its_two_bounds(tmp_path: Path) -> None:
+    loss = preset("mv_vse", tmp_path).loss
+    assert (loss.bound, loss.lam) == ("joint", 0.7)
+
+
+def test_vse_2ad_uses_the_corrected_formulas_unless_the_release_is_asked_for(tmp_path: Path) -> None:
+    for name, variant in (("vse_2ad", "corrected"), ("vse_2ad_release", "release")):
+        config = preset(name, tmp_path)
+        variants = {config.model.image.pooling.variant, config.model.text.pooling.variant, config.loss.variant}
+        assert variants == {variant}
+        assert (config.loss.temperature, config.loss.count) == (0.05, "adaptive")
+
+
+def _bert_rate(text: Any) -> float | None:
+    return text.learning_rate_factor if text.name == "bert" else None
