@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vse_core.pooling.masks import check_lengths
+from vse_core.pooling.rank_gru import bidirectional_states
 from vse_core.pooling.sorting import rank_weighted_sum
-from vse_core.precision import full_precision
+from vse_core.precision import at_least_float32, full_precision
 
 
 class GeneralizedPooling(nn.Module):
@@ -55,16 +56,24 @@ class GeneralizedPooling(nn.Module):
         """
         distinct_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
         longest = int(distinct_U[-1])
-        codes_UNP = rank_codes(longest, self.position_dim).to(self.linear.weight).expand(len(distinct_U), -1, -1)
-        packed = pack_padded_sequence(codes_UNP, distinct_U.cpu(), batch_first=True, enforce_sorted=False)
+        codes_NP = rank_codes(longest, self.position_dim).to(self.linear.weight)
         # The temperature multiplies every error of a score by ten: half precision would not do.
-        with full_precision(codes_UNP):
-            hidden_UNH = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
-            forward_UNH, backward_UNH = hidden_UNH.chunk(2, dim=-1)
-            scores_UN = self.linear((forward_UNH + backward_UNH) / 2).squeeze(-1)
+        with full_precision(codes_NP):
+            states = bidirectional_states if codes_NP.device.type == "cpu" else _packed_states
+            scores_UN = self.linear(states(self.gru, codes_NP, distinct_U).to(self.linear.weight)).squeeze(-1)
         padded_UN = torch.arange(longest, device=lengths_B.device) >= distinct_U.unsqueeze(-1)
-        weights_UN = (scores_UN / self.temperature).masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
+        scores_UN = at_least_float32(scores_UN) / self.temperature
+        weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
         return nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
+
+
+def _packed_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
+    """As :func:`bidirectional_states`, by PyTorch's own GRU: for GPUs."""
+    codes_UNP = codes_NP.expand(len(sizes_U), -1, -1)
+    packed = pack_padded_sequence(codes_UNP, sizes_U.cpu(), batch_first=True, enforce_sorted=False)
+    hidden_UNH = pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
+    forward_UNH, backward_UNH = hidden_UNH.chunk(2, dim=-1)
+    return (forward_UNH + backward_UNH) / 2
 
 
 def rank_codes(count: int, dim: int) -> Tensor:

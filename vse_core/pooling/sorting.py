@@ -37,7 +37,10 @@ def rank_weighted_sum(features_BND: Tensor, lengths_B: Tensor, weights_BKN: Tens
     with full_precision(features_BND):
         if _sorts_by_key(features_BND):
             sum_ranks = _RankWeightedSum.apply if _needs_grad(features_BND, weights_BKN) else _rank_weighted_sum
-            pooled_BKD: Tensor = sum_ranks(features_BND, weights_BKN, lengths_B.tolist())
+            # Keys ascend, so the weights are turned round to meet them.
+            backwards_BN = (lengths_B.unsqueeze(-1) - 1 - torch.arange(weights_BKN.shape[2])).clamp(min=0)
+            ascending_BKN = weights_BKN.gather(-1, backwards_BN.unsqueeze(1).expand_as(weights_BKN))
+            pooled_BKD: Tensor = sum_ranks(features_BND, ascending_BKN, lengths_B.tolist())
             return pooled_BKD
         padded_B1N = ~valid_mask(features_BND, lengths_B).unsqueeze(1)
         return weights_BKN.masked_fill(padded_B1N, 0.0) @ _sort_whole(features_BND, lengths_B)
@@ -78,12 +81,12 @@ def _sort_whole(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
     return ranked_BND.masked_fill(~valid_BN1, 0.0)
 
 
-def _rank_weighted_sum(features_BND: Tensor, weights_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
+def _rank_weighted_sum(features_BND: Tensor, ascending_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
     """Without a gradient the order is not needed, and the values alone sort faster."""
-    pooled_BKD = features_BND.new_empty(len(lengths), weights_BKN.shape[1], features_BND.shape[2])
+    pooled_BKD = features_BND.new_empty(len(lengths), ascending_BKN.shape[1], features_BND.shape[2])
     for sample, length in enumerate(lengths):
-        ascending_Dn = _sorted_columns(features_BND[sample, :length])
-        pooled_BKD[sample] = weights_BKN[sample, :, :length].flip(-1) @ ascending_Dn.t()
+        values_Dn = _sorted_columns(features_BND[sample, :length])
+        pooled_BKD[sample] = ascending_BKN[sample, :, :length] @ values_Dn.t()
     return pooled_BKD
 
 
@@ -95,35 +98,35 @@ def _sort_sets(features_BND: Tensor, lengths: Sequence[int]) -> Tensor:
 
 
 class _RankWeightedSum(torch.autograd.Function):
-    """Sort and sum set by set; the sorted keys are all that the backward needs."""
+    """Sort and sum set by set. The order alone is kept: a byte or two an element, from which the rest is rebuilt."""
 
     @staticmethod
-    def forward(ctx: Any, features_BND: Tensor, weights_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
-        features_BND, weights_BKN = features_BND.detach(), weights_BKN.detach()
-        pooled_BKD = features_BND.new_empty(len(lengths), weights_BKN.shape[1], features_BND.shape[2])
-        keys = _empty_keys(features_BND, lengths)
-        for sample, keys_Dn in enumerate(_key_blocks(keys, lengths)):
-            length = lengths[sample]
-            _sort_keys(features_BND[sample, :length], keys_Dn)
+    def forward(ctx: Any, features_BND: Tensor, ascending_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
+        pooled_BKD = features_BND.new_empty(len(lengths), ascending_BKN.shape[1], features_BND.shape[2])
+        sorter = _KeySorter(features_BND, lengths)
+        weights_BKN = ascending_BKN.double()
+        for sample, length in enumerate(lengths):
+            keys_Dn = sorter.sort(sample)
             # The numbers in the keys are far below float32's precision: no need to round before the sum.
-            pooled_BKD[sample] = weights_BKN[sample, :, :length].flip(-1).double() @ keys_Dn.t()
-        ctx.save_for_backward(keys, weights_BKN)
-        ctx.lengths, ctx.shape = lengths, features_BND.shape
+            pooled_BKD[sample] = weights_BKN[sample, :, :length] @ keys_Dn.t()
+        ctx.save_for_backward(features_BND, ascending_BKN, sorter.order)
+        ctx.lengths = lengths
         return pooled_BKD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        keys, weights_BKN = ctx.saved_tensors
+        features_BND, ascending_BKN, order = ctx.saved_tensors
         grad_BKD = grads[0]
-        grad_features = grad_BKD.new_zeros(ctx.shape) if ctx.needs_input_grad[0] else None
-        grad_weights = torch.zeros_like(weights_BKN) if ctx.needs_input_grad[1] else None
-        for sample, keys_Dn in enumerate(_key_blocks(keys, ctx.lengths)):
+        grad_features = torch.zeros_like(features_BND) if ctx.needs_input_grad[0] else None
+        grad_weights = torch.zeros_like(ascending_BKN) if ctx.needs_input_grad[1] else None
+        for sample, order_Dn in enumerate(_orders(order, ctx.lengths, features_BND.shape[2])):
             length = ctx.lengths[sample]
             if grad_features is not None:
-                spread_Dn = grad_BKD[sample].t() @ weights_BKN[sample, :, :length].flip(-1)
-                grad_features[sample, :length] = _unsort(spread_Dn, keys_Dn).t()
+                spread_Dn = grad_BKD[sample].t() @ ascending_BKN[sample, :, :length]
+                grad_features[sample, :length] = _unsort(spread_Dn, order_Dn).t()
             if grad_weights is not None:
-                grad_weights[sample, :, :length] = (grad_BKD[sample].double() @ keys_Dn).flip(-1)
+                values_Dn = features_BND[sample, :length].t().contiguous().gather(-1, order_Dn)
+                grad_weights[sample, :, :length] = grad_BKD[sample] @ values_Dn
         return grad_features, grad_weights, None
 
 
@@ -132,13 +135,11 @@ class _SortSets(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, features_BND: Tensor, lengths: Sequence[int]) -> Tensor:
-        features_BND = features_BND.detach()
         ranked_BND = torch.zeros_like(features_BND)
-        keys = _empty_keys(features_BND, lengths)
-        for sample, keys_Dn in enumerate(_key_blocks(keys, lengths)):
-            _sort_keys(features_BND[sample, : lengths[sample]], keys_Dn)
-            ranked_BND[sample, : lengths[sample]] = keys_Dn.float().flip(-1).t()
-        ctx.save_for_backward(keys)
+        sorter = _KeySorter(features_BND, lengths)
+        for sample, length in enumerate(lengths):
+            ranked_BND[sample, :length] = sorter.sort(sample).float().flip(-1).t()
+        ctx.save_for_backward(sorter.order)
         ctx.lengths = lengths
         return ranked_BND
 
@@ -146,10 +147,10 @@ class _SortSets(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         grad_BND = grads[0]
         grad_features = torch.zeros_like(grad_BND)
-        for sample, keys_Dn in enumerate(_key_blocks(ctx.saved_tensors[0], ctx.lengths)):
+        for sample, order_Dn in enumerate(_orders(ctx.saved_tensors[0], ctx.lengths, grad_BND.shape[2])):
             length = ctx.lengths[sample]
-            spread_Dn = grad_BND[sample, :length].t().contiguous().flip(-1)
-            grad_features[sample, :length] = _unsort(spread_Dn, keys_Dn).t()
+            ascending_Dn = grad_BND[sample, :length].t().contiguous().flip(-1)
+            grad_features[sample, :length] = _unsort(ascending_Dn, order_Dn).t()
         return grad_features, None
 
 
@@ -161,27 +162,42 @@ def _sorted_columns(rows_nD: Tensor) -> Tensor:
     return columns_Dn
 
 
-def _empty_keys(features_BND: Tensor, lengths: Sequence[int]) -> Tensor:
-    return torch.empty(sum(lengths) * features_BND.shape[2], dtype=torch.float64)
+class _KeySorter:
+    """Sorts one set after the other in one small buffer, and notes the order of each.
+
+    ``order`` holds the row numbers of the ascending values, (D, n) for every set one after the other.
+    """
+
+    def __init__(self, features_BND: Tensor, lengths: Sequence[int]) -> None:
+        self.features_BND, self.lengths = features_BND.detach(), lengths
+        width, longest = features_BND.shape[2], max(lengths)
+        self.row_numbers = torch.arange(longest)
+        self.keys = torch.empty(width * longest, dtype=torch.float64)
+        self.numbers = torch.empty(width * longest, dtype=torch.int64)
+        self.order = torch.empty(sum(lengths) * width, dtype=torch.uint8 if longest <= 256 else torch.int32)
+        self.order_blocks = self.order.split([width * length for length in lengths])
+
+    def sort(self, sample: int) -> Tensor:
+        """Return the ascending keys (D, n) of every column of a set, valid until the next call."""
+        length = self.lengths[sample]
+        columns_Dn = self.features_BND[sample, :length].t().contiguous()
+        keys_Dn = self.keys[: columns_Dn.numel()].view(-1, length)
+        bits_Dn = keys_Dn.view(torch.int64)
+        keys_Dn.copy_(columns_Dn)
+        bits_Dn.bitwise_or_(self.row_numbers[:length])
+        keys_Dn.numpy().sort(axis=-1)
+        mask = (1 << (length - 1).bit_length()) - 1
+        numbers_Dn = self.numbers[: columns_Dn.numel()].view(-1, length)
+        self.order_blocks[sample].view(-1, length).copy_(torch.bitwise_and(bits_Dn, mask, out=numbers_Dn))
+        return keys_Dn
 
 
-def _key_blocks(keys: Tensor, lengths: Sequence[int]) -> Iterator[Tensor]:
-    """The keys of each set, (D, n), as views of the one buffer that holds them all without padding."""
-    width = len(keys) // sum(lengths)
-    start = 0
-    for length in lengths:
-        yield keys[start : start + width * length].view(width, length)
-        start += width * length
+def _orders(order: Tensor, lengths: Sequence[int], width: int) -> Iterator[Tensor]:
+    """Row numbers (D, n) of each set's ascending values, as the indices that PyTorch takes."""
+    for length, block in zip(lengths, order.split([width * length for length in lengths]), strict=True):
+        yield block.view(width, length).long()
 
 
-def _sort_keys(rows_nD: Tensor, keys_Dn: Tensor) -> None:
-    """Fill ``keys_Dn`` with the ascending values of every column, each with its row number in the lowest bits."""
-    keys_Dn.copy_(rows_nD.t().contiguous())
-    keys_Dn.view(torch.int64).bitwise_or_(torch.arange(len(rows_nD)))
-    keys_Dn.numpy().sort(axis=-1)
-
-
-def _unsort(ascending_Dn: Tensor, keys_Dn: Tensor) -> Tensor:
-    """Put values in the order of sorted keys back to the row numbers that the keys hold."""
-    mask = (1 << (keys_Dn.shape[1] - 1).bit_length()) - 1
-    return torch.empty_like(ascending_Dn).scatter_(-1, keys_Dn.view(torch.int64) & mask, ascending_Dn)
+def _unsort(ascending_Dn: Tensor, order_Dn: Tensor) -> Tensor:
+    """Put values of ascending rank back to the rows that they came from."""
+    return torch.empty_like(ascending_Dn).scatter_(-1, order_Dn, ascending_Dn)
