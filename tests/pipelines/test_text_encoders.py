@@ -21,6 +21,7 @@ from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encod
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
+from vse_core.encoders.pretrained import load_pretrained
 from vse_core.models import load_model
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(w for w in WORDS if w != "square"), "squa", "##re"]
@@ -207,3 +208,21 @@ def test_options_go_with_their_encoder() -> None:
     with pytest.raises(ConfigError, match=r"model\.text\.name: must be one of bigru, bert; got 'brt'"):
         make_config("model.text.name=brt")
     assert make_config("model.text.word_dim=5").model.text.name == "bigru"
+
+
+def test_real_weights_and_their_tokenizer_know_what_captions_mean(minilm: Path) -> None:
+    tokenizer = WordPiece.from_pretrained(str(minilm))
+    network = load_pretrained(str(minilm)).eval()
+
+    @torch.inference_mode()
+    def embedded(text: str) -> torch.Tensor:
+        """As this network was published to be used: the mean of the last hidden states."""
+        mean = network(input_ids=torch.tensor([tokenizer.encode(text)])).last_hidden_state[0].mean(dim=0)
+        return mean / mean.norm()
+
+    for caption, like, unlike in (
+        ("A dog runs through the snow .", "A puppy is racing over a white field", "Two men play guitar on a stage"),
+        ("A child eats cake .", "The little girl is having a birthday dessert", "A cyclist climbs a mountain road"),
+    ):
+        near, far = embedded(caption) @ embedded(like), embedded(caption) @ embedded(unlike)
+        assert near > far + 0.3
