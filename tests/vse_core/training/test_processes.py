@@ -22,27 +22,34 @@ def all_steps(rank: int, world: int, port: int, out: str) -> None:
     if world > 1:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
         dist.init_process_group("gloo", rank=rank, world_size=world)
-    found = {name: one_step(rank, world, options) for name, options in LOSSES.items()}
+    # In float64, so that differences of order in float32's sums do not hide others.
+    model = TinyViews(views=3).double()
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
+    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = {}
+    for name, options in LOSSES.items():
+        model.load_state_dict(start)
+        found[name] = one_step(wrapped, rank, world, build_loss(**options, mask_same_image=True))
     if rank == world - 1:  # not the first: every process must have the same
         torch.save(found, out)
     if world > 1:
         dist.destroy_process_group()
 
 
-def one_step(rank: int, world: int, options: dict[str, str]) -> dict[str, object]:
-    # In float64, so that differences of order in float32's sums do not hide others.
-    model = TinyViews(views=3).double()
+def one_step(model: torch.nn.Module, rank: int, world: int, loss: torch.nn.Module) -> dict[str, dict]:
     inputs, ids = random_batch(SIZE, seed=1)
     inputs[0] = inputs[0].double()
     edges = [r * SIZE // world for r in range(world + 1)]
     mine = slice(edges[rank], edges[rank + 1])
-    wrapped = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     counts = [stop - start for start, stop in itertools.pairwise(edges)]
-    loss = build_loss(**options, mask_same_image=True)
-    result = training_step(wrapped, loss, optimizer, [x[mine] for x in inputs], ids[mine], counts, 1e9)
-    gradients = {name: p.grad for name, p in model.named_parameters()}
-    return {"loss": {"total": result.loss, **result.parts}, "gradients": gradients, "state": model.state_dict()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    result = training_step(model, loss, optimizer, [x[mine] for x in inputs], ids[mine], counts, 1e9)
+    tensors = {
+        "loss": {"total": result.loss, **result.parts},
+        "gradients": {name.removeprefix("module."): p.grad for name, p in model.named_parameters()},
+        "state": {name.removeprefix("module."): tensor for name, tensor in model.state_dict().items()},
+    }
+    return {kind: {name: tensor.clone() for name, tensor in found.items()} for kind, found in tensors.items()}
 
 
 def free_port() -> int:
@@ -55,7 +62,7 @@ def free_port() -> int:
 def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, dict[str, torch.Tensor]]]]:
     """What each number of processes found; importing torch takes long, so they share it, and do all losses at once."""
     folder = tmp_path_factory.mktemp("steps")
-    mp.get_context("forkserver").set_forkserver_preload([__name__])
+    mp.get_context("forkserver").set_forkserver_preload([__name__, "torch._dynamo"])
     all_steps(0, 1, 0, str(folder / "1.pt"))
     for world in (2, 4):
         arguments = (world, free_port(), str(folder / f"{world}.pt"))
