@@ -59,6 +59,11 @@ class BertEncoder(nn.Module):
         self.linear = nn.Linear(config.hidden_size, embed_dim)
         self.pooling = pooling
 
+    @property
+    def rebuilt_by(self) -> dict[str, Any]:
+        """The options that take the place of pretrained weights."""
+        return {"architecture": self.architecture}
+
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode (C, L) token ids with lengths (C,) into (C, D) vectors of unit length.
 

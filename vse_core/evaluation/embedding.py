@@ -10,10 +10,10 @@ from vse_core.models.two_tower import TwoTower
 
 @torch.inference_mode()
 def embed_images(model: TwoTower, batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Encode batches of ``(features_BNF, lengths_B)`` into (images, K, D); the model must be in evaluation mode."""
+    """Encode batches of the image encoder's two inputs into (images, K, D); the model must be in evaluation mode."""
     device = next(model.parameters()).device
     return torch.cat(
-        [model.encode_images(features.to(device), lengths.to(device)).cpu() for features, lengths in batches]
+        [model.encode_images(images.to(device), elements.to(device)).cpu() for images, elements in batches]
     )
 
 

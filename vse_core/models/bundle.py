@@ -30,12 +30,12 @@ def save_model(model: TwoTower, specification: dict[str, Any], directory: Path) 
 
 
 def _self_contained(model: TwoTower, specification: dict[str, Any]) -> dict[str, Any]:
-    towers = {"image": model.image_encoder, "text": model.text_encoder}
+    towers: dict[str, Any] = {"image": model.image_encoder, "text": model.text_encoder}
     content = dict(specification)
     for side, encoder in towers.items():
         if "weights" in specification[side]:
             options = {key: value for key, value in specification[side].items() if key != "weights"}
-            content[side] = {**options, "architecture": encoder.architecture}
+            content[side] = {**options, **encoder.rebuilt_by}
     return content
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vse_core.encoders import build_text_encoder
-from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders import build_image_encoder, build_text_encoder
 from vse_core.pooling import build_pooling, build_views
 
 
@@ -13,7 +12,7 @@ class TwoTower(nn.Module):
     """An image encoder and a text encoder whose outputs of unit length are compared by their inner product.
 
     Args:
-        image_encoder: ``(features_BNF, lengths_B) -> (B, K, D)``.
+        image_encoder: ``(features_BNF, lengths_B) -> (B, K, D)``, or ``(pixels_BCHW, kept_BN) -> (B, K, D)``.
         text_encoder: ``(tokens_CL, lengths_C) -> (C, D)``.
     """
 
@@ -28,9 +27,14 @@ class TwoTower(nn.Module):
         limit: int | None = getattr(self.text_encoder, "max_tokens", None)
         return limit
 
-    def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """K unit vectors per image: (B, K, D) in float32."""
-        images_BKD: Tensor = self.image_encoder(features_BNF, lengths_B)
+    def encode_images(self, images: Tensor, elements: Tensor) -> Tensor:
+        """K unit vectors per image: (B, K, D) in float32.
+
+        Args:
+            images: features (B, N, F), or pixels (B, 3, S, S), as the image encoder takes them.
+            elements: what belongs to each image's set: lengths (B,) of the features, or a mask (B, N) of the cells.
+        """
+        images_BKD: Tensor = self.image_encoder(images, elements)
         return images_BKD
 
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
@@ -39,23 +43,24 @@ class TwoTower(nn.Module):
         return texts_CD
 
     def forward(
-        self, features_BNF: Tensor, feature_lengths_B: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
+        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel wants it."""
-        return self.encode_images(features_BNF, feature_lengths_B), self.encode_texts(tokens_BL, token_lengths_B)
+        return self.encode_images(images, elements), self.encode_texts(tokens_BL, token_lengths_B)
 
 
 def build_model(
-    feature_dim: int, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
+    feature_dim: int | None, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
 ) -> TwoTower:
     """Build a two-tower model from plain values.
 
     Args:
-        feature_dim: F, width of the image features.
+        feature_dim: F, width of the image features; None for a backbone, which takes pixels.
         vocabulary_size: number of token ids that captions consist of.
         embed_dim: D, width of the joint space.
-        image: ``{"pooling": {"name": ..., **options}, "views": K, "mlp": bool}``; K aggregators of one kind over the
-            same features, 1 where it is not given.
+        image: ``{"name": "features" (default) or "backbone", "pooling": {"name": ..., **options}, "views": K,
+            **options}``; K aggregators of one kind over the same features, 1 where it is not given; see
+            :func:`~vse_core.encoders.build_image_encoder`.
         text: ``{"name": "bigru" (default) or "bert", "pooling": {"name": ..., **options}, **options}``; see
             :class:`~vse_core.encoders.text.BiGRUEncoder` and :class:`~vse_core.encoders.bert.BertEncoder`.
 
@@ -63,11 +68,13 @@ def build_model(
         ValueError: an encoder, an aggregator or an option is unknown, there are no views, or pretrained weights cannot
             be used.
     """
-    image_options = {key: value for key, value in image.items() if key not in ("pooling", "views")}
+    image_options = {"name": "features"} | {
+        key: value for key, value in image.items() if key not in ("pooling", "views")
+    }
     text_options = {"name": "bigru"} | {key: value for key, value in text.items() if key != "pooling"}
     views = build_views(image.get("views", 1), dim=embed_dim, **image["pooling"])
     return TwoTower(
-        FeatureEncoder(feature_dim, embed_dim, views, **image_options),
+        build_image_encoder(feature_dim=feature_dim, embed_dim=embed_dim, pooling=views, **image_options),
         build_text_encoder(
             vocabulary_size=vocabulary_size,
             embed_dim=embed_dim,

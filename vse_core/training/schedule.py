@@ -24,3 +24,14 @@ def constant() -> Schedule:
 def with_warmup(schedule: Schedule, warmup_steps: int) -> Schedule:
     """Rise linearly over the first ``warmup_steps``, on top of ``schedule`` (which counts from step 0 all the same)."""
     return lambda step: schedule(step) * min(1.0, (step + 1) / (warmup_steps + 1))
+
+
+def fixed_blocks(epoch: int, frozen_epochs: int, block_epochs: int) -> int:
+    """How many of a backbone's four blocks stay fixed in an epoch (VSE-infinity's released code).
+
+    The whole backbone is fixed for ``frozen_epochs``; then its last block is released, and after every further
+    ``block_epochs`` the one before it. With ``block_epochs`` 0 all are released at once.
+    """
+    if epoch < frozen_epochs:
+        return 4
+    return max(0, 3 - (epoch - frozen_epochs) // block_epochs) if block_epochs else 0

@@ -1,0 +1,131 @@
+"""Networks by name, from files of weights in every form they come in, and how pixels are brought to them."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import AutoModel, ResNetConfig
+
+from vse_core.encoders.networks import PIXELS, build_network, resolve_pixels
+from vse_core.encoders.resnet import GridResNet
+
+TINY = {"embedding_size": 8, "hidden_sizes": [8, 16, 16, 24], "depths": [1, 1, 1, 1], "layer_type": "basic"}
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return GridResNet("resnet50_caffe")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("resnet")
+    AutoModel.from_config(ResNetConfig(**TINY)).save_pretrained(directory)
+    settings = {"image_processor_type": "ConvNextImageProcessor", "image_mean": [0.1, 0.2, 0.3], "do_rescale": True}
+    settings |= {"image_std": [0.4, 0.5, 0.6], "rescale_factor": 1 / 255, "do_normalize": True}
+    (directory / "preprocessor_config.json").write_text(json.dumps(settings))
+    return directory
+
+
+def released_file(network: nn.Module) -> dict[str, dict[str, torch.Tensor]]:
+    stem = [network.conv1, network.bn1, network.relu, network.maxpool]
+    base = nn.Sequential(*stem, network.layer1, network.layer2, network.layer3).state_dict()
+    # As old as the release: before the counter existed.
+    counter = "num_batches_tracked"
+    return {
+        "base": {name: tensor for name, tensor in base.items() if not name.endswith(counter)},
+        "top": dict(nn.Sequential(network.layer4).state_dict()),
+    }
+
+
+@pytest.mark.parametrize("form", ["released", "torchvision", "safetensors"])
+def test_every_form_of_file_loads(network: nn.Module, tmp_path: Path, form: str) -> None:
+    path = tmp_path / ("weights.safetensors" if form == "safetensors" else "weights.pth")
+    classifier = {"fc.weight": torch.zeros(1000, 2048), "fc.bias": torch.zeros(1000)}
+    if form == "safetensors":
+        save_file({**network.state_dict(), **classifier}, path)
+    else:
+        torch.save(released_file(network) if form == "released" else {**network.state_dict(), **classifier}, path)
+    found, architecture = build_network("resnet50_caffe", str(path))
+    assert architecture == "resnet50_caffe"
+    for name, parameter in found.named_parameters():
+        assert torch.equal(parameter, network.get_parameter(name)), name
+    assert torch.equal(found.bn1.running_var, network.bn1.running_var)
+
+
+class Hostile:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_code_in_a_file_is_never_run(tmp_path: Path) -> None:
+    path, touched = tmp_path / "weights.pth", tmp_path / "touched"
+    torch.save({"base": Hostile(touched), "top": {}}, path)
+    with pytest.raises(ValueError, match="never executed"):
+        build_network("resnet50_caffe", str(path))
+    path.write_bytes(pickle.dumps(Hostile(touched), protocol=2))
+    with pytest.raises(ValueError, match="never executed"):
+        build_network("resnet50_caffe", str(path))
+    assert not touched.exists()
+
+
+def test_weights_that_do_not_fit(network: nn.Module, tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "weights.pth"
+    state = dict(network.state_dict())
+    del state["conv1.weight"]
+    torch.save({**state, "more": torch.zeros(1)}, path)
+    with pytest.raises(ValueError, match=r"1 parameters are missing \['conv1.weight'\], 1 are unknown \['more'\]"):
+        build_network("resnet50", str(path))
+    torch.save({"epoch": 3}, path)
+    with pytest.raises(ValueError, match="no state dict"):
+        build_network("resnet50", str(path))
+    with pytest.raises(ValueError, match=r"file: name the architecture .* resnet101_caffe"):
+        build_network(None, str(path))
+    with pytest.raises(ValueError, match="no such file, and torchvision gives none"):
+        build_network("resnet50", str(tmp_path / "absent.pth"))
+    with pytest.raises(ValueError, match="needs weights, or an architecture"):
+        build_network(None, None)
+    with pytest.raises(ValueError, match="leave out the one given"):
+        build_network({"model_type": "resnet"}, str(folder))
+
+
+def test_a_transformers_folder_and_what_rebuilds_it(folder: Path) -> None:
+    network, architecture = build_network(None, str(folder))
+    assert isinstance(architecture, dict)
+    rebuilt, again = build_network(json.loads(json.dumps(architecture)), None)
+    assert again == architecture
+    rebuilt.load_state_dict(network.state_dict())
+    pixels = torch.randn(1, 3, 64, 64)
+    with torch.inference_mode():
+        states = [model.eval()(pixels).last_hidden_state for model in (network, rebuilt)]
+    assert torch.equal(*states)
+    assert states[0].shape == (1, 24, 2, 2)
+
+
+def test_pixels_belong_to_the_weights(folder: Path, tmp_path: Path) -> None:
+    found = resolve_pixels(None, {"model_type": "resnet"}, str(folder))
+    assert found["bgr"] is False
+    assert found["mean"] == pytest.approx([25.5, 51.0, 76.5])
+    assert found["std"] == pytest.approx([102.0, 127.5, 153.0])
+    assert resolve_pixels(found, {"model_type": "resnet"}, None) == found
+    assert resolve_pixels(None, "resnet101_caffe", "file.pth") == PIXELS["caffe"]
+    assert PIXELS["caffe"] == {"bgr": True, "mean": [102.9801, 115.9465, 122.7717], "std": [1, 1, 1]}
+    assert resolve_pixels("imagenet", "resnet101_caffe", "file.pth") == PIXELS["imagenet"]
+    imagenet = [value / 255 for key in ("mean", "std") for value in PIXELS["imagenet"][key]]
+    assert imagenet == pytest.approx([0.485, 0.456, 0.406, 0.229, 0.224, 0.225])
+    assert resolve_pixels(None, "resnext101_32x8d", None) == PIXELS["imagenet"]
+    with pytest.raises(ValueError, match="imagenet, caffe"):
+        resolve_pixels("coffee", "resnet50", None)
+    with pytest.raises(ValueError, match="name the normalisation"):
+        resolve_pixels(None, {"model_type": "resnet"}, str(tmp_path))

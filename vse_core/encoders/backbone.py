@@ -1,0 +1,210 @@
+"""Image encoder trained end to end: pixels become a set of cells of a CNN or a ViT, and these the embeddings."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.networks import Architecture
+from vse_core.encoders.resnet import GridResNet
+
+# The parts a network is unfrozen in. Of a ResNet: stem and layer1, layer2, layer3, layer4.
+BLOCKS = 4
+
+
+class BackboneEncoder(nn.Module):
+    """The cells of a CNN, or the patches of a ViT, projected, pooled and scaled to unit length (VSE-infinity's grids).
+
+    Batch norm keeps its running statistics, in training as well; its weights and biases train. Parameters that no cell
+    depends on (a ViT's pooler, a mask token) never train, so that every parameter that does gets a gradient in every
+    step, as DistributedDataParallel demands.
+
+    State-dict names: `backbone.*` are those of torchvision (see :class:`GridResNet`) or of transformers; `head.*` those
+    of :class:`FeatureEncoder` (`head.fc`, `head.pooling`; in released checkpoints `image_encoder.fc` and
+    `image_encoder.gpool`).
+
+    Args:
+        network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels
+            (a tensor, or an attribute `last_hidden_state` of what it returns).
+        architecture: what rebuilds it without weights (see :func:`vse_core.encoders.networks.build_network`).
+        embed_dim: D, width of the joint space.
+        pooling: aggregator called with ``(features_BND, lengths_B)``.
+        image_size: S, height and width of the pixels.
+        pixels: how the network wants them: ``mean`` and ``std``, three numbers each on a scale of 255 in the order in
+            which it takes the channels, and ``bgr`` where that is blue first.
+
+    Attributes:
+        rebuilt_by: options of :func:`vse_core.encoders.build_image_encoder` that take the place of pretrained weights.
+        cells: N, cells or patches of an image, without class tokens.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        architecture: Architecture,
+        embed_dim: int,
+        pooling: nn.Module,
+        image_size: int,
+        pixels: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        shape = _probe(network, image_size)
+        self.image_size = image_size
+        self.cells = shape.cells
+        self._class_tokens = shape.class_tokens
+        self.rebuilt_by = {"architecture": architecture, "pixels": dict(pixels)}
+        self._bgr = bool(pixels["bgr"])
+        self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(pixels["std"]).reshape(3, 1, 1), persistent=False)
+        # The layout in which convolutions are fastest, on CPUs as on GPUs.
+        self.backbone = network.to(memory_format=torch.channels_last)
+        self.head = FeatureEncoder(shape.width, embed_dim, pooling, mlp=False)
+        self._block_of = {name: block for name, block in parameter_blocks(network).items() if name in shape.used}
+        self.fix_blocks(0)
+        self.train()
+
+    @property
+    def pooling(self) -> nn.Module:
+        """The aggregator."""
+        return self.head.pooling
+
+    def fix_blocks(self, count: int) -> None:
+        """Keep the first blocks of the network as they are: 4 fixes all of it, 3 leaves a ResNet's layer4, 0 none.
+
+        Wrap the model in DistributedDataParallel anew afterwards: it remembers which parameters get gradients.
+
+        Raises:
+            ValueError: there are not so many blocks.
+        """
+        if not 0 <= count <= BLOCKS:
+            raise ValueError(f"a backbone has {BLOCKS} blocks to fix, got {count}")
+        for name, parameter in self.backbone.named_parameters():
+            parameter.requires_grad_(name in self._block_of and self._block_of[name] >= count)
+
+    def train(self, mode: bool = True) -> "BackboneEncoder":
+        """Set the mode of all but the network's batch norms, which always use their running statistics."""
+        super().train(mode)
+        for module in self.backbone.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+        return self
+
+    def forward(self, pixels_BCHW: Tensor, kept_BN: Tensor) -> Tensor:
+        """Encode pixels into (B, K, D) vectors of unit length.
+
+        Args:
+            pixels_BCHW: (B, 3, S, S), red first, from 0 to 255; uint8 or floating.
+            kept_BN: bool (B, N): the cells that belong to the set; size augmentation leaves some out. Class tokens
+                always belong to it.
+
+        Raises:
+            ValueError: the shapes are not those, or an image keeps no cell.
+        """
+        side, batch = self.image_size, len(pixels_BCHW)
+        if pixels_BCHW.shape[1:] != (3, side, side) or kept_BN.shape != (batch, self.cells):
+            raise ValueError(
+                f"this backbone takes pixels (B, 3, {side}, {side}) and kept cells (B, {self.cells}), got "
+                f"{tuple(pixels_BCHW.shape)} and {tuple(kept_BN.shape)}"
+            )
+        cells_BNF = _as_set(self.backbone(self._normalised(pixels_BCHW)))
+        always_BN = kept_BN.new_ones(batch, self._class_tokens)
+        return self.head(*_compacted(cells_BNF, torch.cat([always_BN, kept_BN], dim=1)))  # type: ignore[no-any-return]
+
+    def _normalised(self, pixels_BCHW: Tensor) -> Tensor:
+        if self._bgr:
+            pixels_BCHW = pixels_BCHW.flip(1)
+        return ((pixels_BCHW - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+
+
+def parameter_blocks(network: nn.Module) -> dict[str, int]:
+    """The block, 0 to 3, of every parameter, for staged unfreezing.
+
+    A ResNet's blocks are its layers, the stem goes with the first (VSE-infinity's released code). Any other network is
+    cut at equal numbers of entries of its largest list of modules: the stages of a CNN, the layers of a ViT.
+    """
+    parts = _parts(network)
+    blocks, current = {}, 0
+    for name, _ in network.named_parameters():
+        # Parameters are in the order of the network: what precedes a part belongs to the one before it.
+        current = next(
+            (BLOCKS * i // len(parts) for i, part in enumerate(parts) if name.startswith(f"{part}.")), current
+        )
+        blocks[name] = current
+    return blocks
+
+
+def _parts(network: nn.Module) -> list[str]:
+    if isinstance(network, GridResNet):
+        return ["layer1", "layer2", "layer3", "layer4"]
+    lists = {name: module for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
+    if not lists:
+        raise ValueError(f"{type(network).__name__} has no list of stages or layers to be unfrozen one after another")
+    largest = max(lists, key=lambda name: sum(parameter.numel() for parameter in lists[name].parameters()))
+    return [f"{largest}.{i}" for i in range(len(lists[largest]))]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a network gives for one image: cells and class tokens of a width, which depend on the parameters `used`."""
+
+    cells: int
+    class_tokens: int
+    width: int
+    used: frozenset[str]
+
+
+def _probe(network: nn.Module, image_size: int) -> _Shape:
+    """Run one image through the network on the meta device, which knows shapes and gradients and does no arithmetic.
+
+    Raises:
+        ValueError: the network does not take pixels of that size, or gives no set of cells for them.
+    """
+    network.eval()
+    # A model may be loaded inside inference_mode, which knows no gradients.
+    with torch.inference_mode(False), torch.enable_grad():
+        shapes = {name: parameter.shape for name, parameter in network.named_parameters()}
+        parameters = {name: torch.empty(shape, device="meta", requires_grad=True) for name, shape in shapes.items()}
+        buffers = {name: torch.empty_like(buffer, device="meta") for name, buffer in network.named_buffers()}
+        pixels = torch.empty(1, 3, image_size, image_size, device="meta")
+        try:
+            state = _state(functional_call(network, {**parameters, **buffers}, (pixels,)))
+        except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
+            raise ValueError(
+                f"{type(network).__name__} gives no last hidden state for {image_size} x {image_size} pixels: "
+                f"{str(error).splitlines()[0][:300]}"
+            ) from error
+        gradients = torch.autograd.grad(state.sum(), list(parameters.values()), allow_unused=True)
+    used = frozenset(name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None)
+    tokens_NF = _as_set(state)[0]
+    # Patches fill a square; what is over are class and register tokens.
+    cells = len(tokens_NF) if state.ndim == 4 else math.isqrt(len(tokens_NF)) ** 2
+    return _Shape(cells, len(tokens_NF) - cells, tokens_NF.shape[1], used)
+
+
+def _state(output: Any) -> Tensor:
+    state: Tensor = output if isinstance(output, Tensor) else output.last_hidden_state
+    if state.ndim not in (3, 4):
+        raise ValueError(f"the state has the shape {tuple(state.shape)}, where (B, F, h, w) or (B, N, F) is needed")
+    return state
+
+
+def _as_set(output: Any) -> Tensor:
+    """Cells of a feature map row by row, or tokens as they are: (B, N, F)."""
+    state = _state(output)
+    return state.flatten(2).transpose(1, 2) if state.ndim == 4 else state
+
+
+def _compacted(cells_BNF: Tensor, kept_BN: Tensor) -> tuple[Tensor, Tensor]:
+    """The kept cells of each image at its front, in their order, and how many they are; the rest is padding."""
+    lengths_B = kept_BN.sum(dim=1)
+    order_BN = torch.argsort(~kept_BN, dim=1, stable=True)[:, : int(lengths_B.max())]
+    return cells_BNF.gather(1, order_BN.unsqueeze(-1).expand(-1, -1, cells_BNF.shape[-1])), lengths_B

@@ -1,0 +1,156 @@
+"""Vision networks by name: transformers' auto classes and ResNets, from weights or from an architecture alone."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
+from vse_core.encoders.resnet import RESNETS, GridResNet, from_released
+
+Architecture = str | dict[str, Any]
+
+# What pixels from 0 to 255 are brought to: RGB unless `bgr`, minus `mean`, divided by `std`.
+PIXELS: dict[str, dict[str, Any]] = {
+    "imagenet": {"bgr": False, "mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]},
+    # The detector of bottom-up attention (VSE-infinity's released code); the mean is in the order blue, green, red.
+    "caffe": {"bgr": True, "mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0]},
+}
+
+# Names of classes: the network ends before they matter.
+_LABELS = ("id2label", "label2id")
+_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError)
+
+
+def build_network(architecture: Architecture | None, weights: str | None) -> tuple[nn.Module, Architecture]:
+    """A vision network that gives its last hidden state for normalised pixels (B, 3, H, W), and what rebuilds it.
+
+    Args:
+        architecture: a name in `RESNETS`, a transformers configuration as JSON values, or None to take it from the
+            weights.
+        weights: None leaves the network as it was initialised. For a ResNet a file (safetensors, or a PyTorch file
+            that holds tensors only) in torchvision's names or in those of the released ``{"base", "top"}`` file, or the
+            name of weights that torchvision downloads, such as IMAGENET1K_V2; otherwise a folder or hub id.
+
+    Raises:
+        ValueError: there is neither, the architecture is unknown, or the weights cannot be read or do not fit it.
+    """
+    if isinstance(architecture, str):
+        network: nn.Module = GridResNet(architecture)
+        if weights is not None:
+            _fill(network, _torchvision_state(architecture, weights), weights)
+        return network, architecture
+    if weights is None and architecture is None:
+        raise ValueError("a backbone needs weights, or an architecture to be trained from scratch")
+    if weights is not None and Path(weights).expanduser().is_file():
+        raise ValueError(
+            f"backbone weights {weights} are a file: name the architecture that they fill, one of {', '.join(RESNETS)}"
+        )
+    if weights is not None and architecture is not None:
+        raise ValueError(f"backbone weights {weights} bring their architecture along: leave out the one given")
+    network = load_pretrained(weights) if weights is not None else build_from_architecture(architecture or {})
+    return network, {key: value for key, value in architecture_of(network).items() if key not in _LABELS}
+
+
+def resolve_pixels(
+    pixels: str | Mapping[str, Any] | None, architecture: Architecture, weights: str | None
+) -> dict[str, Any]:
+    """How a network wants its pixels: ``{"bgr": bool, "mean": [3 numbers], "std": [3 numbers]}``, on a scale of 255.
+
+    Args:
+        pixels: the same, a name in `PIXELS`, or None to take what belongs to the weights.
+        architecture: of the network.
+        weights: of the network.
+
+    Raises:
+        ValueError: the name is unknown, or the weights come without settings for their images.
+    """
+    if isinstance(pixels, Mapping):
+        return dict(pixels)
+    if pixels is not None:
+        if pixels not in PIXELS:
+            raise ValueError(f"there is no normalisation {pixels!r} of pixels; there are {', '.join(PIXELS)}")
+        return PIXELS[pixels]
+    if isinstance(architecture, str):
+        return PIXELS["caffe" if architecture.endswith("_caffe") else "imagenet"]
+    return PIXELS["imagenet"] if weights is None else _pixels_of(weights)
+
+
+def _pixels_of(weights: str) -> dict[str, Any]:
+    """What the image processor that belongs to the weights does to pixels."""
+    from transformers import AutoImageProcessor
+
+    folder = Path(weights).expanduser()
+    try:
+        processor = AutoImageProcessor.from_pretrained(
+            str(folder) if folder.is_dir() else weights, local_files_only=folder.is_dir(), backend="pil"
+        )
+    except _LOADING_ERRORS as error:
+        raise ValueError(
+            f"{weights}: no settings for its images ({_first_line(error)}); add preprocessor_config.json, or name the "
+            f"normalisation: {', '.join(PIXELS)}"
+        ) from error
+    scale = processor.rescale_factor if processor.do_rescale else 1.0
+    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ([0.0] * 3, [1.0] * 3)
+    return {"bgr": False, "mean": [value / scale for value in mean], "std": [value / scale for value in std]}
+
+
+def _torchvision_state(architecture: str, weights: str) -> dict[str, Tensor]:
+    """The tensors of a file, or of weights that torchvision knows, in torchvision's names."""
+    path = Path(weights).expanduser()
+    if not path.is_file():
+        return _downloaded(architecture, weights)
+    try:
+        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, SafetensorError) as error:
+        raise ValueError(
+            f"backbone weights {path} cannot be read as tensors alone ({_first_line(error)}); code in such a file is "
+            "never executed: convert it to safetensors where you trust it"
+        ) from error
+    if isinstance(state, dict) and set(state) == {"base", "top"}:
+        state = from_released({f"{part}.{name}": tensor for part in state for name, tensor in state[part].items()})
+    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+        raise ValueError(f"backbone weights {path} hold no state dict, nor one of 'base' and one of 'top'")
+    return _without_classifier(state)
+
+
+def _without_classifier(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if not name.startswith("fc.")}
+
+
+def _downloaded(architecture: str, weights: str) -> dict[str, Tensor]:
+    import torchvision
+
+    try:
+        known = torchvision.models.get_model_weights(architecture.removesuffix("_caffe"))
+        state: Mapping[str, Tensor] = known[weights].get_state_dict(check_hash=True)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(
+            f"backbone weights {weights!r}: there is no such file, and torchvision gives none of that name for "
+            f"{architecture} ({_first_line(error)})"
+        ) from error
+    return _without_classifier(state)
+
+
+def _fill(network: nn.Module, state: Mapping[str, Tensor], weights: str) -> None:
+    try:
+        missing, unknown = network.load_state_dict(state, strict=False)
+    except RuntimeError as error:  # of another shape
+        raise ValueError(f"backbone weights {weights} do not fit: {error}") from error
+    # Files from before PyTorch 0.4.1 lack this counter, which nothing reads where the statistics are fixed.
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    if missing or unknown:
+        raise ValueError(
+            f"backbone weights {weights} do not fit: {len(missing)} parameters are missing {sorted(missing)[:3]}, "
+            f"{len(unknown)} are unknown {sorted(unknown)[:3]}"
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
