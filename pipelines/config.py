@@ -13,6 +13,7 @@ from pipelines.config_data import (
     CocoDataset,
     FlickrDataset,
     GridFeatures,
+    ImageFeatures,
     KarpathyDataset,
     PrecomputedDataset,
     PrecomputedFeatures,
@@ -80,7 +81,7 @@ class PipelineConfig(Strict):
         FlickrDataset | KarpathyDataset | CocoDataset | PrecomputedDataset | ScenesDataset,
         Field(discriminator="format"),
     ] = Field(description="images and captions")
-    features: Annotated[GridFeatures | PrecomputedFeatures, Field(discriminator="extractor")] = Field(
+    features: Annotated[GridFeatures | ImageFeatures | PrecomputedFeatures, Field(discriminator="extractor")] = Field(
         description="what the image encoder reads"
     )
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")
@@ -114,6 +115,21 @@ class PipelineConfig(Strict):
             raise ValueError(
                 f"features.extractor: {self.features.extractor!r} cannot read dataset.format {self.dataset.format!r}; "
                 f"set features.extractor to {wanted!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _features_fit_model(self) -> PipelineConfig:
+        takes_pictures = self.model.image.name == "backbone"
+        if takes_pictures != (self.features.extractor == "images"):
+            remedy = "set features.extractor to 'images'" if takes_pictures else "set model.image.name to 'backbone'"
+            raise ValueError(
+                f"model.image.name: {self.model.image.name!r} cannot read features.extractor "
+                f"{self.features.extractor!r}; {remedy}, or the other way round"
+            )
+        if self.training.image_augmentation and not takes_pictures:
+            raise ValueError(
+                "training.image_augmentation: has no effect on features, which were computed before; set it to false"
             )
         return self
 

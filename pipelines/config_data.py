@@ -101,6 +101,22 @@ class GridFeatures(_Extraction):
         return {"weights": self.weights, "seed": self.random_seed}
 
 
+class ImageFeatures(_Extraction):
+    """The images themselves, as JPEG files, for an image encoder that is trained end to end (model.image.name)."""
+
+    extractor: Literal["images"]
+    largest_side: Int = Field(640, gt=0, description="in pixels; larger images are made smaller (COCO's have 640)")
+
+    @property
+    def member(self) -> str:
+        """The name of these files in the shards."""
+        return "jpg"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
+        return {"largest_side": self.largest_side}
+
+
 class PrecomputedFeatures(_Extraction):
     """Features that the data set brings along."""
 

@@ -52,8 +52,8 @@ def absolute(path: Path) -> Path:
 
 
 def folder_or_hub_name(value: str) -> str:
-    """Make a local folder absolute; anything else stays as it is, a name on the hub."""
-    if value.startswith(("/", "./", "../", "~")) or Path(value).is_dir():
+    """Make a local folder or file absolute; anything else stays as it is, a name on the hub."""
+    if value.startswith(("/", "./", "../", "~")) or Path(value).exists():
         return str(absolute(Path(value)))
     return value
 

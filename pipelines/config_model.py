@@ -4,18 +4,82 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config_fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
 from pipelines.config_pooling import PoolingConfig
 
+# Those of vse_core.encoders.resnet, which takes seconds to import.
+RESNETS = (
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext101_32x8d",
+    "resnet50_caffe",
+    "resnet101_caffe",
+    "resnet152_caffe",
+)
 
-class ImageEncoderConfig(Strict):
+
+class FeatureImageEncoderConfig(Strict):
     """From a set of region or grid features to a vector."""
 
+    name: Literal["features"]
     pooling: PoolingConfig = Field(description="aggregator of the projected features")
     views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
     mlp: bool = Field(description="add the residual two-layer MLP to the linear projection (VSE-infinity, regions)")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
+        return self.model_dump(mode="json")
+
+
+def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    if isinstance(value, str) and value not in RESNETS:
+        raise ValueError(f"must be one of {', '.join(RESNETS)}, or settings of a transformers network; got {value!r}")
+    return value
+
+
+class BackboneImageEncoderConfig(Strict):
+    """From pixels to a vector: a CNN or ViT that is trained along, its cells projected and aggregated."""
+
+    name: Literal["backbone"]
+    pooling: PoolingConfig = Field(description="aggregator of the projected cells")
+    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
+    weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+        None,
+        description="folder or hub name of a transformers network; for a ResNet of `architecture` a file of weights, "
+        "or those that torchvision downloads under a name such as IMAGENET1K_V2",
+    )
+    architecture: Annotated[str | dict[str, Any] | None, AfterValidator(_architecture)] = Field(
+        None, description="a ResNet by name (resnet101_caffe: bottom-up attention's), or a network to start at random"
+    )
+    pixels: Literal["imagenet", "caffe"] | None = Field(
+        None, description="normalisation of the pixels; by default that of weights or architecture"
+    )
+    image_size: Int = Field(gt=0, description="height and width of the pixels (VSE-infinity: 512)")
+    frozen_epochs: Int = Field(ge=0, description="epochs that begin with the whole network fixed (VSE-infinity: 1)")
+    block_epochs: Int = Field(
+        0, ge=0, description="epochs between the release of its four blocks, last block first; 0 releases all at once"
+    )
+    learning_rate_factor: Float = Field(
+        gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
+    )
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> BackboneImageEncoderConfig:
+        if self.weights is None and self.architecture is None:
+            raise ValueError("needs weights, or an architecture to be trained from scratch")
+        if self.weights is not None and isinstance(self.architecture, dict):
+            raise ValueError("has weights, which bring their architecture along; leave out the one given")
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
+        return self.model_dump(mode="json", exclude={"frozen_epochs", "block_epochs", "learning_rate_factor"})
+
+
+ImageEncoderConfig = Annotated[FeatureImageEncoderConfig | BackboneImageEncoderConfig, Field(discriminator="name")]
 
 
 class BiGRUTextEncoderConfig(Strict):
@@ -62,4 +126,4 @@ class ModelConfig(Strict):
 
     def specification(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.models.build_model` besides the sizes that the data decide."""
-        return {**self.model_dump(mode="json", exclude={"text"}), "text": self.text.options()}
+        return {"embed_dim": self.embed_dim, "image": self.image.options(), "text": self.text.options()}

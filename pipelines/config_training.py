@@ -129,6 +129,9 @@ class TrainingConfig(Strict):
     size_augmentation: Literal["region", "grid", "none"] = Field(
         description="leave out features at random: region 20 %, grid at a random rate up to 20 % (VSE-infinity's code)"
     )
+    image_augmentation: bool = Field(
+        False, description="crop and mirror pictures at random, where a backbone is trained (VSE-infinity's code)"
+    )
     caption_augmentation: bool = Field(description="mask, replace or delete words at random (VSE-infinity's code)")
     workers: Int = Field(1, gt=0, description="training processes that share the global batch")
     cpus_per_worker: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, a worker")

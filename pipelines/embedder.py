@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from pipelines.image_input import pixel_format
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError
 from preprocessing.shards.batch import pad_tokens
+from preprocessing.shards.pixels import decode_pixels, whole_view
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import load_model
 
@@ -96,8 +98,16 @@ class Embedder:
                 items.append(self._extractor.load(uris[position]))
             except ImageError as error:
                 raise QueryError(position, str(error)) from error
-        sets = [torch.from_numpy(array_NF) for array_NF in self._extractor(items)]
-        return pad_sequence(sets, batch_first=True), torch.tensor([len(array_NF) for array_NF in sets])
+        return self._inputs(self._extractor(items))
+
+    def _inputs(self, features: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """What the extractor gave as the image encoder takes it: features and lengths, or pixels and cells."""
+        pixels = pixel_format(self._model)
+        if pixels is not None:
+            views = [whole_view(decode_pixels(data), pixels.size) for data in features]
+            return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
+        sets = [torch.from_numpy(array_NF) for array_NF in features]
+        return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
 
 
 def default_device() -> str:

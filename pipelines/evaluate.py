@@ -137,7 +137,7 @@ class EmbeddedSplit:
     Attributes:
         model: in evaluation mode.
         gallery: the embeddings.
-        set_size: N, feature vectors of the first image.
+        set_size: N, feature vectors or cells of the first image.
     """
 
     model: TwoTower
@@ -150,10 +150,11 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
 
     Raises:
         ShardError: the split has not been extracted.
-        StageError: the directory holds no whole model, or the model was trained on features of another width.
+        StageError: the model was trained on other features.
     """
     from pipelines.embedder import default_device
     from pipelines.gallery import build_gallery
+    from pipelines.image_input import image_source, misfit
     from preprocessing.captions.encoder import load_caption_encoder
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
@@ -164,14 +165,15 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     except (FileNotFoundError, ValueError) as error:
         raise StageError(f"{NAME}: {error}") from error
     reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.member)
-    if model.image_encoder.feature_dim != reader.feature_dim:
+    reason = misfit(model, reader)
+    if reason is not None:
         raise StageError(
-            f"{NAME}: the model in {directory} takes features of width {model.image_encoder.feature_dim}, those of the "
-            f"configuration have {reader.feature_dim}: evaluate it with the configuration of its own features"
+            f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
     gallery = build_gallery(model, reader, caption_encoder, root)
-    return EmbeddedSplit(model, gallery, len(reader.features(0)))
+    _, elements = image_source(model, reader).whole([0])
+    return EmbeddedSplit(model, gallery, int(elements[0].sum()))
 
 
 def measure(gallery: Gallery, folds: int) -> RetrievalResult:

@@ -281,7 +281,7 @@ def _identity(config: PipelineConfig) -> dict[str, Any]:
         return _asked_identity(name, json.dumps(options))
     files = [*folder.iterdir(), *EXTRACTORS.glob("*.py")]
     stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
-    key = fingerprint([name, options, stamps, metadata.version("transformers")])
+    key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "pillow"))])
     note = config.work_dir / NAME / "extractors" / f"{key[:16]}.json"
     if not note.is_file():
         note.parent.mkdir(parents=True, exist_ok=True)

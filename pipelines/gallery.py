@@ -14,6 +14,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pipelines.image_input import image_source
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.loader import caption_batches, image_batches
@@ -116,7 +117,7 @@ def build_gallery(
     Returns:
         The gallery, on the CPU.
     """
-    images_BKD = embed_images(model, image_batches(reader, batch_size))
+    images_BKD = embed_images(model, image_batches(image_source(model, reader), batch_size))
     texts_CD = embed_texts(model, caption_batches(reader, caption_encoder, batch_size))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 

@@ -6,6 +6,7 @@ import os
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from pipelines.config import ConfigError, PipelineConfig
 from preprocessing.datasets import DatasetError, build_dataset
 
 _SECONDS = 5.0
+_BACKBONE_FILES = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
 _BERT_FILES = {
     "configuration": ["config.json"],
     "weights": ["*.safetensors"],
@@ -31,6 +33,7 @@ def check_before_start(config: PipelineConfig) -> None:
     """
     _check_writable("work_dir", config.work_dir)
     _check_dataset(config)
+    _check_image(config)
     _check_text(config)
     _check_ray(config)
     _check_tracking(config)
@@ -66,6 +69,19 @@ def _check_dataset(config: PipelineConfig) -> None:
         )
 
 
+def _check_image(config: PipelineConfig) -> None:
+    image = config.model.image
+    if image.name != "backbone" or image.weights is None:
+        return
+    if image.architecture is None:
+        _check_weights("model.image.weights", image.weights, _BACKBONE_FILES)
+    elif not Path(image.weights).is_file() and not image.weights.isidentifier():  # torchvision's names are identifiers
+        raise ConfigError(
+            f"model.image.weights: there is no file {Path(image.weights).absolute()}; correct the path, or name "
+            f"weights that torchvision has for {image.architecture}, such as IMAGENET1K_V2"
+        )
+
+
 def _check_text(config: PipelineConfig) -> None:
     text = config.model.text
     if text.name == "bigru":
@@ -74,18 +90,19 @@ def _check_text(config: PipelineConfig) -> None:
                 f"model.text.word_vectors: there is no file {text.word_vectors}; correct the path, or leave it out"
             )
         return
-    folder = Path(text.weights)
+    _check_weights("model.text.weights", text.weights, _BERT_FILES)
+
+
+def _check_weights(key: str, weights: str, files: Mapping[str, list[str]]) -> None:
+    folder = Path(weights)
     if not folder.is_absolute():  # a name on the hub, which the stage itself will ask
         return
     if not folder.is_dir():
-        raise ConfigError(
-            f"model.text.weights: there is no folder {folder}; correct the path, or name a model on the hub"
-        )
-    for what, patterns in _BERT_FILES.items():
+        raise ConfigError(f"{key}: there is no folder {folder}; correct the path, or name a model on the hub")
+    for what, patterns in files.items():
         if not any(next(folder.glob(pattern), None) for pattern in patterns):
             raise ConfigError(
-                f"model.text.weights: {folder} holds no {what} ({' or '.join(patterns)}); copy it there from the "
-                "model's release"
+                f"{key}: {folder} holds no {what} ({' or '.join(patterns)}); copy it there from the model's release"
             )
 
 

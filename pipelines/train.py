@@ -152,10 +152,10 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
 def _model_content(config: PipelineConfig) -> dict[str, Any]:
     """The model's settings, where files and folders go by what they hold and not by where they lie."""
     content = config.model.model_dump(mode="json")
-    for key in ("weights", "word_vectors"):
-        path = content["text"].get(key)
+    for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors")):
+        path = content[side].get(key)
         if path is not None and Path(path).exists():
-            content["text"][key] = content_digest(Path(path))
+            content[side][key] = content_digest(Path(path))
     return content
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from pipelines.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.config import PipelineConfig
 from pipelines.config_model import ModelConfig
 from pipelines.config_training import TrainingConfig
+from pipelines.image_input import image_source
 from pipelines.loss_schedule import LossSchedule
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.word_vectors import WordVectors
@@ -37,7 +38,7 @@ from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.training.gather import gather_rows, rank, world_size
 from vse_core.training.optim import build_optimizer, set_learning_rate
-from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
+from vse_core.training.schedule import Schedule, constant, cosine_decay, fixed_blocks, step_decay, with_warmup
 from vse_core.training.state import Progress, load_state
 from vse_core.training.step import StepResult, training_step
 
@@ -94,26 +95,28 @@ class Trainer:
         self.observer = observer
         self.on_epoch = on_epoch
         training = config.training
-        sampler = BatchSampler(splits.train.num_captions, training.batch_size, config.seed)
-        self.loader = TrainLoader(
-            splits.train,
-            caption_encoder,
-            sampler,
-            rank=rank(),
-            world=world_size(),
-            seed=config.seed,
-            caption_augmentation=training.caption_augmentation,
-            size_augmentation=training.size_augmentation,
-        )
-        self.sampler = sampler
         specification = {
-            "feature_dim": splits.train.feature_dim,
+            "feature_dim": None if splits.train.is_pictures else splits.train.feature_dim,
             "vocabulary_size": len(caption_encoder),
             **config.model.specification(),
         }
         self.checkpoints = Checkpoints(directory, specification, caption_encoder)
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)
+        self.sampler = BatchSampler(splits.train.num_captions, training.batch_size, config.seed)
+        self.loader = TrainLoader(
+            splits.train,
+            image_source(
+                self.model, splits.train, config.seed, training.image_augmentation, training.size_augmentation
+            ),
+            caption_encoder,
+            self.sampler,
+            rank=rank(),
+            world=world_size(),
+            seed=config.seed,
+            caption_augmentation=training.caption_augmentation,
+        )
+        self.evaluation_images = image_source(self.model, splits.evaluation)
         self._set_word_vectors()
         self.optimizer = build_optimizer(
             self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
@@ -130,8 +133,12 @@ class Trainer:
             CollapseError: the embeddings have collapsed.
         """
         self._restore()
-        wrapped = self._wrapped()
+        wrapped, fixed = None, 0
         for epoch in range(self.progress.epoch, self.config.training.epochs):
+            if wrapped is None or self._fixed_blocks(epoch) != fixed:
+                wrapped = None  # it lets go of the parameters before the next one takes them
+                fixed = self._fixed_blocks(epoch)
+                wrapped = self._wrapped(fixed)
             self._train_epoch(wrapped, epoch)
             self._finish_epoch(epoch)
         return self.progress.history
@@ -144,7 +151,15 @@ class Trainer:
             words_W, vectors_WE = torch.from_numpy(vectors.words_W), torch.from_numpy(vectors.vectors_WE)
             self.model.text_encoder.set_word_vectors(words_W.to(self.device), vectors_WE.to(self.device))
 
-    def _wrapped(self) -> nn.Module:
+    def _fixed_blocks(self, epoch: int) -> int:
+        image = self.config.model.image
+        return fixed_blocks(epoch, image.frozen_epochs, image.block_epochs) if image.name == "backbone" else 0
+
+    def _wrapped(self, fixed: int) -> nn.Module:
+        """The model ready for steps in which so many blocks of a backbone stay fixed."""
+        encoder: Any = self.model.image_encoder
+        if self.config.model.image.name == "backbone":
+            encoder.fix_blocks(fixed)
         if world_size() == 1:
             return self.model
         devices = [self.device] if self.device.type == "cuda" else None
@@ -176,7 +191,7 @@ class Trainer:
             wrapped,
             self.losses.at(done),
             self.optimizer,
-            (batch.features_BNF, batch.feature_lengths_B, batch.tokens_BL, batch.token_lengths_B),
+            (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B),
             batch.image_indices_B,
             [
                 len(rank_slice(self.sampler.batch(epoch, step), process, world_size()))
@@ -228,7 +243,7 @@ class Trainer:
         reader = self.splits.evaluation
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
         images = range(edges[rank()], edges[rank() + 1])
-        images_bKD = embed_images(self.model, image_batches(reader, EVALUATION_BATCH, images))
+        images_bKD = embed_images(self.model, image_batches(self.evaluation_images, EVALUATION_BATCH, images))
         texts_cD = embed_texts(self.model, caption_batches(reader, self.caption_encoder, EVALUATION_BATCH, images))
         result = evaluate_retrieval(
             self._gathered(images_bKD, edges),
@@ -267,7 +282,12 @@ class _Throughput:
 
 def rate_factors(model: ModelConfig) -> dict[str, float]:
     """The parts of the model that train at a share of the learning rate."""
-    return {"text_encoder.bert": model.text.learning_rate_factor} if model.text.name == "bert" else {}
+    factors = {}
+    if model.text.name == "bert":
+        factors["text_encoder.bert"] = model.text.learning_rate_factor
+    if model.image.name == "backbone":
+        factors["image_encoder.backbone"] = model.image.learning_rate_factor
+    return factors
 
 
 def seed_dropout(seed: int, step: int, process: int) -> None:

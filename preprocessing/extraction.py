@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.datasets.record import Caption, Dataset, Record
-from preprocessing.features.extractor import Extractor
+from preprocessing.features.extractor import Extractor, FeaturesNF
 from preprocessing.features.images import ImageError
 from preprocessing.shards.index import ShardIndex
 from preprocessing.shards.writer import Sample, write_shard
@@ -183,8 +183,8 @@ def _loading(
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:
-    features = extractor([item for _, item in batch])
-    for (entry, _), array in zip(batch, features, strict=True):
+    features: Sequence[FeaturesNF | bytes] = extractor([item for _, item in batch])
+    for (entry, _), feature in zip(batch, features, strict=True):
         captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in entry.captions]
         meta = {
             "image_id": entry.record.image_id,
@@ -192,7 +192,10 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
             "split": entry.record.split,
             "captions": captions,
         }
-        yield Sample(entry.key, {extractor.name: array}, meta)
+        if isinstance(feature, bytes):
+            yield Sample(entry.key, {}, meta, files={extractor.name: feature})
+        else:
+            yield Sample(entry.key, {extractor.name: feature}, meta)
 
 
 def _set_aside(key: str, record: Record, root: str, reason: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF
 from preprocessing.features.images import ImageError, decode_image, load_image, read_image_bytes
+from preprocessing.features.pictures import PictureExtractor
 from preprocessing.features.precomputed import PrecomputedExtractor
 
 __all__ = [
@@ -37,6 +38,7 @@ def _build_grid(weights: str, device: str = "cpu", seed: int | None = None) -> E
 
 EXTRACTORS: dict[str, Callable[..., Extractor]] = {
     "grid": _build_grid,
+    "images": PictureExtractor,
     "precomputed": PrecomputedExtractor,
 }
 

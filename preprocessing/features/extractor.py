@@ -15,7 +15,7 @@ class ExtractorError(Exception):
 
 
 class Extractor(Protocol):
-    """Turns images into sets of feature vectors.
+    """Turns images into sets of feature vectors, or into files.
 
     `load` does the work of one image that needs no model, and may run in other threads; calling the extractor does the
     work of the model on a batch of what `load` returned.
@@ -23,7 +23,7 @@ class Extractor(Protocol):
 
     @property
     def name(self) -> str:
-        """The feature's name, a member of each sample in the shards: "grid", "region"."""
+        """The feature's name, a member of each sample in the shards: "grid", "region"; of files their extension."""
         ...
 
     def load(self, uri: str) -> Any:
@@ -34,8 +34,8 @@ class Extractor(Protocol):
         """
         ...
 
-    def __call__(self, items: Sequence[Any]) -> list[FeaturesNF]:
-        """The features (N, F) of each item of a batch."""
+    def __call__(self, items: Sequence[Any]) -> list[FeaturesNF] | list[bytes]:
+        """The features (N, F) of each item of a batch, or the contents of its file."""
         ...
 
     def identity(self) -> dict[str, Any]:

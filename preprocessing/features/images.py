@@ -125,18 +125,29 @@ def decode_image(data: bytes) -> Image.Image:
         raise ImageError(f"damaged image: {error or type(error).__name__}") from error
 
 
+def is_plain_jpeg(data: bytes) -> bool:
+    """Whether a decodable image is a JPEG that gives every reader the same pixels: RGB or grey, and upright."""
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        return image.format == "JPEG" and image.mode in ("RGB", "L") and _turn(image) is None
+
+
 def _upright(image: Image.Image) -> Image.Image:
     """The image turned and mirrored as its EXIF orientation says."""
-    try:
-        orientation = image.getexif().get(_ORIENTATION_TAG)
-    except _DECODER_ERRORS:
-        return image
-    method = _ORIENTATIONS.get(orientation) if isinstance(orientation, int) else None
+    method = _turn(image)
     if method is None:
         return image
     turned = image.transpose(method)
     turned.info = image.info  # holds the transparent colour of images without an alpha channel
     return turned
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """What brings an image upright, None where it is."""
+    try:
+        orientation = image.getexif().get(_ORIENTATION_TAG)
+    except _DECODER_ERRORS:
+        return None
+    return _ORIENTATIONS.get(orientation) if isinstance(orientation, int) else None
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

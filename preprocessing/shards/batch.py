@@ -1,6 +1,6 @@
 """One training batch and how samples of different lengths are put into it.
 
-Shapes: B batch, N set elements of the largest set, F feature width, L tokens of the longest caption.
+Shapes: B batch, N set elements of the largest set, F feature width, S side of pixels, L tokens of the longest caption.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Batch:
     """Tensors of one batch (or of one rank's part of it).
 
     Attributes:
-        features_BNF: float16, zero beyond each row's length.
-        feature_lengths_B: int64, at least 1.
+        images: features, float16 (B, N, F), zero beyond each row's length; or pixels, uint8 (B, 3, S, S).
+        elements: the lengths of features, int64 (B,), at least 1; or which cells to keep, bool (B, N).
         tokens_BL: int64, padding beyond each row's length.
         token_lengths_B: int64, at least 1.
         image_indices_B: int64, numbers of the images in the reader.
         caption_indices_B: int64, flat numbers of the captions in the reader.
     """
 
-    features_BNF: torch.Tensor
-    feature_lengths_B: torch.Tensor
+    images: torch.Tensor
+    elements: torch.Tensor
     tokens_BL: torch.Tensor
     token_lengths_B: torch.Tensor
     image_indices_B: torch.Tensor
@@ -51,8 +51,8 @@ class Batch:
 
     def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         return Batch(
-            change(self.features_BNF),
-            change(self.feature_lengths_B),
+            change(self.images),
+            change(self.elements),
             change(self.tokens_BL),
             change(self.token_lengths_B),
             change(self.image_indices_B),
@@ -61,34 +61,36 @@ class Batch:
 
 
 class FeatureBuffers:
-    """Memory for the features of batches, used again once nothing refers to the batch that had it.
+    """Memory for the features or pixels of batches, used again once nothing refers to the batch that had it.
 
     A batch is tens of megabytes. Fresh memory of that size comes from the system page by page, which takes several
     times as long as the copying itself.
 
     Args:
         keep: how many unused buffers are held back at most.
+        dtype: of the arrays.
     """
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, dtype: npt.DTypeLike = np.float16) -> None:
         self._keep = keep
-        self._free: list[npt.NDArray[np.float16]] = []
+        self._dtype = np.dtype(dtype)
+        self._free: list[npt.NDArray[Any]] = []
 
-    def take(self, shape: tuple[int, ...]) -> npt.NDArray[np.float16]:
+    def take(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """An array with arbitrary contents; its memory comes back when the array and all tensors on it are gone."""
         size = math.prod(shape)
         try:
             buffer = self._free.pop()
         except IndexError:
-            buffer = np.empty(size, dtype=np.float16)
+            buffer = np.empty(size, dtype=self._dtype)
         if buffer.size < size:
-            buffer = np.empty(size, dtype=np.float16)
+            buffer = np.empty(size, dtype=self._dtype)
         array = buffer[:size].reshape(shape)
         # A tensor from torch.from_numpy holds this very array for as long as its storage lives.
         weakref.finalize(array, self._give_back, buffer).atexit = False
         return array
 
-    def _give_back(self, buffer: npt.NDArray[np.float16]) -> None:
+    def _give_back(self, buffer: npt.NDArray[Any]) -> None:
         if len(self._free) < self._keep:
             self._free.append(buffer)
 
@@ -137,20 +139,16 @@ def pad_tokens(tokens: Sequence[Integers | Sequence[int]], pad_id: int) -> tuple
 
 
 def collate(
-    features: Sequence[npt.NDArray[np.float16]],
-    kept: Sequence[Integers] | None,
+    images: tuple[torch.Tensor, torch.Tensor],
     tokens: Sequence[Integers],
     image_indices: Integers,
     caption_indices: Integers,
     pad_id: int,
-    buffers: FeatureBuffers,
 ) -> Batch:
-    """Make a batch of B samples; see :func:`pad_features` and :func:`pad_tokens`."""
-    features_BNF, feature_lengths_B = pad_features(features, kept, buffers)
+    """Make a batch of B samples of what an image source gave and of token ids (see :func:`pad_tokens`)."""
     tokens_BL, token_lengths_B = pad_tokens(tokens, pad_id)
     return Batch(
-        features_BNF,
-        feature_lengths_B,
+        *images,
         tokens_BL,
         token_lengths_B,
         torch.tensor(image_indices, dtype=torch.int64),

@@ -5,29 +5,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator
-from typing import Literal, get_args
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.shards.batch import Batch, FeatureBuffers, collate, pad_features, pad_tokens
+from preprocessing.shards.batch import Batch, collate, pad_tokens
+from preprocessing.shards.images import CAPTION_STREAM, ImageSource
 from preprocessing.shards.prefetch import prefetched
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler, rank_slice
-
-SizeAugmentation = Literal["none", "region", "grid"]
-
-_DROP: dict[str, Callable[[int, np.random.Generator], npt.NDArray[np.intp]]] = {
-    "region": drop_regions,
-    "grid": drop_grids,
-}
-# Streams of sample_rng: one for each use, so that switching one augmentation off leaves the other as it was.
-_SIZE_STREAM = 0
-_CAPTION_STREAM = 1
 
 
 class TrainLoader:
@@ -39,13 +29,13 @@ class TrainLoader:
 
     Args:
         reader: the training split.
+        images: the same split's images, with their augmentation.
         caption_encoder: gives the captions' tokens.
         sampler: over the reader's captions.
         rank: of this process, from 0.
         world: number of processes.
-        seed: of the augmentations.
+        seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
-        size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
         prefetch: batches prepared ahead by a background thread.
 
     Attributes:
@@ -58,13 +48,13 @@ class TrainLoader:
     def __init__(
         self,
         reader: ShardReader,
+        images: ImageSource,
         caption_encoder: CaptionEncoder,
         sampler: BatchSampler,
         rank: int,
         world: int,
         seed: int,
         caption_augmentation: bool,
-        size_augmentation: SizeAugmentation,
         prefetch: int = 2,
     ) -> None:
         if sampler.num_samples != reader.num_captions:
@@ -78,23 +68,17 @@ class TrainLoader:
                 f"a batch of {sampler.smallest_batch} samples cannot be split over {world} workers: "
                 "raise batch_size or lower workers"
             )
-        if size_augmentation not in get_args(SizeAugmentation):
-            raise ValueError(
-                f"size_augmentation is one of {', '.join(get_args(SizeAugmentation))}, got {size_augmentation!r}"
-            )
         if prefetch < 1:
             raise ValueError(f"prefetch must be at least 1, got {prefetch}")
         self._reader = reader
+        self._images = images
         self._caption_encoder = caption_encoder
         self._sampler = sampler
         self._rank = rank
         self._world = world
         self._seed = seed
         self._caption_augmentation = caption_augmentation
-        self._drop = _DROP.get(size_augmentation)
         self._prefetch = prefetch
-        # As many as are alive at once: those prefetched, one in preparation, the consumer's and its last one.
-        self._buffers = FeatureBuffers(prefetch + 3)
         self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
         self.wait_seconds = 0.0
 
@@ -126,21 +110,15 @@ class TrainLoader:
         """This rank's part of one batch, prepared in the calling thread."""
         captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
         images = self._reader.images_of(captions)
-        features = [self._reader.features(image) for image in images.tolist()]
-        kept = None
-        if self._drop is not None:
-            kept = [
-                self._drop(len(array_NF), sample_rng(self._seed, epoch, caption, _SIZE_STREAM))
-                for array_NF, caption in zip(features, captions.tolist(), strict=True)
-            ]
+        images_and_elements = self._images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        return collate(features, kept, tokens, images, captions, self._caption_encoder.pad_id, self._buffers)
+        return collate(images_and_elements, tokens, images, captions, self._caption_encoder.pad_id)
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
         if not self._caption_augmentation:
             return ids_L
-        return self._caption_encoder.augment(ids_L, sample_rng(self._seed, epoch, caption, _CAPTION_STREAM))
+        return self._caption_encoder.augment(ids_L, sample_rng(self._seed, epoch, caption, CAPTION_STREAM))
 
     def _timed(self, batches: Generator[Batch, None, None]) -> Iterator[Batch]:
         """Pass batches on and add up the time spent waiting for them."""
@@ -168,22 +146,21 @@ def _encode_captions(
 
 
 def image_batches(
-    reader: ShardReader, batch_size: int, images: range | None = None
+    source: ImageSource, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Images once each, in the reader's order.
+    """Images once each, as they are, in the order of the shards.
 
     Args:
-        reader: any split.
+        source: the images of any split.
         batch_size: images a batch; the last one may be smaller.
         images: contiguous numbers of the images wanted, where several processes share a split; by default all.
 
     Returns:
-        Of each batch the features, float16 of shape (B, N, F), zero-padded, and their lengths, int64 of shape (B,).
+        Of each batch the two tensors that the source gives: features and lengths, or pixels and cells.
     """
-    buffers = FeatureBuffers(2)
-    wanted = iter(range(len(reader)) if images is None else images)
+    wanted = iter(range(len(source)) if images is None else images)
     while batch := list(itertools.islice(wanted, batch_size)):
-        yield pad_features([reader.features(image) for image in batch], None, buffers)
+        yield source.whole(batch)
 
 
 def caption_batches(

@@ -21,6 +21,8 @@ from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex
 _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 _NPY_PREFIX = 10
 _FLOAT16 = np.dtype("<f2")
+# Members that are files; any other feature is an array, "<name>.npy".
+_FILES = ("jpg",)
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +94,7 @@ class ShardReader:
 
     Args:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
-        feature: name of the array to read, such as "grid".
+        feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the pictures.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
 
     Attributes:
@@ -117,7 +119,7 @@ class ShardReader:
         self.caption_starts = np.concatenate([[0], np.cumsum(self.caption_counts)]).astype(np.int64)
         counts = [index.count for index in indexes]
         self._shard_of = np.repeat(np.arange(len(indexes)), counts)
-        self._features = _places(self.directory, indexes, f"{feature}.npy")
+        self._features = _places(self.directory, indexes, feature if feature in _FILES else f"{feature}.npy")
         self._records = _places(self.directory, indexes, "json")
         self._paths = paths
         self._open = _OpenShards(paths, [index.bytes for index in indexes], max_open_shards)
@@ -130,6 +132,11 @@ class ShardReader:
     def num_captions(self) -> int:
         """Number of captions of all images."""
         return int(self.caption_starts[-1])
+
+    @property
+    def is_pictures(self) -> bool:
+        """Whether :meth:`file` gives pictures, where other readers give features."""
+        return self.feature in _FILES
 
     @cached_property
     def feature_dim(self) -> int:
@@ -157,9 +164,17 @@ class ShardReader:
         array_NF = self._array(image)
         if array_NF.shape[1] != self.feature_dim:
             raise ShardError(
-                f"{self._where(image)}: features are {array_NF.shape[1]} wide, not {self.feature_dim}; {MEND}"
+                f"{self.where(image)}: features are {array_NF.shape[1]} wide, not {self.feature_dim}; {MEND}"
             )
         return array_NF
+
+    def file(self, image: int) -> memoryview:
+        """The feature's member of one image as it is stored: the bytes of a picture. Nothing is copied.
+
+        Raises:
+            IndexError: there is no such image.
+        """
+        return self._member(image, self._features)
 
     def meta(self, image: int) -> dict[str, Any]:
         """Record of one image: image_id, image (URI), split, captions (a list of {caption_id, text}).
@@ -173,9 +188,9 @@ class ShardReader:
             record: dict[str, Any] = json.loads(bytes(data))
             complete = len(record["captions"]) == self.caption_counts[image]
         except (ValueError, KeyError, TypeError) as error:
-            raise ShardError(f"{self._where(image)}: the record is damaged ({error}); {MEND}") from error
+            raise ShardError(f"{self.where(image)}: the record is damaged ({error}); {MEND}") from error
         if not complete:
-            raise ShardError(f"{self._where(image)}: the record has not as many captions as the sidecar says; {MEND}")
+            raise ShardError(f"{self.where(image)}: the record has not as many captions as the sidecar says; {MEND}")
         return record
 
     def caption_index(self, caption: int) -> tuple[int, int]:
@@ -205,7 +220,7 @@ class ShardReader:
                 raise ValueError(f"an array of shape ({rows}, {width}) does not fit {len(data) - end} bytes")
         except ValueError as error:
             raise ShardError(
-                f"{self._where(image)}: {self.feature}.npy is damaged or not N x F ({error}); {MEND}"
+                f"{self.where(image)}: {self.feature}.npy is damaged or not N x F ({error}); {MEND}"
             ) from error
         return np.frombuffer(data, dtype=_FLOAT16, offset=end).reshape(rows, width)
 
@@ -215,7 +230,8 @@ class ShardReader:
         offset, size = places[:, image].tolist()
         return memoryview(self._open[int(self._shard_of[image])])[offset : offset + size]
 
-    def _where(self, image: int) -> str:
+    def where(self, image: int) -> str:
+        """The shard of an image and its place in it, for messages."""
         shard = int(self._shard_of[image])
         return f"shard {self._paths[shard]}, sample {image - int(np.searchsorted(self._shard_of, shard))}"
 

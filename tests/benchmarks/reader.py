@@ -25,7 +25,8 @@ import numpy as np
 import torch
 
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.shards.loader import SizeAugmentation, TrainLoader, image_batches
+from preprocessing.shards.images import FeatureSource, SizeAugmentation
+from preprocessing.shards.loader import TrainLoader, image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler
 from preprocessing.shards.storage import write_json_atomic
@@ -113,15 +114,16 @@ def ways_of_reading(directory: Path, images: int, size: SizeAugmentation) -> dic
     reader = ShardReader(directory, "grid")
     vocabulary = Vocabulary.build((reader.meta(image)["captions"][0]["text"] for image in range(images)), min_count=1)
     sampler = BatchSampler(images, BATCH, seed=0)
+    source = FeatureSource(reader)
 
     def loader(captions: bool, drop: SizeAugmentation) -> Epochs:
-        return Epochs(TrainLoader(reader, vocabulary, sampler, 0, 1, 0, captions, drop))
+        return Epochs(TrainLoader(reader, FeatureSource(reader, 0, drop), vocabulary, sampler, 0, 1, 0, captions))
 
     return {
         "sequential raw bytes": lambda: raw_bytes(directory, images),
         "sequential tarfile": lambda: stdlib_tar(directory),
         "sequential webdataset": lambda: webdataset_decode(directory),
-        "in order, image_batches": lambda: sum(len(lengths) for _, lengths in image_batches(reader, BATCH)),
+        "in order, image_batches": lambda: sum(len(lengths) for _, lengths in image_batches(source, BATCH)),
         "random, TrainLoader": loader(False, "none"),
         "random, TrainLoader, augmented": loader(True, size),
     }

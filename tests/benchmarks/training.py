@@ -20,6 +20,7 @@ from reader import BATCH, RESULTS, machine, make_shards
 
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import Batch
+from preprocessing.shards.images import FeatureSource
 from preprocessing.shards.loader import TrainLoader
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler
@@ -46,7 +47,7 @@ class Run:
 
     def step(self, batch: Batch) -> None:
         """One optimiser step."""
-        inputs = (batch.features_BNF, batch.feature_lengths_B, batch.tokens_BL, batch.token_lengths_B)
+        inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
         training_step(self.model, self.loss, self.optimizer, inputs, batch.image_indices_B, [len(batch)], 2.0)
 
 
@@ -54,7 +55,8 @@ def measure(directory: Path, images: int, rounds: int, steps: int) -> dict[str, 
     """Alternate rounds of ``steps`` steps with the loader and on one batch at hand; medians over the rounds."""
     reader = ShardReader(directory, "grid")
     vocabulary = Vocabulary.build((reader.meta(image)["captions"][0]["text"] for image in range(images)), min_count=1)
-    loader = TrainLoader(reader, vocabulary, BatchSampler(images, BATCH, 0), 0, 1, 0, True, "region")
+    source = FeatureSource(reader, 0, "region")
+    loader = TrainLoader(reader, source, vocabulary, BatchSampler(images, BATCH, 0), 0, 1, 0, True)
     run, at_hand = Run(len(vocabulary)), loader.batch(0, 0)
     with_loader, without, shares = [], [], []
     for epoch in range(rounds + 1):

@@ -83,6 +83,24 @@ def test_features_and_records_arrive(tmp_path: Path) -> None:
         }
 
 
+class FileExtractor(NumberExtractor):
+    """The file of ".../7" is "7"."""
+
+    name = "jpg"
+
+    def __call__(self, items: Sequence[Any]) -> list[bytes]:  # type: ignore[override]
+        return [str(item).encode() for item in items]
+
+
+def test_files_arrive_as_they_are(tmp_path: Path) -> None:
+    records = [record("3"), record("bad"), record("12")]
+    index = extract_shard(spec(tmp_path, records), FileExtractor(), batch_size=2)
+    assert [item["reason"] for item in index.set_aside] == ["truncated"]
+    reader = ShardReader(tmp_path, "jpg")
+    assert [bytes(reader.file(number)) for number in range(2)] == [b"3", b"12"]
+    assert reader.meta(1)["image_id"] == "12"
+
+
 def test_nothing_disappears(tmp_path: Path) -> None:
     records = [
         record("0"),

@@ -51,20 +51,22 @@ def test_tokens() -> None:
 
 def test_collate_and_move() -> None:
     tokens = [np.array([1, 2], dtype=np.int32)] * 2
-    batch = collate(arrays([2, 3]), None, tokens, np.array([4, 5]), np.array([20, 25]), 0, FeatureBuffers(1))
+    images = pad_features(arrays([2, 3]), None, FeatureBuffers(1))
+    batch = collate(images, tokens, np.array([4, 5]), np.array([20, 25]), 0)
     assert len(batch) == 2
     assert batch.image_indices_B.tolist() == [4, 5]
     assert batch.caption_indices_B.tolist() == [20, 25]
     assert batch.image_indices_B.dtype == batch.caption_indices_B.dtype == torch.int64
     moved = batch.to("meta")
-    assert moved.features_BNF.device.type == moved.caption_indices_B.device.type == "meta"
+    assert moved.images.device.type == moved.caption_indices_B.device.type == "meta"
     assert moved.tokens_BL.shape == batch.tokens_BL.shape
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="page-locked memory needs a GPU")
 def test_pinned_memory() -> None:
-    batch = collate(arrays([2]), None, [np.array([1, 2])], np.array([0]), np.array([0]), 0, FeatureBuffers(1)).pin()
-    assert batch.features_BNF.is_pinned()
+    images = pad_features(arrays([2]), None, FeatureBuffers(1))
+    batch = collate(images, [np.array([1, 2])], np.array([0]), np.array([0]), 0).pin()
+    assert batch.images.is_pinned()
     assert batch.caption_indices_B.is_pinned()
 
 

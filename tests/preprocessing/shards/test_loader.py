@@ -14,8 +14,9 @@ import torch
 from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import Batch
+from preprocessing.shards.images import FeatureSource, SizeAugmentation
 from preprocessing.shards.index import ShardError
-from preprocessing.shards.loader import SizeAugmentation, TrainLoader, caption_batches, image_batches
+from preprocessing.shards.loader import TrainLoader, caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler
 from preprocessing.shards.writer import Sample, write_shard
@@ -45,7 +46,8 @@ def make_loader(
     batch: int = BATCH,
 ) -> TrainLoader:
     sampler = BatchSampler(reader.num_captions, batch, SEED)
-    return TrainLoader(reader, vocabulary, sampler, rank, world, SEED, captions, size)
+    images = FeatureSource(reader, SEED, size)
+    return TrainLoader(reader, images, vocabulary, sampler, rank, world, SEED, captions)
 
 
 def rows(batch: Batch) -> list[tuple[int, int, bytes, list[int]]]:
@@ -54,7 +56,7 @@ def rows(batch: Batch) -> list[tuple[int, int, bytes, list[int]]]:
         (
             int(batch.caption_indices_B[b]),
             int(batch.image_indices_B[b]),
-            batch.features_BNF[b, : batch.feature_lengths_B[b]].numpy().tobytes(),
+            batch.images[b, : batch.elements[b]].numpy().tobytes(),
             batch.tokens_BL[b, : batch.token_lengths_B[b]].tolist(),
         )
         for b in range(len(batch))
@@ -88,7 +90,7 @@ def test_batches_equal_a_sample_by_sample_loop(
                     ids = vocabulary.augment(ids, sample_rng(SEED, epoch, caption, 1))
                 expected.append((caption, image, features.tobytes(), ids.tolist()))
             assert rows(batch) == expected
-            assert batch.features_BNF.shape[1] == batch.feature_lengths_B.max()
+            assert batch.images.shape[1] == batch.elements.max()
             assert batch.tokens_BL.shape[1] == batch.token_lengths_B.max()
 
 
@@ -214,9 +216,9 @@ def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) 
     with pytest.raises(ValueError, match="none, region, grid"):
         make_loader(reader, vocabulary, size="regions")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the reader has 32"):
-        TrainLoader(reader, vocabulary, BatchSampler(31, 6, 0), 0, 1, 0, True, "none")
+        TrainLoader(reader, FeatureSource(reader), vocabulary, BatchSampler(31, 6, 0), 0, 1, 0, True)
     with pytest.raises(ValueError, match="prefetch"):
-        TrainLoader(reader, vocabulary, BatchSampler(32, 6, 0), 0, 1, 0, True, "none", prefetch=0)
+        TrainLoader(reader, FeatureSource(reader), vocabulary, BatchSampler(32, 6, 0), 0, 1, 0, True, prefetch=0)
     loader = make_loader(reader, vocabulary)
     for start in (-1, loader.steps_per_epoch + 1):
         with pytest.raises(ValueError, match="start_step"):
@@ -227,7 +229,7 @@ def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) 
 def test_evaluation_reads_everything_once_in_order(reader: ShardReader, vocabulary: Vocabulary, size: int) -> None:
     images = [
         features[b, : lengths[b]].numpy().tobytes()
-        for features, lengths in image_batches(reader, size)
+        for features, lengths in image_batches(FeatureSource(reader), size)
         for b in range(len(lengths))
     ]
     assert images == [reader.features(image).tobytes() for image in range(len(reader))]
@@ -237,14 +239,14 @@ def test_evaluation_reads_everything_once_in_order(reader: ShardReader, vocabula
         for c in range(len(lengths))
     ]
     assert captions == [vocabulary.encode(text) for text in texts(reader)]
-    assert all(len(lengths) <= size for _, lengths in image_batches(reader, size))
+    assert all(len(lengths) <= size for _, lengths in image_batches(FeatureSource(reader), size))
     assert all(len(lengths) <= size for _, lengths in caption_batches(reader, vocabulary, size))
 
 
 def test_processes_may_share_an_evaluation(reader: ShardReader, vocabulary: Vocabulary) -> None:
     parts = [range(5), range(5, 5), range(5, 13)]
     for batches in (
-        lambda images: image_batches(reader, 3, images),
+        lambda images: image_batches(FeatureSource(reader), 3, images),
         lambda images: caption_batches(reader, vocabulary, 3, images),
     ):
         whole = [row[:n].tolist() for rows_, lengths in batches(None) for row, n in zip(rows_, lengths, strict=True)]

@@ -1,0 +1,69 @@
+"""From the bytes of a picture to the square of pixels that a network takes, as it is or in a random view of it.
+
+Shapes: S side of the square; h, w of the picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from preprocessing.features.images import decode_image
+
+# Least share of a picture's sides that a training crop keeps (VSE-infinity's code).
+_SMALLEST_CROP = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class PixelFormat:
+    """What an image encoder takes.
+
+    Attributes:
+        size: S, height and width of its pixels.
+        cells: N, cells of the grid it makes of them.
+    """
+
+    size: int
+    cells: int
+
+
+def decode_pixels(data: bytes) -> torch.Tensor:
+    """An encoded image as uint8 of shape (3, h, w), red first.
+
+    Raises:
+        ImageError: it cannot be decoded.
+    """
+    # A copy, since Pillow's memory is read-only; channels stay innermost, which the resizing is fastest with.
+    return torch.from_numpy(np.array(decode_image(data))).permute(2, 0, 1)
+
+
+def whole_view(pixels_3hw: torch.Tensor, size: int) -> torch.Tensor:
+    """The whole picture as (3, S, S), its aspect ratio ignored: what is evaluated (VSE-infinity's code).
+
+    Bilinear between pixel centres without smoothing before, as in OpenCV, which the released models were trained with.
+    """
+    resized = torch.nn.functional.interpolate(
+        pixels_3hw.unsqueeze(0), (size, size), mode="bilinear", align_corners=False, antialias=False
+    )
+    return resized[0]
+
+
+def random_view(pixels_3hw: torch.Tensor, size: int, rng: np.random.Generator) -> torch.Tensor:
+    """A random crop as (3, S, S), mirrored half of the time: what is trained on (VSE-infinity's code).
+
+    One ratio from U(0.6, 1) is taken for both sides; the place of the crop is uniform.
+
+    Args:
+        pixels_3hw: the picture.
+        size: S.
+        rng: see :func:`sample_rng`.
+    """
+    ratio, top, left, flip = rng.random(4)
+    ratio = _SMALLEST_CROP + (1 - _SMALLEST_CROP) * ratio
+    height, width = pixels_3hw.shape[1:]
+    h, w = max(1, int(height * ratio)), max(1, int(width * ratio))
+    y, x = int(top * (height - h + 1)), int(left * (width - w + 1))
+    view = whole_view(pixels_3hw[:, y : y + h, x : x + w], size)
+    return view.flip(2) if flip < 0.5 else view
