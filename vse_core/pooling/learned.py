@@ -12,19 +12,17 @@ class GeMPooling(nn.Module):
     """Generalized mean ``(mean of x**p) ** (1/p)`` with a trainable p: mean at 1, maximum at infinity.
 
     Radenovic, Tolias and Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019, equation (3).
-    Values below a small positive bound are raised to it, as in their code.
+    Values below 1e-6 are raised to it, as in their code.
 
     Differs from their code: the powers are taken in logarithms, so that none overflows, however large p grows.
 
     Args:
         power: p at the start.
-        smallest: the bound.
     """
 
-    def __init__(self, power: float = 3.0, smallest: float = 1e-6) -> None:
+    def __init__(self, power: float = 3.0) -> None:
         super().__init__()
         self.power = nn.Parameter(torch.tensor(power))
-        self.smallest = smallest
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
         """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
@@ -34,7 +32,7 @@ class GeMPooling(nn.Module):
         """
         check_lengths(features_BND, lengths_B)
         padded_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
-        logarithms_BND = at_least_float32(features_BND).clamp(min=self.smallest).log()
+        logarithms_BND = at_least_float32(features_BND).clamp(min=1e-6).log()
         powers_BND = (self.power * logarithms_BND).masked_fill(padded_BN1, -float("inf"))
         mean_BD = powers_BND.logsumexp(dim=1) - lengths_B.unsqueeze(-1).to(powers_BND.dtype).log()
         return (mean_BD / self.power).exp().to(features_BND.dtype)

@@ -98,7 +98,7 @@ def _sort_sets(features_BND: Tensor, lengths: Sequence[int]) -> Tensor:
 
 
 class _RankWeightedSum(torch.autograd.Function):
-    """Sort and sum set by set. The order alone is kept: a byte or two an element, from which the rest is rebuilt."""
+    """Sort and sum set by set. Of the sort only the order is kept, a byte an element in sets of up to 256."""
 
     @staticmethod
     def forward(ctx: Any, features_BND: Tensor, ascending_BKN: Tensor, lengths: Sequence[int]) -> Tensor:

@@ -79,6 +79,16 @@ def test_sorted_sets_and_their_gradient(
     assert torch.equal(mine.double(), theirs)
 
 
+def test_sets_larger_than_a_byte_counts():
+    features, lengths_B, weights = (tensor.float() for tensor in draw([300, 257], 0, 2, 1, seed=0))
+    features.requires_grad_()
+    found = rank_weighted_sum(features, lengths_B.long(), weights)
+    expected = naive_sum(features, lengths_B.long(), weights)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+    grads = [torch.autograd.grad(pooled.square().sum(), features)[0] for pooled in (found, expected)]
+    torch.testing.assert_close(*grads, atol=1e-4, rtol=1e-5)
+
+
 def test_gradients_by_finite_differences():
     features, lengths_B, weights = draw([5, 1, 3], 1, 4, 2, seed=0)
     inputs = (features.requires_grad_(), weights.requires_grad_())
