@@ -92,19 +92,19 @@ def milliseconds(pools: dict[str, Pool], size: int, rounds: int) -> dict[str, di
 
 
 def largest_differences(ours: nn.Module, theirs: nn.Module, size: int) -> dict[str, float]:
-    """How far two ways are apart in output and gradients, on sets of mixed sizes."""
+    """How far two ways are apart in output and gradients, on sets of mixed sizes, in units of the largest entry."""
     lengths_B = torch.randint(size // 2, size + 1, (BATCH,)).index_fill(0, torch.tensor(0), size)
     features_BND = make_sets(size).requires_grad_()
     inputs = [features_BND, *ours.parameters()]
-    probe_BD = torch.randn(BATCH, DIM) / (BATCH * DIM) ** 0.5
+    probe_BD = torch.randn(BATCH, DIM)
     outputs = [pool(features_BND, lengths_B) for pool in (ours, theirs)]
     grads = [torch.autograd.grad((output * probe_BD).sum(), inputs) for output in outputs]
-    features, *weights = [float((mine - other).abs().max()) for mine, other in zip(*grads, strict=True)]
-    return {
-        "output": float((outputs[0] - outputs[1]).detach().abs().max()),
-        "gradient of features": features,
-        "gradient of weights": max(weights),
-    }
+
+    def apart(mine: Tensor, other: Tensor) -> float:
+        return float((mine - other).detach().abs().max() / other.detach().abs().max())
+
+    features, *weights = [apart(mine, other) for mine, other in zip(*grads, strict=True)]
+    return {"output": apart(*outputs), "gradient of features": features, "gradient of weights": max(weights)}
 
 
 def gpo_against_straightforward(rounds: int) -> dict[str, Any]:

@@ -98,35 +98,35 @@ def _sort_sets(features_BND: Tensor, lengths: Sequence[int]) -> Tensor:
 
 
 class _RankWeightedSum(torch.autograd.Function):
-    """Sort and sum set by set. Of the sort only the order is kept, a byte an element in sets of up to 256."""
+    """Sort and sum set by set; the sorted values and their order are kept for the gradients."""
 
     @staticmethod
     def forward(ctx: Any, features_BND: Tensor, ascending_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
         pooled_BKD = features_BND.new_empty(len(lengths), ascending_BKN.shape[1], features_BND.shape[2])
         sorter = _KeySorter(features_BND, lengths)
-        weights_BKN = ascending_BKN.double()
-        for sample, length in enumerate(lengths):
-            keys_Dn = sorter.sort(sample)
-            # The numbers in the keys are far below float32's precision: no need to round before the sum.
-            pooled_BKD[sample] = weights_BKN[sample, :, :length] @ keys_Dn.t()
-        ctx.save_for_backward(features_BND, ascending_BKN, sorter.order)
-        ctx.lengths = lengths
+        values = features_BND.new_empty(sorter.order.shape)
+        for sample, values_Dn in enumerate(_sets(values, lengths)):
+            values_Dn.copy_(sorter.sort(sample))
+            pooled_BKD[sample] = ascending_BKN[sample, :, : lengths[sample]] @ values_Dn.t()
+        ctx.save_for_backward(ascending_BKN, values, sorter.order)
+        ctx.lengths, ctx.shape = lengths, features_BND.shape
         return pooled_BKD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        features_BND, ascending_BKN, order = ctx.saved_tensors
+        ascending_BKN, values, order = ctx.saved_tensors
         grad_BKD = grads[0]
-        grad_features = torch.zeros_like(features_BND) if ctx.needs_input_grad[0] else None
-        grad_weights = torch.zeros_like(ascending_BKN) if ctx.needs_input_grad[1] else None
-        for sample, order_Dn in enumerate(_orders(order, ctx.lengths, features_BND.shape[2])):
-            length = ctx.lengths[sample]
-            if grad_features is not None:
+        grad_features = grad_weights = None
+        if ctx.needs_input_grad[0]:
+            grad_features = grad_BKD.new_zeros(ctx.shape)
+            for sample, order_Dn in enumerate(_sets(order, ctx.lengths)):
+                length = ctx.lengths[sample]
                 spread_Dn = grad_BKD[sample].t() @ ascending_BKN[sample, :, :length]
                 grad_features[sample, :length] = _unsort(spread_Dn, order_Dn).t()
-            if grad_weights is not None:
-                values_Dn = features_BND[sample, :length].t().contiguous().gather(-1, order_Dn)
-                grad_weights[sample, :, :length] = grad_BKD[sample] @ values_Dn
+        if ctx.needs_input_grad[1]:
+            grad_weights = torch.zeros_like(ascending_BKN)
+            for sample, values_Dn in enumerate(_sets(values, ctx.lengths)):
+                grad_weights[sample, :, : ctx.lengths[sample]] = grad_BKD[sample] @ values_Dn
         return grad_features, grad_weights, None
 
 
@@ -147,7 +147,7 @@ class _SortSets(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         grad_BND = grads[0]
         grad_features = torch.zeros_like(grad_BND)
-        for sample, order_Dn in enumerate(_orders(ctx.saved_tensors[0], ctx.lengths, grad_BND.shape[2])):
+        for sample, order_Dn in enumerate(_sets(ctx.saved_tensors[0], ctx.lengths)):
             length = ctx.lengths[sample]
             ascending_Dn = grad_BND[sample, :length].t().contiguous().flip(-1)
             grad_features[sample, :length] = _unsort(ascending_Dn, order_Dn).t()
@@ -175,7 +175,7 @@ class _KeySorter:
         self.keys = torch.empty(width * longest, dtype=torch.float64)
         self.numbers = torch.empty(width * longest, dtype=torch.int64)
         self.order = torch.empty(sum(lengths) * width, dtype=torch.uint8 if longest <= 256 else torch.int32)
-        self.order_blocks = self.order.split([width * length for length in lengths])
+        self.orders = list(_sets(self.order, lengths))
 
     def sort(self, sample: int) -> Tensor:
         """Return the ascending keys (D, n) of every column of a set, valid until the next call."""
@@ -188,16 +188,17 @@ class _KeySorter:
         keys_Dn.numpy().sort(axis=-1)
         mask = (1 << (length - 1).bit_length()) - 1
         numbers_Dn = self.numbers[: columns_Dn.numel()].view(-1, length)
-        self.order_blocks[sample].view(-1, length).copy_(torch.bitwise_and(bits_Dn, mask, out=numbers_Dn))
+        self.orders[sample].copy_(torch.bitwise_and(bits_Dn, mask, out=numbers_Dn))
         return keys_Dn
 
 
-def _orders(order: Tensor, lengths: Sequence[int], width: int) -> Iterator[Tensor]:
-    """Row numbers (D, n) of each set's ascending values, as the indices that PyTorch takes."""
-    for length, block in zip(lengths, order.split([width * length for length in lengths]), strict=True):
-        yield block.view(width, length).long()
+def _sets(flat: Tensor, lengths: Sequence[int]) -> Iterator[Tensor]:
+    """The (D, n) of each set, as views of the one vector that holds them without padding."""
+    width = len(flat) // sum(lengths)
+    for length, block in zip(lengths, flat.split([width * length for length in lengths]), strict=True):
+        yield block.view(width, length)
 
 
 def _unsort(ascending_Dn: Tensor, order_Dn: Tensor) -> Tensor:
     """Put values of ascending rank back to the rows that they came from."""
-    return torch.empty_like(ascending_Dn).scatter_(-1, order_Dn, ascending_Dn)
+    return torch.empty_like(ascending_Dn).scatter_(-1, order_Dn.long(), ascending_Dn)
