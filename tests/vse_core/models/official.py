@@ -13,9 +13,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel
+from torchvision.models import resnet50
+from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 FEATURES, EMBED, WORDS = 10, 8, 17
+# Of a PyTorch network before transformers 5: what its ViT called the parts of a layer.
+_OLD_VIT_NAMES = {
+    "attention.q_proj": "attention.attention.query",
+    "attention.k_proj": "attention.attention.key",
+    "attention.v_proj": "attention.attention.value",
+    "attention.o_proj": "attention.output.dense",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+    "layernorm_before": "layernorm_before",
+    "layernorm_after": "layernorm_after",
+}
 
 
 def normed(vector: Tensor) -> Tensor:
@@ -93,6 +105,79 @@ class ViewsEncoder(nn.Module):
 
     def forward(self, rows_NF: Tensor) -> Tensor:
         return torch.stack([normed(fc(rows_NF).amax(dim=0)) for fc in self.fc_list])
+
+
+class Projection(nn.Module):
+    """What stands behind a network: `image_encoder` of VSE-infinity, `img_proj` of VSE+2AD with its idle MLP."""
+
+    def __init__(self, width: int, pool_name: str) -> None:
+        super().__init__()
+        self.fc = nn.Linear(width, EMBED)
+        self.pool_name = pool_name
+        if pool_name == "gpool":
+            self.gpool = Gpo()
+        else:
+            self.pool, self.mlp = AdPool(), Mlp()
+
+    def forward(self, rows_NF: Tensor) -> Tensor:
+        return normed(getattr(self, self.pool_name)(self.fc(rows_NF))).unsqueeze(0)
+
+
+class CaffeBackbone(nn.Module):
+    """`backbone`: a ResNet in Caffe's topology, and the two parts of it that are run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resnet = resnet = resnet50()
+        resnet.maxpool = nn.MaxPool2d(3, 2, padding=0, ceil_mode=True)
+        for layer in (resnet.layer2, resnet.layer3, resnet.layer4):
+            layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
+        stem = (resnet.conv1, resnet.bn1, resnet.relu, resnet.maxpool)
+        self.base = nn.Sequential(*stem, resnet.layer1, resnet.layer2, resnet.layer3)
+        self.top = nn.Sequential(resnet.layer4)
+
+    def forward(self, pixels_CHW: Tensor) -> Tensor:
+        return self.top(self.base(pixels_CHW.unsqueeze(0)))[0].flatten(1).T
+
+
+class GridEncoder(nn.Module):
+    """Image side of VSE-infinity over a grid, for pixels (3, S, S) in red, green, blue from 0 to 255."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = CaffeBackbone()
+        self.image_encoder = Projection(2048, "gpool")
+
+    def forward(self, pixels_CHW: Tensor) -> Tensor:
+        blue_first = pixels_CHW[[2, 1, 0]] - torch.tensor([102.9801, 115.9465, 122.7717]).reshape(3, 1, 1)
+        return self.image_encoder(self.backbone(blue_first))
+
+
+class PatchEncoder(nn.Module):
+    """Image side of VSE+2AD over patches of 16 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit_model = ViTModel(
+            ViTConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=1, intermediate_size=96, image_size=48)
+        )
+        self.img_proj = Projection(64, "pool")
+
+    def forward(self, pixels_CHW: Tensor) -> Tensor:
+        normalised = (pixels_CHW / 255 - 0.5) / 0.5
+        return self.img_proj(self.vit_model(normalised.unsqueeze(0)).last_hidden_state[0])
+
+
+def old_vit_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict as a transformers of its time wrote it."""
+    renamed = {}
+    for name, tensor in state.items():
+        new = name.replace("vit_model.layers.", "vit_model.encoder.layer.")
+        if new != name:
+            inner, kind = new.split(".", 5)[-1].rsplit(".", 1)
+            new = new.removesuffix(f"{inner}.{kind}") + f"{_OLD_VIT_NAMES[inner]}.{kind}"
+        renamed[new] = tensor
+    return renamed
 
 
 class GruEncoder(nn.Module):

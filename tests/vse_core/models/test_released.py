@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 
 from tests.vse_core.models import official
 from vse_core.import_checkpoint import import_checkpoint, main
 from vse_core.models import TwoTower, load_model
-from vse_core.models.released import CheckpointError
+from vse_core.models.released import CheckpointError, ReleasedCheckpoint, convert
 
 Save = Callable[[Path, nn.Module, nn.Module], None]
 
@@ -34,14 +35,18 @@ def official_pair(name: str) -> tuple[nn.Module, nn.Module]:
 
 
 @torch.inference_mode()
-def assert_same_embeddings(model: TwoTower, image: nn.Module, text: nn.Module) -> None:
+def assert_same_embeddings(model: TwoTower, image: nn.Module, text: nn.Module, pixels: int | None = None) -> None:
     """Samples of one length: the released ADPOOL depends on padding."""
     generator = torch.Generator().manual_seed(5)
-    features = torch.randn(3, 6, official.FEATURES, generator=generator)
+    if pixels is None:
+        images, elements = torch.randn(3, 6, official.FEATURES, generator=generator), torch.full((3,), 6)
+    else:
+        images = torch.randint(0, 256, (2, 3, pixels, pixels), generator=generator).float()
+        elements = torch.ones(2, model.image_encoder.cells, dtype=torch.bool)
     tokens = torch.randint(1, official.WORDS, (4, 5), generator=generator)
-    expected_images = torch.stack([image(rows) for rows in features])
+    expected_images = torch.stack([image(sample) for sample in images])
     expected_texts = torch.stack([text(row) for row in tokens])
-    torch.testing.assert_close(model.encode_images(features, torch.full((3,), 6)), expected_images)
+    torch.testing.assert_close(model.encode_images(images, elements), expected_images, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(model.encode_texts(tokens, torch.full((4,), 5)), expected_texts)
 
 
@@ -74,6 +79,70 @@ def test_names_of_data_parallel_and_of_old_transformers(tmp_path: Path, capsys: 
     official.save_flat(tmp_path / "flat.pth", image, text, parallel=True)
     import_checkpoint(tmp_path / "flat.pth", tmp_path / "flat")
     assert_same_embeddings(load_model(tmp_path / "flat"), image, text)
+
+
+def test_grids_of_a_network_that_was_trained_along(tmp_path: Path):
+    """The network is in the file twice, with a classifier that nothing calls; the options know the size of pixels."""
+    torch.manual_seed(3)
+    image, text = official.GridEncoder(), official.GruEncoder()
+    for module in image.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 2.0)
+    parallel, text = nn.DataParallel(image.eval()), text.eval()
+    official.save_pair(tmp_path / "m.pth", parallel, text, backbone_source="detector", input_scale_factor=0.375)
+    converted = import_checkpoint(tmp_path / "m.pth", tmp_path / "out")
+    assert sorted(converted.unused) == ["backbone.resnet.fc.bias", "backbone.resnet.fc.weight"]
+    assert converted.specification["image"]["architecture"] == "resnet50_caffe"
+    model = load_model(tmp_path / "out")
+    assert model.image_encoder.image_size == 96
+    assert_same_embeddings(model, image, text, pixels=96)
+
+
+@pytest.mark.parametrize("transformers", ["old", "new"])
+def test_patches_of_a_transformer(tmp_path: Path, transformers: str):
+    torch.manual_seed(3)
+    image, text = official.PatchEncoder().eval(), official.BertTextEncoder("fc", "pool").eval()
+    state = official.TwoAd(image, text).state_dict()
+    assert official.old_vit_names(state).keys() != state.keys()
+    torch.save({"model": official.old_vit_names(state) if transformers == "old" else state}, tmp_path / "m.pth")
+    import_checkpoint(tmp_path / "m.pth", tmp_path / "out")
+    assert_same_embeddings(load_model(tmp_path / "out"), image, text, pixels=48)
+
+
+@pytest.mark.parametrize(
+    ("network", "source", "expected", "pixels"),
+    [
+        ("resnet101", "detector", "resnet101_caffe", "caffe"),
+        ("resnet101", "imagenet", "resnet101_caffe", "imagenet"),
+        ("resnet152", "imagenet_res152", "resnet152_caffe", "imagenet"),
+        ("resnext101_32x8d", "wsl", "resnext101_32x8d", "imagenet"),
+    ],
+)
+def test_networks_are_told_by_their_shapes(network: str, source: str, expected: str, pixels: str):
+    with torch.device("meta"):
+        resnet = getattr(torchvision.models, network)()
+        head = {"image_encoder.fc.weight": torch.empty(8, 2048)}
+        gpo = {f"image_encoder.gpool.{name}": tensor for name, tensor in official.Gpo().state_dict().items()}
+        text = official.GruEncoder().state_dict()
+    image = {f"backbone.resnet.{name}": tensor for name, tensor in resnet.state_dict().items()}
+    checkpoint = ReleasedCheckpoint({**image, **head, **gpo}, text, {"backbone_source": source})
+    options = convert(checkpoint).specification["image"]
+    assert (options["architecture"], options["pixels"], options["image_size"]) == (expected, pixels, 512)
+    assert convert(checkpoint, image_size=256, pixels="caffe").specification["image"]["image_size"] == 256
+
+
+def test_pixels_of_a_model_that_reads_features_are_refused(tmp_path: Path):
+    official.save_pair(tmp_path / "m.pth", *official_pair("vse_infty-bigru"))
+    with pytest.raises(CheckpointError, match="the model reads features, not pixels"):
+        import_checkpoint(tmp_path / "m.pth", tmp_path / "out", image_size=256)
+
+
+def test_copies_of_the_network_that_differ_are_refused(tmp_path: Path):
+    image = {"backbone.resnet.conv1.weight": torch.zeros(2), "backbone.base.0.weight": torch.ones(2)}
+    text = official.GruEncoder().state_dict()
+    with pytest.raises(CheckpointError, match=r"two different tensors of the image encoder are both .*conv1\.weight"):
+        convert(ReleasedCheckpoint(image, text, {}))
 
 
 def test_files_from_before_pytorch_1_6(tmp_path: Path):
