@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.config_fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
+from pipelines.config_fields import AbsolutePath, Duration, DurationField, Float, Int, Strict, folder_or_hub_name
 from pipelines.config_pooling import PoolingConfig
 
 # Those of vse_core.encoders.resnet, which takes seconds to import.
@@ -62,6 +62,9 @@ class BackboneImageEncoderConfig(Strict):
     block_epochs: Int = Field(
         0, ge=0, description="epochs between the release of its four blocks, last block first; 0 releases all at once"
     )
+    release_warmup: DurationField = Field(
+        Duration(0, "step"), description="linear rise of all rates once it trains along (VSE-infinity's paper: 1 epoch)"
+    )
     learning_rate_factor: Float = Field(
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
     )
@@ -76,7 +79,9 @@ class BackboneImageEncoderConfig(Strict):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
-        return self.model_dump(mode="json", exclude={"frozen_epochs", "block_epochs", "learning_rate_factor"})
+        return self.model_dump(
+            mode="json", exclude={"frozen_epochs", "block_epochs", "release_warmup", "learning_rate_factor"}
+        )
 
 
 ImageEncoderConfig = Annotated[FeatureImageEncoderConfig | BackboneImageEncoderConfig, Field(discriminator="name")]

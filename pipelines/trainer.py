@@ -23,7 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 from pipelines.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.config import PipelineConfig
 from pipelines.config_model import ModelConfig
-from pipelines.config_training import TrainingConfig
 from pipelines.image_input import image_source
 from pipelines.loss_schedule import LossSchedule
 from preprocessing.captions.encoder import CaptionEncoder
@@ -121,7 +120,7 @@ class Trainer:
         self.optimizer = build_optimizer(
             self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
         )
-        self.schedule = build_schedule(training, self.loader.steps_per_epoch)
+        self.schedule = build_schedule(config, self.loader.steps_per_epoch)
         self.losses = LossSchedule(config.loss, self.loader.steps_per_epoch)
         self.progress = Progress()
 
@@ -295,16 +294,19 @@ def seed_dropout(seed: int, step: int, process: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0]))
 
 
-def build_schedule(training: TrainingConfig, steps_per_epoch: int) -> Schedule:
+def build_schedule(config: PipelineConfig, steps_per_epoch: int) -> Schedule:
     """The configured learning-rate schedule, in steps."""
-    decay = training.decay
+    training, image, decay = config.training, config.model.image, config.training.decay
     if decay.name == "step":
         schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)
     elif decay.name == "cosine":
         schedule = cosine_decay(training.epochs * steps_per_epoch, decay.floor)
     else:
         schedule = constant()
-    return with_warmup(schedule, training.warmup.steps(steps_per_epoch))
+    schedule = with_warmup(schedule, training.warmup.steps(steps_per_epoch))
+    if image.name != "backbone":
+        return schedule
+    return with_warmup(schedule, image.release_warmup.steps(steps_per_epoch), image.frozen_epochs * steps_per_epoch)
 
 
 def read_losses(directory: Path) -> list[dict[str, float]]:

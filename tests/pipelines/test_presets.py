@@ -36,6 +36,34 @@ REGIONS = {
 }
 
 
+PICTURES = "dataset: {format: scenes, images: {train: 8, dev: 4}}\nfeatures: {extractor: images}\n"
+
+
+class Backbone(NamedTuple):
+    """One row: pooling and loss, text side, network, its rate, its pixels, the rest of the recipe."""
+
+    pooling: str
+    loss: str
+    text: str
+    network: str
+    rate: float
+    image_size: int
+    weight_decay: float = 1e-4
+
+
+BACKBONES = {
+    "vse_pp_r152_grid": Backbone("mean", "triplet", "bigru", "resnet152", 0.1, 512),
+    "vse_infty_r152_grid": Backbone("gpo", "triplet", "bigru", "resnet152", 0.1, 512),
+    "vse_infty_butd_grid": Backbone("gpo", "triplet", "bigru", "resnet101_caffe", 0.01, 512),
+    "vse_infty_butd_grid_bert": Backbone("gpo", "triplet", "bert", "resnet101_caffe", 0.01, 512),
+    "vse_infty_wsl_grid_bert": Backbone("gpo", "triplet", "bert", "resnext101_32x8d", 0.01, 512),
+    "vse_2ad_butd_grid": Backbone("adpool", "adopt", "bigru", "resnet101_caffe", 0.1, 512),
+    "vse_2ad_butd_grid_bert": Backbone("adpool", "adopt", "bert", "resnet101_caffe", 0.1, 512),
+    "vse_2ad_patch": Backbone("adpool", "adopt", "bigru", "google/vit-base-patch16-224", 0.1, 224, 0.01),
+    "vse_2ad_patch_bert": Backbone("adpool", "adopt", "bert", "google/vit-base-patch16-224", 0.1, 224),
+}
+
+
 def preset(name: str, folder: Path, data: str = GRIDS) -> PipelineConfig:
     path = folder / "config.yaml"
     path.write_text(f"preset: {name}\n{data}", encoding="utf-8")
@@ -43,7 +71,7 @@ def preset(name: str, folder: Path, data: str = GRIDS) -> PipelineConfig:
 
 
 def test_every_preset_is_checked_here() -> None:
-    assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == set(REGIONS)
+    assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == set(REGIONS) | set(BACKBONES)
 
 
 @pytest.mark.parametrize("name", sorted(REGIONS))
@@ -85,6 +113,26 @@ def test_region_presets_have_the_mlp_and_drop_regions(name: str, tmp_path: Path)
 def test_hinge_losses_begin_with_an_epoch_of_all_negatives(name: str, tmp_path: Path) -> None:
     loss = preset(name, tmp_path).loss
     assert (loss.reduction, str(loss.all_negatives)) == ("sum", "1 epoch")
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+def test_backbones(name: str, tmp_path: Path) -> None:
+    config, row = preset(name, tmp_path, PICTURES), BACKBONES[name]
+    image, text = config.model.image, config.model.text
+    assert (image.pooling.name, text.pooling.name, config.loss.name) == (row.pooling, row.pooling, row.loss)
+    assert (text.name, _bert_rate(text)) == (row.text, 0.1 if row.text == "bert" else None)
+    assert (image.architecture or image.weights) == row.network
+    assert (image.learning_rate_factor, image.image_size) == (row.rate, row.image_size)
+    assert config.training.weight_decay == row.weight_decay
+
+
+@pytest.mark.parametrize("name", sorted(name for name in BACKBONES if name.endswith(("grid", "grid_bert"))))
+def test_grids_hold_the_cnn_for_an_epoch_and_start_anew(name: str, tmp_path: Path) -> None:
+    config = preset(name, tmp_path, PICTURES)
+    image, training = config.model.image, config.training
+    assert (image.frozen_epochs, image.block_epochs, str(image.release_warmup)) == (1, 0, "1 epoch")
+    assert (training.size_augmentation, training.image_augmentation) == ("grid", True)
+    assert training.epochs == 25
 
 
 def test_mv_vse_weighs_its_two_bounds(tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ def constant() -> Schedule:
     return lambda _step: 1.0
 
 
-def with_warmup(schedule: Schedule, warmup_steps: int) -> Schedule:
-    """Rise linearly over the first ``warmup_steps``, on top of ``schedule`` (which counts from step 0 all the same)."""
-    return lambda step: schedule(step) * min(1.0, (step + 1) / (warmup_steps + 1))
+def with_warmup(schedule: Schedule, warmup_steps: int, start: int = 0) -> Schedule:
+    """Rise linearly over ``warmup_steps`` from step ``start``, on top of ``schedule``, which counts on all the same.
+
+    Before ``start`` the rate is that of ``schedule``: VSE-infinity starts anew once its CNN begins to train along.
+    """
+    return lambda step: schedule(step) * (min(1.0, (step - start + 1) / (warmup_steps + 1)) if step >= start else 1.0)
 
 
 def fixed_blocks(epoch: int, frozen_epochs: int, block_epochs: int) -> int:

@@ -60,6 +60,11 @@ def test_cosine_and_warmup():
     assert with_warmup(constant(), 0)(0) == 1.0
 
 
+def test_a_second_warmup_leaves_the_steps_before_it_alone():
+    schedule = with_warmup(constant(), 3, start=2)
+    assert [schedule(step) for step in range(7)] == pytest.approx([1.0, 1.0, 0.25, 0.5, 0.75, 1.0, 1.0])
+
+
 def test_a_saved_run_goes_on_with_the_same_losses(tmp_path: Path):
     undisturbed = run_steps(*make_run(), range(6))
     model, loss, optimizer = make_run()
