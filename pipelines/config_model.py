@@ -28,6 +28,20 @@ class FeatureImageEncoderConfig(Strict):
     pooling: PoolingConfig = Field(description="aggregator of the projected features")
     views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
     mlp: bool = Field(description="add the residual two-layer MLP to the linear projection (VSE-infinity, regions)")
+    norm_rows: Literal["real", "padded"] = Field(
+        "real", description="rows in the MLP's batch statistics; the released code lets those of padding in"
+    )
+    projections: Int = Field(
+        1, gt=0, description="linear projections, each a view of its own (released MV-VSE code: 2, without MLP)"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> FeatureImageEncoderConfig:
+        if self.projections > 1 and (self.mlp or self.views > 1):
+            raise ValueError("projections are views already: set views to 1 and mlp to false, or projections to 1")
+        if self.norm_rows == "padded" and not self.mlp:
+            raise ValueError("norm_rows has no effect without the MLP; leave it out, or set mlp to true")
+        return self
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
@@ -93,6 +107,7 @@ class BiGRUTextEncoderConfig(Strict):
     name: Literal["bigru"]
     pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs")
     word_dim: Int = Field(gt=0, description="width of the word vectors (VSE++ and VSE-infinity: 300)")
+    directions: Literal[1, 2] = Field(2, description="1 reads forwards only (VSE++; then with `last` for the pooling)")
     word_vectors: AbsolutePath | None = Field(
         None, description="text file of vectors (GloVe) that known words begin with, word_dim numbers a line"
     )

@@ -193,6 +193,11 @@ def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
         config_layers.preset_layers("_one")
 
 
+def test_projections_and_the_mlp_exclude_each_other() -> None:
+    assert "set views to 1 and mlp to false" in message("model.image.projections=2")
+    assert "no effect without the MLP" in message("model.image={mlp: false, norm_rows: padded}")
+
+
 @pytest.mark.parametrize("name", sorted(POOLINGS))
 def test_every_aggregator_can_be_configured(name: str) -> None:
     config = load_config(None, [f"model.image.pooling={{name: {name}}}"])

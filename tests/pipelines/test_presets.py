@@ -71,7 +71,7 @@ def preset(name: str, folder: Path, data: str = GRIDS) -> PipelineConfig:
 
 
 def test_every_preset_is_checked_here() -> None:
-    assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == set(REGIONS) | set(BACKBONES)
+    assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == {*REGIONS, *BACKBONES, "mv_vse_release"}
 
 
 @pytest.mark.parametrize("name", sorted(REGIONS))
@@ -138,6 +138,16 @@ def test_grids_hold_the_cnn_for_an_epoch_and_start_anew(name: str, tmp_path: Pat
 def test_mv_vse_weighs_its_two_bounds(tmp_path: Path) -> None:
     loss = preset("mv_vse", tmp_path).loss
     assert (loss.bound, loss.lam) == ("joint", 0.7)
+
+
+def test_the_released_code_of_mv_vse(tmp_path: Path) -> None:
+    config = preset("mv_vse_release", tmp_path)
+    image, text, loss, training = config.model.image, config.model.text, config.loss, config.training
+    assert (image.projections, image.views, image.mlp, image.pooling.name) == (2, 1, False, "max")
+    assert (text.name, text.directions, text.pooling.name) == ("bigru", 1, "last")
+    assert (loss.bound, loss.lam, loss.reduction, str(loss.all_negatives)) == ("journal", 0.7, "mean", "0 epochs")
+    assert (training.epochs, training.decay.name, training.weight_decay) == (20, "none", 0.0)
+    assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
 
 
 def test_vse_2ad_uses_the_corrected_formulas_unless_the_release_is_asked_for(tmp_path: Path) -> None:
