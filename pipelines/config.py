@@ -21,7 +21,7 @@ from pipelines.config_data import (
     VocabularyConfig,
 )
 from pipelines.config_fields import AbsolutePath, Int, Strict, absolute
-from pipelines.config_layers import ConfigError, merged, override_layer, preset_layers, read_layer
+from pipelines.config_layers import ConfigError, file_layers, merged, override_layer, preset_layers
 from pipelines.config_messages import explain
 from pipelines.config_model import ModelConfig
 from pipelines.config_training import EvaluationConfig, LossConfig, TrainingConfig
@@ -137,7 +137,7 @@ class PipelineConfig(Strict):
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineConfig:
     """Load a configuration.
 
-    Layers, later ones win: the preset that the file names (it may inherit another), the file, the overrides.
+    Layers, later ones win: the preset that the file names, the files that it inherits, the file, the overrides.
 
     Args:
         path: YAML file; None takes the embedded default, generated scenes.
@@ -146,7 +146,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineCon
     Raises:
         ConfigError: anything about it is wrong; one message for all that was found.
     """
-    layers = [read_layer(path or DEFAULT_CONFIG), *(override_layer(item) for item in overrides)]
+    layers = [*file_layers(path or DEFAULT_CONFIG), *(override_layer(item) for item in overrides)]
     preset = merged(layers).get("preset", PipelineConfig.model_fields["preset"].default)
     layers = [*preset_layers(preset), *layers]
     values = merged(layers)

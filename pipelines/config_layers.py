@@ -70,6 +70,26 @@ def read_layer(path: Path) -> Layer:
     return Layer(str(path), _expanded(values, str(path)))
 
 
+def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
+    """Read a YAML file of configuration; `inherits: base.yaml` puts another one, from the same folder, below it.
+
+    Args:
+        path: the file.
+        heirs: files that inherit it.
+
+    Raises:
+        ConfigError: a file cannot be read, is not YAML, does not hold a mapping, or inherits itself.
+    """
+    if path in heirs:
+        raise ConfigError(f"--config {heirs[0]}: inherits itself through {' and '.join(map(str, heirs[1:])) or path}")
+    values = dict(read_layer(path).values)
+    base = values.pop("inherits", None)
+    if base is not None and not isinstance(base, str):
+        raise ConfigError(f"inherits: must name one file beside {path}, got {base!r}")
+    own = Layer(str(path), values)
+    return [own] if base is None else [*file_layers(path.parent / base, (*heirs, path)), own]
+
+
 def override_layer(item: str) -> Layer:
     """Read one `key.in.dots=value` of the command line; the value is YAML.
 

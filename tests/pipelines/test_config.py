@@ -186,6 +186,19 @@ def test_a_preset_may_inherit_several_parts(tmp_path: Path, monkeypatch) -> None
     assert [layer.origin for layer in layers] == ["preset _one", "preset _two", "preset both"]
 
 
+def test_a_file_may_inherit_another(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(SCENES + "seed: 3\ntraining: {epochs: 7, batch_size: 4}\n")
+    config = load_config(written(tmp_path, "inherits: base.yaml\ntraining: {epochs: 2}\n"))
+    assert (config.seed, config.training.epochs, config.training.batch_size) == (3, 2, 4)
+
+
+def test_files_that_inherit_each_other_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("inherits: config.yaml\n")
+    assert "inherits itself through" in message(path=written(tmp_path, "inherits: base.yaml\n"))
+    assert "must name one file" in message(path=written(tmp_path, "inherits: [a, b]\n"))
+    assert "other.yaml: cannot be read" in message(path=written(tmp_path, "inherits: other.yaml\n"))
+
+
 def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(config_layers, "PRESETS", tmp_path)
     (tmp_path / "_one.yaml").write_text("seed: 1\n")
