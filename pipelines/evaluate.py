@@ -24,7 +24,7 @@ if __name__ == "__main__":  # run as a file: the repository, not this folder, is
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pipelines import extract, train
 from pipelines.config import PipelineConfig
@@ -207,33 +207,40 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     for name, (title, rows) in sheets.items():
         files.append(directory / f"{name}.png")
         contact_sheet_png(title, rows).save(files[-1])
-    figure = _pooling_weights(embedded)
-    if figure is not None:
-        files.append(directory / "gpo_coefficients.png")
+    for name, figure in pooling_figures(embedded).items():
+        files.append(directory / f"{name}.png")
         figure.savefig(files[-1], bbox_inches="tight")
     return files
 
 
-def _pooling_weights(embedded: EmbeddedSplit) -> Figure | None:
-    """The learned GPO coefficients of both towers; None where neither tower pools by GPO."""
+def pooling_figures(embedded: EmbeddedSplit) -> dict[str, Figure]:
+    """The learned GPO coefficients of both towers, a figure for each view of the images; none without GPO."""
     import torch
 
     from vse_core.evaluation.plots import plot_gpo_coefficients
+    from vse_core.pooling import MultiViewPooling
     from vse_core.pooling.gpo import GeneralizedPooling
 
-    def weights(encoder: torch.nn.Module, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
-        if not isinstance(encoder.pooling, GeneralizedPooling):
+    def weights(pooling: torch.nn.Module, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
+        if not isinstance(pooling, GeneralizedPooling):
             return None
-        device = next(encoder.parameters()).device
+        device = next(pooling.parameters()).device
         with torch.inference_mode():
-            rows = encoder.pooling.coefficients(torch.tensor(lengths, device=device)).cpu()
+            rows = pooling.coefficients(torch.tensor(lengths, device=device)).cpu()
         return {length: row[:length].tolist() for length, row in zip(lengths, rows, strict=True)}
 
     # As at inference, and as after the size augmentation of training.
     sizes = tuple(dict.fromkeys((embedded.set_size, max(1, round(0.8 * embedded.set_size)))))
-    images = weights(embedded.model.image_encoder, sizes)
-    texts = weights(embedded.model.text_encoder, _CAPTION_LENGTHS)
-    return None if images is None and texts is None else plot_gpo_coefficients(images, texts)
+    pooling: Any = embedded.model.image_encoder.pooling
+    views = list(pooling.views) if isinstance(pooling, MultiViewPooling) else [pooling]
+    texts = weights(cast("torch.nn.Module", embedded.model.text_encoder.pooling), _CAPTION_LENGTHS)
+    figures = {}
+    for number, view in enumerate(views, start=1):
+        images = weights(view, sizes)
+        if images is not None or texts is not None:
+            name = "gpo_coefficients" if len(views) == 1 else f"gpo_coefficients_view_{number}"
+            figures[name] = plot_gpo_coefficients(images, texts)
+    return figures
 
 
 def _command() -> None:

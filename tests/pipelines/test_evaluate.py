@@ -1,13 +1,14 @@
-"""Which directories can be evaluated."""
+"""Which directories can be evaluated, and the figures of the pooling weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from pipelines.config import load_config
-from pipelines.evaluate import embed_split
+from pipelines.evaluate import EmbeddedSplit, embed_split, pooling_figures
 from pipelines.stage import StageError
 from vse_core.models import build_model, save_model
 
@@ -27,3 +28,18 @@ def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path
     save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
     with pytest.raises(StageError, match=r"neither vocabulary\.json nor tokenizer\.json"):
         embed_split(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "figures"),
+    [
+        ({"pooling": {"name": "gpo"}}, "mean", ["gpo_coefficients"]),
+        ({"pooling": {"name": "mean"}}, "gpo", ["gpo_coefficients"]),
+        ({"pooling": {"name": "gpo"}, "views": 2}, "gpo", ["gpo_coefficients_view_1", "gpo_coefficients_view_2"]),
+        ({"pooling": {"name": "max"}, "views": 2}, "mean", []),
+    ],
+)
+def test_pooling_weights_have_a_figure_for_each_view(image: dict[str, Any], text: str, figures: list[str]) -> None:
+    model = build_model(**SPECIFICATION | {"image": image, "text": {"pooling": {"name": text}, "word_dim": 6}})
+    drawn = pooling_figures(EmbeddedSplit(model, gallery=cast("Any", None), set_size=7))
+    assert list(drawn) == figures
