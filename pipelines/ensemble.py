@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import evaluate, extract
+from pipelines import extract
 from pipelines.config import PipelineConfig
+from pipelines.evaluation import GALLERY, evaluate_model, metrics_of
 from pipelines.stage import StageDir, StageError, StageReport, fingerprint
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def evaluate_members(members: Sequence[Member]) -> StageReport:
     folds = {member.config.evaluation.folds for member in members}
     if len(folds) > 1:
         raise StageError(f"{NAME}: evaluation.folds differs between the configurations: {sorted(folds)}; make it one")
-    reports = [evaluate.evaluate_model(member.config, member.model) for member in members]
+    reports = [evaluate_model(member.config, member.model) for member in members]
     if len(members) == 1:
         return reports[0]
     first = members[0].config
@@ -89,7 +90,7 @@ def _evaluate(members: Sequence[Member], reports: Sequence[StageReport], stage: 
             }
         )
         result = _measure(galleries, folds)
-        rows = [evaluate.metrics_of(report) for report in reports]
+        rows = [metrics_of(report) for report in reports]
         tracker.log_metrics({f"{split}/{name}": value for name, value in result.as_dict().items()})
         for number, row in enumerate(rows, start=1):
             tracker.log_metrics({f"member_{number}/{name}": value for name, value in row.items()})
@@ -101,7 +102,7 @@ def _aligned(members: Sequence[Member], reports: Sequence[StageReport]) -> list[
     """The members' galleries in the order of the first one's."""
     from pipelines.gallery import Gallery, GalleryError
 
-    galleries = [Gallery.load(report.directory / evaluate.GALLERY) for report in reports]
+    galleries = [Gallery.load(report.directory / GALLERY) for report in reports]
     for index in range(1, len(galleries)):
         try:
             galleries[index] = galleries[index].in_order_of(galleries[0])

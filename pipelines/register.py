@@ -15,6 +15,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from pipelines import evaluate, extract, train
+from pipelines.evaluation import GALLERY
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     stage = _stage(config)
     if _is_registered(config, stage):
         return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
-    evaluation = evaluate.plan(config)
-    if not evaluation.complete:
+    evaluated = evaluate.plan(config)
+    if not evaluated.complete:
         raise StageError(f"{NAME}: the model has not been evaluated; run the stages train and evaluate first")
-    metrics = StageDir(config.work_dir, evaluate.NAME, evaluation.fingerprint).read_manifest()["metrics"]
+    metrics = StageDir(config.work_dir, evaluated.name, evaluated.fingerprint).read_manifest()["metrics"]
     split = config.dataset.eval_split
-    _write_bundle(config, evaluation.outputs[evaluate.GALLERY], stage.create())
+    _write_bundle(config, evaluated.outputs[GALLERY], stage.create())
     tags = {
         "vse.preset": config.preset,
         "vse.split": split,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from pipelines import ensemble, evaluate, extract
+from pipelines import ensemble, evaluation, extract
 from pipelines.config import PipelineConfig, load_config
 from pipelines.ensemble import Member, evaluate_members
 from pipelines.gallery import Gallery
@@ -52,14 +52,14 @@ def members(config: PipelineConfig, work_dir: Path, monkeypatch: pytest.MonkeyPa
     }
 
     def evaluated(_: PipelineConfig, model: Path) -> StageReport:
-        stage = StageDir(work_dir, evaluate.NAME, f"fingerprint of {model}")
-        galleries[model].save(stage.create() / evaluate.GALLERY)
+        stage = StageDir(work_dir, evaluation.NAME, f"fingerprint of {model}")
+        galleries[model].save(stage.create() / evaluation.GALLERY)
         counts = [2] * len(galleries[model].records)
         result = evaluate_retrieval(galleries[model].images_BKD, galleries[model].texts_CD, counts)
         stage.complete({"metrics": result.as_dict(), "summary": f"{model} alone"})
-        return StageReport(evaluate.NAME, stage.path, f"{model} alone")
+        return StageReport(evaluation.NAME, stage.path, f"{model} alone")
 
-    monkeypatch.setattr(evaluate, "evaluate_model", evaluated)
+    monkeypatch.setattr(ensemble, "evaluate_model", evaluated)
     return [Member(str(model), config, model) for model in galleries]
 
 

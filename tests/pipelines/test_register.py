@@ -9,6 +9,7 @@ from mlflow import MlflowClient
 
 from pipelines import evaluate, extract, register, train
 from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation import GALLERY
 from pipelines.registry import FINGERPRINT_TAG
 from pipelines.stage import StageDir, StageError, StagePlan
 from pipelines.tracking import PipelineRuns
@@ -26,11 +27,9 @@ def config(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pip
     config = load_config(None, [f"work_dir={tmp_path / 'work'}", "name=tiny", "seed=3"])
 
     def plan(name: str) -> StagePlan:
-        return StagePlan(
-            name, f"fingerprint of {name}", bundle, 1, 1, "parts", "", {evaluate.GALLERY: bundle / "gallery"}
-        )
+        return StagePlan(name, f"fingerprint of {name}", bundle, 1, 1, "parts", "", {GALLERY: bundle / "gallery"})
 
-    evaluation = StageDir(config.work_dir, evaluate.NAME, "fingerprint of evaluate")
+    evaluation = StageDir(config.work_dir, "evaluate", "fingerprint of evaluate")
     evaluation.complete({"metrics": {"rsum": 321.5, "i2t_r1": 40.0}})
     for module in (extract, train, evaluate):
         monkeypatch.setattr(module, "plan", lambda _, name=module.NAME: plan(name))

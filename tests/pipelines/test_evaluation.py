@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pipelines.config import load_config
-from pipelines.evaluate import EmbeddedSplit, embed_split, pooling_figures
+from pipelines.evaluation import EmbeddedSplit, embed_split, pooling_figures
 from pipelines.stage import StageError
 from vse_core.models import build_model, save_model
 

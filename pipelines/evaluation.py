@@ -1,0 +1,188 @@
+"""How a model is evaluated on a split: its gallery, its recalls both ways, contact sheets, learned pooling weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pipelines import extract
+from pipelines.config import PipelineConfig
+from pipelines.stage import MANIFEST, StageDir, StageError, StageReport, fingerprint
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pipelines.gallery import Gallery
+    from pipelines.tracking import Tracker
+    from vse_core.evaluation import RetrievalResult
+    from vse_core.models import TwoTower
+
+NAME = "evaluate"
+# Raised when the same model and data would give other outputs.
+VERSION = 1
+GALLERY = "gallery"
+# Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
+_CAPTION_LENGTHS = (6, 10, 14, 20)
+
+
+def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
+    """Evaluate any model directory on the evaluation split of the configuration, which is extracted where it is not.
+
+    The model brings its own caption encoder; the features must be those it was trained on.
+
+    Raises:
+        StageError: the model does not fit the features.
+    """
+    from pipelines.checkpoints import weights_digest
+    from pipelines.runner import run_stages
+    from pipelines.tracking import PipelineRuns
+
+    run_stages(config, [extract.NAME])
+    content = {
+        "version": VERSION,
+        "model": weights_digest(model),
+        "features": extract.plan(config).fingerprint,
+        "split": config.dataset.eval_split,
+        "folds": config.evaluation.folds,
+    }
+    stage = StageDir(config.work_dir, NAME, fingerprint(content))
+    if not stage.is_complete():
+        with PipelineRuns(config, stage.fingerprint).parent as tracker:
+            tracker.set_tags({"vse.model": str(model)})
+            evaluate_into(config, model, stage, tracker)
+    return StageReport(NAME, stage.path, stage.read_manifest()["summary"])
+
+
+def metrics_of(report: StageReport) -> dict[str, float]:
+    """The metrics behind a report of this stage."""
+    metrics: dict[str, float] = json.loads((report.directory / MANIFEST).read_text(encoding="utf-8"))["metrics"]
+    return metrics
+
+
+def evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
+    """Evaluate a model and complete the stage with its gallery, pictures and metrics."""
+    split, folds = config.dataset.eval_split, config.evaluation.folds
+    tracker.set_tags(
+        {
+            "vse.fingerprint": stage.fingerprint,
+            "vse.data_fingerprint": extract.plan(config).fingerprint,
+            "vse.split": split,
+            "vse.protocol": f"image-text recall, {folds} fold(s)",
+            "vse.seed": config.seed,
+        }
+    )
+    embedded = embed_split(config, model)
+    directory = stage.create()
+    embedded.gallery.save(directory / GALLERY)
+    result = measure(embedded.gallery, folds)
+    metrics = result.as_dict()
+    tracker.log_metrics({f"{split}/{name}": value for name, value in metrics.items()})
+    for picture in draw(embedded, directory / "pictures"):
+        tracker.log_artifact(picture, "pictures")
+    summary = f"{split} RSUM {result.rsum:.1f} over {result.images:,} images and {result.captions:,} captions"
+    stage.complete({"metrics": metrics, "split": split, "folds": folds, "summary": summary})
+
+
+@dataclass(frozen=True)
+class EmbeddedSplit:
+    """A model and a split embedded with it.
+
+    Attributes:
+        model: in evaluation mode.
+        gallery: the embeddings.
+        set_size: N, feature vectors or cells of the first image.
+    """
+
+    model: TwoTower
+    gallery: Gallery
+    set_size: int
+
+
+def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
+    """Load a model directory and embed the evaluation split with it.
+
+    Raises:
+        ShardError: the split has not been extracted.
+        StageError: the model was trained on other features.
+    """
+    from pipelines.embedder import default_device
+    from pipelines.gallery import build_gallery
+    from pipelines.image_input import image_source, misfit
+    from preprocessing.captions.encoder import load_caption_encoder
+    from preprocessing.datasets import build_dataset
+    from preprocessing.shards.reader import ShardReader
+    from vse_core.models import load_model
+
+    try:
+        model, caption_encoder = load_model(directory, default_device()), load_caption_encoder(directory)
+    except (FileNotFoundError, ValueError) as error:
+        raise StageError(f"{NAME}: {error}") from error
+    reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.member)
+    reason = misfit(model, reader)
+    if reason is not None:
+        raise StageError(
+            f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
+        )
+    root = build_dataset(config.dataset.format, **config.dataset.options()).root
+    gallery = build_gallery(model, reader, caption_encoder, root)
+    _, elements = image_source(model, reader).whole([0])
+    return EmbeddedSplit(model, gallery, int(elements[0].sum()))
+
+
+def measure(gallery: Gallery, folds: int) -> RetrievalResult:
+    """Retrieval metrics of an embedded split."""
+    from vse_core.evaluation import evaluate_retrieval
+
+    counts = [len(record.captions) for record in gallery.records]
+    return evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, counts, folds)
+
+
+def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
+    """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files."""
+    from pipelines.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
+
+    directory.mkdir(exist_ok=True)
+    sheets = {
+        "text_to_image": ("Captions and their nearest images", text_to_image_rows(embedded.gallery)),
+        "image_to_text": ("Images and their nearest captions", image_to_text_rows(embedded.gallery)),
+    }
+    files = []
+    for name, (title, rows) in sheets.items():
+        files.append(directory / f"{name}.png")
+        contact_sheet_png(title, rows).save(files[-1])
+    for name, figure in pooling_figures(embedded).items():
+        files.append(directory / f"{name}.png")
+        figure.savefig(files[-1], bbox_inches="tight")
+    return files
+
+
+def pooling_figures(embedded: EmbeddedSplit) -> dict[str, Figure]:
+    """The learned GPO coefficients of both towers, a figure for each view of the images; none without GPO."""
+    import torch
+
+    from vse_core.evaluation.plots import plot_gpo_coefficients
+    from vse_core.pooling import MultiViewPooling
+    from vse_core.pooling.gpo import GeneralizedPooling
+
+    def weights(pooling: torch.nn.Module, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
+        if not isinstance(pooling, GeneralizedPooling):
+            return None
+        device = next(pooling.parameters()).device
+        with torch.inference_mode():
+            rows = pooling.coefficients(torch.tensor(lengths, device=device)).cpu()
+        return {length: row[:length].tolist() for length, row in zip(lengths, rows, strict=True)}
+
+    # As at inference, and as after the size augmentation of training.
+    sizes = tuple(dict.fromkeys((embedded.set_size, max(1, round(0.8 * embedded.set_size)))))
+    pooling: Any = embedded.model.image_encoder.pooling
+    views = list(pooling.views) if isinstance(pooling, MultiViewPooling) else [pooling]
+    texts = weights(cast("torch.nn.Module", embedded.model.text_encoder.pooling), _CAPTION_LENGTHS)
+    figures = {}
+    for number, view in enumerate(views, start=1):
+        images = weights(view, sizes)
+        if images is not None or texts is not None:
+            name = "gpo_coefficients" if len(views) == 1 else f"gpo_coefficients_view_{number}"
+            figures[name] = plot_gpo_coefficients(images, texts)
+    return figures
