@@ -279,8 +279,9 @@ def _draw_images(hits: Sequence[Hit], load: Loader) -> Image.Image:
         grid.paste(thumbnail(hit.image_uri or hit.item_id, CELL - 2 * width, load), (x + width, y + width))
         _draw_badge(grid, hit.right, (x + CELL - 28, y + 4))
         draw.text((x + 2, y + CELL + 2), f"{place + 1}.  {hit.similarity:.3f}", font=_font(13), fill=INK)
-        name = _wrapped(hit.item_id, _font(12), CELL)
-        draw.text((x + 2, y + CELL + 2 + LINE), name[0] + ("…" if len(name) > 1 else ""), font=_font(12), fill=MUTED)
+        label_font = _font(12)
+        name = _wrapped(hit.item_id, label_font, CELL - 2 - int(label_font.getlength("…")))
+        draw.text((x + 2, y + CELL + 2 + LINE), name[0] + ("…" if len(name) > 1 else ""), font=label_font, fill=MUTED)
     return grid
 
 
