@@ -6,6 +6,7 @@ for one image.
 """
 
 import base64
+import bisect
 import html
 import io
 from collections.abc import Callable, Sequence
@@ -353,7 +354,10 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
             lines[-1] = candidate
             continue
         while len(word) > 1 and font.getlength(word) > width:
-            cut = max((size for size in range(1, len(word)) if font.getlength(word[:size]) <= width), default=1)
+            fitting = bisect.bisect_right(
+                range(1, len(word)), width, key=lambda size, word=word: font.getlength(word[:size])
+            )
+            cut = max(1, fitting)
             lines.append(word[:cut])
             word = word[cut:]
         lines.append(word)

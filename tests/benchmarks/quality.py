@@ -31,8 +31,9 @@ def main() -> None:
         manifests[plan.name] = StageDir(config.work_dir, plan.name, plan.fingerprint).read_manifest()
     trained = manifests["train"]
     settings = {"model", "loss", "training", "seed", "preset"}
+    overrides = "".join(f" --set {item}" for item in arguments.set)
     result = {
-        "command": f"python pipelines/full.py --config {arguments.config}",
+        "command": f"python pipelines/full.py --config {arguments.config}{overrides}",
         "split": config.dataset.eval_split,
         "metrics": manifests["evaluate"]["metrics"],
         "chance_rsum": trained["chance"],
@@ -42,7 +43,7 @@ def main() -> None:
         "recipe": config.model_dump(mode="json", include=settings),
         "machine": machine(),
     }
-    write_json_atomic(RESULTS / f"{config.name}.json", result)
+    write_json_atomic(RESULTS / f"{config.name}-seed{config.seed}.json", result)
     print(json.dumps(result, indent=1))
 
 
