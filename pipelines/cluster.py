@@ -18,8 +18,9 @@ _LOOPBACK = "127.0.0.1"
 _GCS_PORT = "RAY_GCS_SERVER_PORT"
 
 # For processes that run networks on the CPU: keep freed memory. glibc gives large blocks back to the kernel at once and
-# gets them anew, zeroed page by page, for every layer of every batch; that took more time than the arithmetic.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+# gets them anew, zeroed page by page, for every layer of every batch; that took more time than the arithmetic. One
+# arena, since the threads that decode a shard end with it, and those of the next would fill another arena.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184", "MALLOC_ARENA_MAX": "1"}
 
 
 class ClusterError(Exception):
