@@ -281,7 +281,9 @@ def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
             while True:
                 last = ended.wait(1.0)
                 found = last_loss(directory)
-                if found and found["step"] != bar.n:
+                if found and found["step"] < bar.n:  # back at the checkpoint that an interrupted run goes on from
+                    bar.initial = bar.n = found["step"]
+                elif found and found["step"] > bar.n:
                     bar.set_postfix(loss=f"{found['loss']:.4g}", refresh=False)
                     bar.update(found["step"] - bar.n)
                 if last:
