@@ -38,7 +38,8 @@ def main() -> None:
         "metrics": manifests["evaluate"]["metrics"],
         "chance_rsum": trained["chance"],
         "rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in trained["history"]],
-        "training_seconds": trained["seconds"],
+        # Of the last start alone, where the run was interrupted and resumed.
+        "seconds_since_last_start": trained["seconds"],
         "fingerprint": trained["fingerprint"],
         "recipe": config.model_dump(mode="json", include=settings),
         "machine": machine(),
