@@ -9,7 +9,8 @@ import base64
 import bisect
 import html
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -353,15 +354,22 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
         if lines and font.getlength(candidate) <= width:
             lines[-1] = candidate
             continue
-        while len(word) > 1 and font.getlength(word) > width:
-            fitting = bisect.bisect_right(
-                range(1, len(word)), width, key=lambda size, word=word: font.getlength(word[:size])
-            )
-            cut = max(1, fitting)
-            lines.append(word[:cut])
-            word = word[cut:]
-        lines.append(word)
+        lines += _cut(word, font, width)
     return lines
+
+
+def _cut(word: str, font: ImageFont.FreeTypeFont, width: int) -> Iterator[str]:
+    """Cut a word into pieces of at most `width` pixels."""
+    while word:
+        size = _letters_that_fit(word, font, width)
+        yield word[:size]
+        word = word[size:]
+
+
+def _letters_that_fit(word: str, font: ImageFont.FreeTypeFont, width: int) -> int:
+    """Return how many letters of a word `width` pixels hold: one at least, found by halving as a word may be long."""
+    sizes = range(1, len(word) + 1)
+    return max(1, bisect.bisect_right(sizes, width, key=lambda size: math.ceil(font.getlength(word[:size]))))
 
 
 @cache
