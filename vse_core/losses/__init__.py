@@ -3,26 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
 from vse_core.losses.adopt import AdoptLoss
 from vse_core.losses.infonce import InfoNCELoss
 from vse_core.losses.multi_view import MultiViewLoss
+from vse_core.losses.pair_loss import PairLoss
 from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.names import choose
 
-LOSSES: dict[str, Callable[..., nn.Module]] = {
+LOSSES: dict[str, Callable[..., PairLoss]] = {
     "triplet": TripletLoss,
     "multi_view": MultiViewLoss,
     "adopt": AdoptLoss,
     "infonce": InfoNCELoss,
 }
 
-__all__ = ["LOSSES", "AdoptLoss", "InfoNCELoss", "LossResult", "MultiViewLoss", "TripletLoss", "build_loss"]
+__all__ = ["LOSSES", "AdoptLoss", "InfoNCELoss", "LossResult", "MultiViewLoss", "PairLoss", "TripletLoss", "build_loss"]
 
 
-def build_loss(name: str, **options: Any) -> nn.Module:
+def build_loss(name: str, **options: Any) -> PairLoss:
     """Build a loss by name; called as ``loss(images_BKD, texts_BD, image_ids_B)`` it returns a :class:`LossResult`.
 
     Args:

@@ -4,11 +4,12 @@ import math
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from typing_extensions import override
 
-from vse_core.losses.result import LossResult, pair_similarities
-from vse_core.losses.similarity import best_view, negative_mask, view_similarities
-from vse_core.losses.views import Bound, bound_over_views, check_bound, view_diagnostics
+from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
+from vse_core.losses.similarity import best_view, own_pairs
+from vse_core.losses.views import Bound, bound_over_views
 
 Variant = Literal["corrected", "release", "paper"]
 Count = Literal["adaptive", "constant", "random"]
@@ -17,7 +18,7 @@ Count = Literal["adaptive", "constant", "random"]
 _EXPONENT = 1.25
 
 
-class AdoptLoss(nn.Module):
+class AdoptLoss(SoftmaxLoss):
     """Contrast each pair with the K hardest negatives of the batch, K falling as training goes on (VSE+2AD, 3.3).
 
     K follows from two measures of the batch, the alignment of the pairs and the uniformity of all similarities.
@@ -59,44 +60,25 @@ class AdoptLoss(nn.Module):
         bound: Bound = "max",
         lam: float = 0.7,
     ) -> None:
-        super().__init__()
+        super().__init__(temperature, mask_same_image, bound, lam)
         if variant not in get_args(Variant):
             raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {variant!r}")
         if count not in get_args(Count):
             raise ValueError(f"count must be one of {', '.join(get_args(Count))}, got {count!r}")
-        if temperature <= 0 or constant < 1:
-            raise ValueError(f"temperature and constant must be positive, got {temperature} and {constant}")
-        check_bound(bound, lam, get_args(Bound))
+        if constant < 1:
+            raise ValueError(f"constant is a number of negatives and must be positive, got {constant}")
         self.variant = variant
-        self.temperature = temperature
         self.margin = 0.0 if variant == "paper" else margin
         self.count = count
         self.constant = constant
-        self.mask_same_image = mask_same_image
-        self.bound: Bound = bound
-        self.lam = lam
 
-    def forward(self, images_BKD: Tensor, texts_BD: Tensor, image_ids_B: Tensor) -> LossResult:
-        """Loss of B pairs; row i of the images and of the texts belong together.
-
-        Args:
-            images_BKD: (B, K, D) unit vectors, K views of each image.
-            texts_BD: (B, D) unit vectors.
-            image_ids_B: (B,) integers, equal where two captions belong to one image.
-
-        Returns:
-            The total; as parts ``negatives`` (the number K), ``alignment`` and ``uniformity``, the mean similarity of
-            pairs and of their hardest negatives, and with several views their diagnostics.
-        """
-        sims_BKB = view_similarities(images_BKD, texts_BD)
-        negative_BB = negative_mask(image_ids_B, self.mask_same_image)
-        sims_BB = best_view(sims_BKB)
-        alignment, uniformity = self.maturity(sims_BB)
+    @override
+    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+        """Mean over the batch; the parts are ``negatives`` (the number K), ``alignment`` and ``uniformity``."""
+        alignment, uniformity = self.maturity(best_view(sims_BKB))
         hardest = self._number(alignment, uniformity, image_ids_B)
         total = bound_over_views(lambda sims: self._of(sims, negative_BB, hardest), sims_BKB, self.bound, self.lam)
-        parts = {"negatives": hardest.float(), "alignment": alignment, "uniformity": uniformity}
-        parts |= pair_similarities(sims_BB, negative_BB) | view_diagnostics(images_BKD, sims_BKB)
-        return LossResult(total, parts)
+        return total, {"negatives": hardest.float(), "alignment": alignment, "uniformity": uniformity}
 
     @torch.no_grad()
     def maturity(self, sims_BB: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,8 +86,7 @@ class AdoptLoss(nn.Module):
         alignment = sims_BB.diagonal().mean()
         if self.variant == "paper":
             return alignment, sims_BB.exp().mean().log()
-        own_BB = torch.eye(len(sims_BB), dtype=torch.bool, device=sims_BB.device)
-        return alignment, sims_BB.masked_fill(own_BB, 0.0).neg().exp().mean()
+        return alignment, sims_BB.masked_fill(own_pairs(sims_BB), 0.0).neg().exp().mean()
 
     def _number(self, alignment: Tensor, uniformity: Tensor, image_ids_B: Tensor) -> Tensor:
         """K, on the device: asking for its value would make every step wait for the GPU."""
@@ -143,7 +124,7 @@ class AdoptLoss(nn.Module):
         candidates_AC = sims_AC.masked_fill(~negative_AC, -torch.inf)
         ranking_AC = candidates_AC.detach()
         if self.variant == "release":
-            own_AC = torch.eye(len(sims_AC), dtype=torch.bool, device=sims_AC.device)
+            own_AC = own_pairs(sims_AC)
             candidates_AC = torch.where(own_AC, sims_AC, candidates_AC)
             ranking_AC = ranking_AC.masked_fill(own_AC, 0.0)
         ranked_AC = candidates_AC.gather(1, ranking_AC.argsort(dim=1, descending=True, stable=True))

@@ -2,12 +2,12 @@
 
 from typing import Literal, get_args
 
-from torch import Tensor, nn
+from torch import Tensor
+from typing_extensions import override
 
 from vse_core.losses.hinge import Negatives, check_hinge, hinge_terms
-from vse_core.losses.result import LossResult, pair_similarities
-from vse_core.losses.similarity import best_view, negative_mask, view_similarities
-from vse_core.losses.views import Pairing, check_bound, view_diagnostics, view_matrices
+from vse_core.losses.pair_loss import PairLoss, TotalAndParts
+from vse_core.losses.views import Pairing, check_bound, view_matrices
 
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
 
@@ -15,7 +15,7 @@ HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journa
 _SOFTNESS = 0.01
 
 
-class MultiViewLoss(nn.Module):
+class MultiViewLoss(PairLoss):
     """Hinge losses over the best view, over every view, or bounds between them (MV-VSE, equations (8) to (15)).
 
     With ``s_k`` the similarity of view k and ``s*`` the largest of them, ``bound`` is
@@ -60,7 +60,7 @@ class MultiViewLoss(nn.Module):
         reduction: Literal["sum", "mean"] | None = None,
         mask_same_image: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(mask_same_image)
         check_bound(bound, lam, get_args(HingeBound))
         self.is_journal = bound.startswith("journal")
         self.reduction = reduction or ("mean" if self.is_journal else "sum")
@@ -70,28 +70,14 @@ class MultiViewLoss(nn.Module):
         self.margin = margin
         self.negatives: Negatives = negatives
         self.softness = _SOFTNESS if bound == "journal_soft" else None
-        self.mask_same_image = mask_same_image
 
-    def forward(self, images_BKD: Tensor, texts_BD: Tensor, image_ids_B: Tensor) -> LossResult:
-        """Loss of B pairs; row i of the images and of the texts belong together.
-
-        Args:
-            images_BKD: (B, K, D) unit vectors, K views of each image.
-            texts_BD: (B, D) unit vectors.
-            image_ids_B: (B,) integers, equal where two captions belong to one image.
-
-        Returns:
-            The total; as parts the bounds that it is made of, the mean similarity of pairs and of their hardest
-            negatives, and the diagnostics of the views.
-        """
-        sims_BKB = view_similarities(images_BKD, texts_BD)
-        negative_BB = negative_mask(image_ids_B, self.mask_same_image)
+    @override
+    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+        """The weighted sum of the bounds, which are the parts."""
         scale = (0.5 if self.is_journal else 1.0) / (len(sims_BKB) if self.reduction == "mean" else 1)
         bounds = {name: scale * self._bound(name, sims_BKB, negative_BB) for name in self._weights()}
         total = sum((weight * bounds[name] for name, weight in self._weights().items()), start=sims_BKB.new_zeros(()))
-        parts = {f"bound_{name}": bound.detach() for name, bound in bounds.items()}
-        parts |= pair_similarities(best_view(sims_BKB), negative_BB) | view_diagnostics(images_BKD, sims_BKB)
-        return LossResult(total, parts)
+        return total, {f"bound_{name}": bound for name, bound in bounds.items()}
 
     def _weights(self) -> dict[str, float]:
         if self.bound == "joint":

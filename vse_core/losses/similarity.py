@@ -23,6 +23,11 @@ def similarity_matrix(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
     return best_view(view_similarities(images_BKD, texts_CD))
 
 
+def own_pairs(batch: Tensor) -> Tensor:
+    """True (B, B) on the diagonal, where image i and caption j are a pair; the batch may be any tensor (B, ...)."""
+    return torch.eye(len(batch), dtype=torch.bool, device=batch.device)
+
+
 def negative_mask(image_ids_B: Tensor, mask_same_image: bool) -> Tensor:
     """True (B, B) where image i and caption j are a negative pair.
 
@@ -31,4 +36,4 @@ def negative_mask(image_ids_B: Tensor, mask_same_image: bool) -> Tensor:
     """
     if mask_same_image:
         return image_ids_B.unsqueeze(0) != image_ids_B.unsqueeze(1)
-    return ~torch.eye(len(image_ids_B), dtype=torch.bool, device=image_ids_B.device)
+    return ~own_pairs(image_ids_B)

@@ -2,15 +2,15 @@
 
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
+from typing_extensions import override
 
 from vse_core.losses.hinge import Negatives, check_hinge, hinge_terms
-from vse_core.losses.result import LossResult, pair_similarities
-from vse_core.losses.similarity import best_view, negative_mask, view_similarities
-from vse_core.losses.views import view_diagnostics
+from vse_core.losses.pair_loss import PairLoss, TotalAndParts
+from vse_core.losses.similarity import best_view
 
 
-class TripletLoss(nn.Module):
+class TripletLoss(PairLoss):
     """Push each pair above its negatives by a margin (VSE++ equations (5) and (6), VSE-infinity equation (6)).
 
     For similarity ``s_ij`` of image i and caption j the terms are ``[margin + s_ij - s_ii]+`` (caption retrieval) and
@@ -35,31 +35,16 @@ class TripletLoss(nn.Module):
         reduction: Literal["sum", "mean"] = "sum",
         mask_same_image: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(mask_same_image)
         check_hinge(negatives, reduction)
         self.margin = margin
         self.negatives = negatives
         self.reduction = reduction
-        self.mask_same_image = mask_same_image
 
-    def forward(self, images_BKD: Tensor, texts_BD: Tensor, image_ids_B: Tensor) -> LossResult:
-        """Loss of B pairs; row i of the images and of the texts belong together.
-
-        Args:
-            images_BKD: (B, K, D) unit vectors, K views of each image.
-            texts_BD: (B, D) unit vectors.
-            image_ids_B: (B,) integers, equal where two captions belong to one image.
-
-        Returns:
-            The total, and as parts both directions, the mean similarity of pairs and of their hardest negatives, and
-            with several views their diagnostics.
-        """
-        sims_BKB = view_similarities(images_BKD, texts_BD)
-        sims_BB = best_view(sims_BKB)
-        negative_BB = negative_mask(image_ids_B, self.mask_same_image)
-        captions, images = hinge_terms(sims_BB, negative_BB, self.margin, self.negatives)
-        pairs = len(sims_BB) if self.reduction == "mean" else 1
+    @override
+    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+        """Sum over the batch, or its mean; the parts are both directions."""
+        captions, images = hinge_terms(best_view(sims_BKB), negative_BB, self.margin, self.negatives)
+        pairs = len(sims_BKB) if self.reduction == "mean" else 1
         image_to_text, text_to_image = captions.sum() / pairs, images.sum() / pairs
-        parts = {"image_to_text": image_to_text.detach(), "text_to_image": text_to_image.detach()}
-        parts |= pair_similarities(sims_BB, negative_BB) | view_diagnostics(images_BKD, sims_BKB)
-        return LossResult(image_to_text + text_to_image, parts)
+        return image_to_text + text_to_image, {"image_to_text": image_to_text, "text_to_image": text_to_image}

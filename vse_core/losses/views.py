@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vse_core.losses.similarity import best_view
+from vse_core.losses.similarity import best_view, own_pairs
 from vse_core.precision import at_least_float32
 
 Pairing = Literal["max", "avg", "up", "low"]
@@ -39,7 +39,7 @@ def view_matrices(sims_BKB: Tensor, pairing: Pairing) -> Tensor:
         return best_BB.unsqueeze(0)
     if pairing == "avg":
         return views_KBB
-    own_BB = torch.eye(len(best_BB), dtype=torch.bool, device=best_BB.device)
+    own_BB = own_pairs(best_BB)
     return torch.where(own_BB, views_KBB, best_BB) if pairing == "up" else torch.where(own_BB, best_BB, views_KBB)
 
 

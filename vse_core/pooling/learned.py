@@ -102,7 +102,8 @@ class AdaPooling(nn.Module):
 
     Stergiou and Poppe, "AdaPool: Exponential adaptive pooling for information-retaining downsampling", TIP 2023:
     ``beta * eDSCW + (1 - beta) * eM``, where eM is SoftPool, and eDSCW weights an element by the softmax over the set
-    of its Dice-Sørensen coefficient ``2 |x . m| / (|x|**2 + |m|**2)`` with the mean m.
+    of its Dice-Sørensen coefficient ``2 |x . m| / (|x|**2 + |m|**2)`` with the mean m. (Their code compares every
+    dimension by itself, with its sign, and cuts off negative results.)
 
     Differs from the paper: there is one region, the whole set, and so one beta; it is kept between 0 and 1 by a
     sigmoid instead of by clipping, which would leave it without gradient at either end. It starts at one half.
@@ -142,7 +143,7 @@ class LocalImportancePooling(nn.Module):
 
     Gao, Wang and Wu, "LIP: Local importance-based pooling", ICCV 2019, equation (4), with the projection form of the
     importance: linear layer, instance norm over the set, sigmoid times 12. The window is the whole set. The norm's
-    scale starts at 0, so that training starts from mean pooling, as it does in their code.
+    scale starts at 0, so that training starts from mean pooling; in their code the layer's weights do, to the same end.
 
     Args:
         dim: D, width of the vectors.

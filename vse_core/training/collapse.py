@@ -15,10 +15,11 @@ class CollapseDetector:
     Args:
         plateau: the loss per pair where all similarities are equal, ``2 * margin`` for the sum of both directions.
         patience: consecutive steps on the plateau before the run is called collapsed.
-        tolerance: relative distance from the plateau that still counts as on it.
+        tolerance: relative distance from the plateau that still counts as on it. What is left of differences between
+            embeddings keeps the hardest negatives of a stuck run one or two hundredths above it.
     """
 
-    def __init__(self, plateau: float, patience: int, tolerance: float = 0.005) -> None:
+    def __init__(self, plateau: float, patience: int, tolerance: float = 0.02) -> None:
         self.plateau = plateau
         self.patience = patience
         self.tolerance = tolerance

@@ -1,0 +1,77 @@
+"""What all losses have in common: how they are called, which pairs are negatives, and what they report."""
+
+from abc import ABC, abstractmethod
+from typing import get_args
+
+from torch import Tensor, nn
+
+from vse_core.losses.result import LossResult, pair_similarities
+from vse_core.losses.similarity import best_view, negative_mask, view_similarities
+from vse_core.losses.views import Bound, check_bound, view_diagnostics
+
+# The total, and the parts of it that this loss alone reports.
+TotalAndParts = tuple[Tensor, dict[str, Tensor]]
+
+
+class PairLoss(nn.Module, ABC):
+    """A loss over B pairs of an image and a caption, in which the other captions and images of the batch are negatives.
+
+    Args:
+        mask_same_image: do not take other captions of the same image as negatives.
+    """
+
+    def __init__(self, mask_same_image: bool = False) -> None:
+        super().__init__()
+        self.mask_same_image = mask_same_image
+
+    def forward(self, images_BKD: Tensor, texts_BD: Tensor, image_ids_B: Tensor) -> LossResult:
+        """Loss of B pairs; row i of the images and of the texts belong together.
+
+        Args:
+            images_BKD: (B, K, D) unit vectors, K views of each image.
+            texts_BD: (B, D) unit vectors.
+            image_ids_B: (B,) integers, equal where two captions belong to one image.
+
+        Returns:
+            The total; as parts what the loss is made of (see its class), the mean similarity of pairs and of their
+            hardest negatives, and with several views their diagnostics.
+        """
+        sims_BKB = view_similarities(images_BKD, texts_BD)
+        negative_BB = negative_mask(image_ids_B, self.mask_same_image)
+        total, parts = self.total_and_parts(sims_BKB, negative_BB, image_ids_B)
+        parts |= pair_similarities(best_view(sims_BKB), negative_BB) | view_diagnostics(images_BKD, sims_BKB)
+        return LossResult(total, {name: part.detach() for name, part in parts.items()})
+
+    @abstractmethod
+    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+        """The loss of a batch.
+
+        Args:
+            sims_BKB: (B, K, B) similarity of every view of image i and caption j, in float32.
+            negative_BB: (B, B) true where image i and caption j are a negative pair.
+            image_ids_B: (B,) integers, equal where two captions belong to one image.
+        """
+
+
+class SoftmaxLoss(PairLoss):
+    """A loss over similarities divided by a temperature, which K views enter through a bound (MV-VSE, section 3.3).
+
+    Args:
+        temperature: divisor of the similarities.
+        mask_same_image: do not take other captions of the same image as negatives.
+        bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
+            (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
+        lam: weight of ``max`` in ``joint``.
+
+    Raises:
+        ValueError: an option has an unknown value.
+    """
+
+    def __init__(self, temperature: float, mask_same_image: bool, bound: Bound, lam: float) -> None:
+        super().__init__(mask_same_image)
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        check_bound(bound, lam, get_args(Bound))
+        self.temperature = temperature
+        self.bound: Bound = bound
+        self.lam = lam
