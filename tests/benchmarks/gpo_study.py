@@ -48,7 +48,7 @@ class _IndexEmbedding(nn.Module):
     def coefficients(self, lengths_B: Tensor, size: int) -> Tensor:
         sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
         states_UNH = bidirectional_states(self.gru, self.embed.weight[:size], sizes_U)
-        return _softmax(self.linear(states_UNH).squeeze(-1)[row_of_B], lengths_B)
+        return _softmax(self.linear(states_UNH.to(self.linear.weight)).squeeze(-1)[row_of_B], lengths_B)
 
 
 class _PositionMlp(nn.Module):

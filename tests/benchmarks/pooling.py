@@ -9,6 +9,7 @@ Run: python tests/benchmarks/pooling.py
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import shlex
 import statistics
@@ -43,7 +44,7 @@ class StraightforwardGpo(nn.Module):
     def __init__(self, ours: GeneralizedPooling) -> None:
         super().__init__()
         self.gru, self.linear, self.temperature = ours.gru, ours.linear, ours.temperature
-        self.codes = rank_codes(max(SIZES), ours.position_dim)
+        self.codes = rank_codes(max(SIZES), ours.position_dim).to(ours.linear.weight)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
         longest = int(lengths_B.max())
@@ -91,20 +92,30 @@ def milliseconds(pools: dict[str, Pool], size: int, rounds: int) -> dict[str, di
     return times
 
 
-def largest_differences(ours: nn.Module, theirs: nn.Module, size: int) -> dict[str, float]:
-    """How far two ways are apart in output and gradients, on sets of mixed sizes, in units of the largest entry."""
+def output_and_gradients(pool: nn.Module, features_BND: Tensor, lengths_B: Tensor, probe_BD: Tensor) -> list[Tensor]:
+    """The output, the gradient of the features, and those of the weights."""
+    features_BND = features_BND.detach().requires_grad_()
+    output_BD = pool(features_BND, lengths_B)
+    gradients = torch.autograd.grad((output_BD * probe_BD).sum(), [features_BND, *pool.parameters()])
+    return [output_BD.detach(), *gradients]
+
+
+def errors(ours: GeneralizedPooling, size: int) -> dict[str, dict[str, float]]:
+    """How far both ways are from the straightforward one in float64, in units of the largest entry; sizes are mixed."""
     lengths_B = torch.randint(size // 2, size + 1, (BATCH,)).index_fill(0, torch.tensor(0), size)
-    features_BND = make_sets(size).requires_grad_()
-    inputs = [features_BND, *ours.parameters()]
-    probe_BD = torch.randn(BATCH, DIM)
-    outputs = [pool(features_BND, lengths_B) for pool in (ours, theirs)]
-    grads = [torch.autograd.grad((output * probe_BD).sum(), inputs) for output in outputs]
-
-    def apart(mine: Tensor, other: Tensor) -> float:
-        return float((mine - other).detach().abs().max() / other.detach().abs().max())
-
-    features, *weights = [apart(mine, other) for mine, other in zip(*grads, strict=True)]
-    return {"output": apart(*outputs), "gradient of features": features, "gradient of weights": max(weights)}
+    sets = (make_sets(size), lengths_B, torch.randn(BATCH, DIM))
+    exact = output_and_gradients(
+        StraightforwardGpo(copy.deepcopy(ours).double()), sets[0].double(), lengths_B, sets[2].double()
+    )
+    result = {}
+    for name, pool in (("ours", ours), ("straightforward", StraightforwardGpo(ours))):
+        apart = [
+            float((mine - other).abs().max() / other.abs().max())
+            for mine, other in zip(output_and_gradients(pool, *sets), exact, strict=True)
+        ]
+        names = ("output", "gradient of features", "gradient of weights")
+        result[name] = dict(zip(names, (*apart[:2], max(apart[2:])), strict=True))
+    return result
 
 
 def gpo_against_straightforward(rounds: int) -> dict[str, Any]:
@@ -118,9 +129,9 @@ def gpo_against_straightforward(rounds: int) -> dict[str, Any]:
         ratios = {
             work: round(times["straightforward"][work] / times["ours"][work], 2) for work in times["straightforward"]
         }
-        differences = largest_differences(ours, theirs, size)
-        result[f"{BATCH}x{size}x{DIM}"] = {"milliseconds": times, "ratio": ratios, "differences": differences}
-        print(size, times, ratios, differences, flush=True)
+        error = errors(ours, size)
+        result[f"{BATCH}x{size}x{DIM}"] = {"milliseconds": times, "ratio": ratios, "error": error}
+        print(size, times, ratios, error, flush=True)
     return result
 
 

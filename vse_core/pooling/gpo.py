@@ -60,15 +60,17 @@ class GeneralizedPooling(nn.Module):
         # The temperature multiplies every error of a score by ten: half precision would not do.
         with full_precision(codes_NP):
             states = bidirectional_states if codes_NP.device.type == "cpu" else _packed_states
-            scores_UN = self.linear(states(self.gru, codes_NP, distinct_U).to(self.linear.weight)).squeeze(-1)
+            states_UNH = states(self.gru, codes_NP, distinct_U)
+            scores_UN = nn.functional.linear(states_UNH, self.linear.weight.to(states_UNH)).squeeze(-1)
         padded_UN = torch.arange(longest, device=lengths_B.device) >= distinct_U.unsqueeze(-1)
         scores_UN = at_least_float32(scores_UN) / self.temperature
         weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
-        return nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
+        weights_BN = nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
+        return weights_BN.to(at_least_float32(self.linear.weight).dtype)
 
 
 def _packed_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
-    """As :func:`bidirectional_states`, by PyTorch's own GRU: for GPUs."""
+    """As :func:`bidirectional_states`, by PyTorch's own GRU in the precision of its weights: for GPUs."""
     codes_UNP = codes_NP.expand(len(sizes_U), -1, -1)
     packed = pack_padded_sequence(codes_UNP, sizes_U.cpu(), batch_first=True, enforce_sorted=False)
     hidden_UNH = pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
