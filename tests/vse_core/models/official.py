@@ -143,14 +143,22 @@ class CaffeBackbone(nn.Module):
 class GridEncoder(nn.Module):
     """Image side of VSE-infinity over a grid, for pixels (3, S, S) in red, green, blue from 0 to 255."""
 
+    projection_name, pool_name = "image_encoder", "gpool"
+
     def __init__(self) -> None:
         super().__init__()
         self.backbone = CaffeBackbone()
-        self.image_encoder = Projection(2048, "gpool")
+        self.add_module(self.projection_name, Projection(2048, self.pool_name))
 
     def forward(self, pixels_CHW: Tensor) -> Tensor:
         blue_first = pixels_CHW[[2, 1, 0]] - torch.tensor([102.9801, 115.9465, 122.7717]).reshape(3, 1, 1)
-        return self.image_encoder(self.backbone(blue_first))
+        return self.get_submodule(self.projection_name)(self.backbone(blue_first))
+
+
+class TwoAdGridEncoder(GridEncoder):
+    """Image side of VSE+2AD over a grid."""
+
+    projection_name, pool_name = "img_proj", "pool"
 
 
 class PatchEncoder(nn.Module):
@@ -237,8 +245,8 @@ def save_pair(path: Path, image: nn.Module, text: nn.Module, **options: Any) -> 
     torch.save({"epoch": 25, "model": model, "best_rsum": 498.1, "opt": namespace, "Eiters": 28300}, path)
 
 
-def save_flat(path: Path, image: nn.Module, text: nn.Module, parallel: bool = False) -> None:
+def save_flat(path: Path, image: nn.Module, text: nn.Module, parallel: bool = False, **options: Any) -> None:
     """As VSE+2AD saves."""
     model = TwoAd(image, text)
     state = (nn.DataParallel(model) if parallel else model).state_dict()
-    torch.save({"model": state, "rsum": 503.7, "args": argparse.Namespace(batch_size=128)}, path)
+    torch.save({"model": state, "rsum": 503.7, "args": argparse.Namespace(batch_size=128, **options)}, path)
