@@ -77,18 +77,21 @@ def inference(pool: Pool, features_BND: Tensor, lengths_B: Tensor) -> None:
 
 
 def milliseconds(pools: dict[str, Pool], size: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Median CPU time of each way, for training and inference on full sets; the ways take turns."""
+    """Median CPU time of each way, for training and inference on full sets.
+
+    Each way runs by itself, as in a training: memory that another one has given back to the system would have to be
+    fetched again.
+    """
     features_BND, lengths_B = make_sets(size), torch.full((BATCH,), size)
     times: dict[str, dict[str, float]] = {name: {} for name in pools}
-    for work in (training_step, inference):
-        spent: dict[str, list[float]] = {name: [] for name in pools}
-        for _ in range(rounds + 1):
-            for name, pool in pools.items():
+    for name, pool in pools.items():
+        for work in (training_step, inference):
+            spent = []
+            for _ in range(rounds + 1):
                 started = time.process_time()
                 work(pool, features_BND, lengths_B)
-                spent[name].append(1e3 * (time.process_time() - started))
-        for name, figures in spent.items():
-            times[name][work.__name__] = round(statistics.median(figures[1:]), 2)
+                spent.append(1e3 * (time.process_time() - started))
+            times[name][work.__name__] = round(statistics.median(spent[1:]), 2)
     return times
 
 
