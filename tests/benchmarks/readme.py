@@ -57,6 +57,18 @@ def _quality_row(label: str, runs: list[dict[str, Any]]) -> list[str]:
     return [f"**{label}**, {epochs} epochs", *recalls, f"**{mean('rsum')}**{spread}"]
 
 
+def gpo_study_table() -> str:
+    """Errors of learned rank weights: on sizes that were trained on, and on smaller and larger ones."""
+    errors = _read("gpo_study")["coefficient_rmse"]
+    targets = ("mean", "max", "10 largest", "top half", "linear decay")
+    sizes = ("seen 20-100", "smaller 10-19", "larger 101-120")
+    rows = [
+        [way, *(" / ".join(f"{of_target[target][size]:.3f}" for size in sizes) for target in targets)]
+        for way, of_target in errors.items()
+    ]
+    return _table(["", *targets], rows)
+
+
 def speed_table() -> str:
     """What is fast, and against what: the rows of every benchmark whose result is recorded."""
     recorded = {name: rows for name, rows in SPEED.items() if (RESULTS / f"{name}.json").exists()}
@@ -117,7 +129,11 @@ SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
 # Kinds of work that the aggregators are timed at.
 WORKS = ("training_step", "inference")
 
-TABLES: dict[str, Callable[[], str]] = {"quality": quality_table, "speed": speed_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "quality": quality_table,
+    "gpo study": gpo_study_table,
+    "speed": speed_table,
+}
 
 
 def rewritten(text: str) -> str:
