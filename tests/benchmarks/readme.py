@@ -103,14 +103,19 @@ def _extraction_rows(result: dict[str, Any]) -> list[list[str]]:
 
 def _pooling_rows(result: dict[str, Any]) -> list[list[str]]:
     rows = []
-    for size, gpo in result["gpo"].items():
+    for size, gpo in _by_size(result["gpo"]):
         times = " ms; ".join(f"{gpo['milliseconds']['ours'][work]:.0f}" for work in WORKS) + " ms"
         ratios = " and ".join(f"{gpo['ratio'][work]:.1f}" for work in WORKS) + " x the straightforward way"
         rows.append([f"GPO, {size}, forwards and backwards; inference", times, ratios])
-    for size, views in result["views"].items():
+    for size, views in _by_size(result["views"]):
         ratios = " and ".join(f"{views['ratio'][work]:.2f}" for work in WORKS) + " x the time of one view"
         rows.append([f"three views by GPO, {size}, forwards and backwards; inference", "", ratios])
     return rows
+
+
+def _by_size(results: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Results for sets of BxNxD, the smallest N first."""
+    return sorted(results.items(), key=lambda item: int(item[0].split("x")[1]))
 
 
 def _step_rows(result: dict[str, Any]) -> list[list[str]]:
