@@ -276,6 +276,7 @@ def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
     ended = threading.Event()
 
     def follow() -> None:
+        """Move the bar to the last step in the file, every second, and once more at the end."""
         found = last_loss(directory)
         with tqdm(desc=NAME, total=total_steps, initial=found["step"] if found else 0, unit="step") as bar:
             while True:

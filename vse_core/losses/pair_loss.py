@@ -56,12 +56,7 @@ class PairLoss(nn.Module, ABC):
 class SoftmaxLoss(PairLoss):
     """A loss over similarities divided by a temperature, which K views enter through a bound (MV-VSE, section 3.3).
 
-    Args:
-        temperature: divisor of the similarities.
-        mask_same_image: do not take other captions of the same image as negatives.
-        bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
-            (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
-        lam: weight of ``max`` in ``joint``.
+    The arguments are explained at the losses themselves.
 
     Raises:
         ValueError: an option has an unknown value.

@@ -45,6 +45,7 @@ class _TwoGrus(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, codes_2UNP: Tensor, *parameters: Tensor) -> Tensor:
+        """Read codes (2, U, N, P) with both directions' weights and biases."""
         codes, weight_ih, weight_hh, bias_ih, bias_hh = (
             tensor.detach().numpy() for tensor in (codes_2UNP, *parameters)
         )
@@ -68,6 +69,7 @@ class _TwoGrus(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        """Gradients of the codes, the weights and the biases, by backpropagation through the ranks."""
         grad_N2UH = np.moveaxis(grads[0].numpy(), 2, 0)
         reset, update, new, candidate = np.moveaxis(ctx.gates, 3, 0)
         # Everything that does not depend on the gradient of the next state, for all ranks at once.
