@@ -1,0 +1,99 @@
+"""What a caption says, as a graph: objects with their attributes, and relations between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+AttributeKind = Literal["adjective", "participle", "numeral", "quantifier"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A property of an object.
+
+    Attributes:
+        word: as written, in lower case.
+        lemma: its base form: "small" of "smaller"; a participle stays as it is ("parked", "smiling").
+        kind: numerals ("two") and quantifiers ("a group of") count, the others describe.
+    """
+
+    word: str
+    lemma: str
+    kind: AttributeKind
+
+
+@dataclass(frozen=True, slots=True)
+class SceneObject:
+    """A thing that a caption names.
+
+    Attributes:
+        word: the noun as written, in lower case: "rackets".
+        lemma: its base form: "racket".
+        phrase: the noun with the nouns compounded with it: "tennis rackets".
+        start: first token of the noun phrase in the caption.
+        end: the token after its last one.
+        is_scene: it names a place ("kitchen", "beach") rather than a thing in it.
+        attributes: in the order of the caption.
+    """
+
+    word: str
+    lemma: str
+    phrase: str
+    start: int
+    end: int
+    is_scene: bool
+    attributes: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How one object stands to another.
+
+    Attributes:
+        subject: index into the graph's objects.
+        object: index into the graph's objects.
+        words: as written, in lower case: "standing in front of".
+        lemma: the base forms of these words: "stand in front of".
+    """
+
+    subject: int
+    object: int
+    words: str
+    lemma: str
+
+
+@dataclass(frozen=True, slots=True)
+class SceneGraph:
+    """Objects and relations of one caption; both empty where nothing was recognised."""
+
+    objects: tuple[SceneObject, ...] = ()
+    relations: tuple[Relation, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, short enough to store millions of them: fields in the order of the classes above."""
+        return {
+            "objects": [
+                [
+                    o.word,
+                    o.lemma,
+                    o.phrase,
+                    o.start,
+                    o.end,
+                    o.is_scene,
+                    [[a.word, a.lemma, a.kind] for a in o.attributes],
+                ]
+                for o in self.objects
+            ],
+            "relations": [[r.subject, r.object, r.words, r.lemma] for r in self.relations],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SceneGraph:
+        """The inverse of :meth:`to_json`."""
+        objects = tuple(
+            SceneObject(word, lemma, phrase, start, end, is_scene, tuple(Attribute(*fields) for fields in attributes))
+            for word, lemma, phrase, start, end, is_scene, attributes in data["objects"]
+        )
+        return cls(objects, tuple(Relation(*fields) for fields in data["relations"]))
