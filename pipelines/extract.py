@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config_data import EXTRACTORS, GridFeatures
+from pipelines.config.data import EXTRACTORS, GridFeatures
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from pipelines.config_training import HingeLoss, LossConfig
+from pipelines.config.training import HingeLoss, LossConfig
 from vse_core.losses import build_loss
 from vse_core.training.collapse import CollapseDetector
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import extract
 from pipelines.config import PipelineConfig
-from pipelines.config_training import HingeLoss
+from pipelines.config.training import HingeLoss
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
 
 if TYPE_CHECKING:

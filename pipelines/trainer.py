@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.config import PipelineConfig
-from pipelines.config_model import ModelConfig
+from pipelines.config.model import ModelConfig
 from pipelines.image_input import image_source
 from pipelines.loss_schedule import LossSchedule
 from preprocessing.captions.encoder import CaptionEncoder

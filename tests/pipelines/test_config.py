@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import config_layers
-from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, load_config
-from pipelines.config_fields import Duration
+from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
+from pipelines.config.fields import Duration
 from vse_core.losses import LOSSES, build_loss
 from vse_core.pooling import POOLINGS, build_pooling
 
@@ -177,13 +176,13 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_preset_may_inherit_several_parts(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(config_layers, "PRESETS", tmp_path)
+    monkeypatch.setattr(layers, "PRESETS", tmp_path)
     (tmp_path / "_one.yaml").write_text("seed: 1\nname: one\n")
     (tmp_path / "_two.yaml").write_text("seed: 2\ntraining: {epochs: 2}\n")
     (tmp_path / "both.yaml").write_text("inherits: [_one, _two]\ntraining: {epochs: 3}\n")
-    layers = config_layers.preset_layers("both")
-    assert config_layers.merged(layers) == {"seed": 2, "name": "one", "training": {"epochs": 3}}
-    assert [layer.origin for layer in layers] == ["preset _one", "preset _two", "preset both"]
+    found = layers.preset_layers("both")
+    assert layers.merged(found) == {"seed": 2, "name": "one", "training": {"epochs": 3}}
+    assert [layer.origin for layer in found] == ["preset _one", "preset _two", "preset both"]
 
 
 def test_a_file_may_inherit_another(tmp_path: Path) -> None:
@@ -200,10 +199,10 @@ def test_files_that_inherit_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(config_layers, "PRESETS", tmp_path)
+    monkeypatch.setattr(layers, "PRESETS", tmp_path)
     (tmp_path / "_one.yaml").write_text("seed: 1\n")
     with pytest.raises(ConfigError, match="unknown"):
-        config_layers.preset_layers("_one")
+        layers.preset_layers("_one")
 
 
 def test_projections_and_the_mlp_exclude_each_other() -> None:

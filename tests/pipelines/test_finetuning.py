@@ -13,7 +13,7 @@ import torch.multiprocessing as mp
 from PIL import Image
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.config_model import RESNETS
+from pipelines.config.model import RESNETS
 from pipelines.embedder import Embedder, QueryError, write_extractor
 from pipelines.gallery import build_gallery
 from pipelines.image_input import image_source, misfit

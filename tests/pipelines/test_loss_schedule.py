@@ -5,7 +5,7 @@ import torch
 from pydantic import TypeAdapter
 
 from pipelines import loss_schedule
-from pipelines.config_training import LossConfig
+from pipelines.config.training import LossConfig
 from pipelines.loss_schedule import LossSchedule
 from vse_core.training.collapse import CollapseError
 

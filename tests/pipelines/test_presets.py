@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.config_layers import PRESETS
+from pipelines.config.layers import PRESETS
 
 GRIDS = "dataset: {format: scenes, images: {train: 8, dev: 4}}\nfeatures: {extractor: grid, weights: tiny_resnet}\n"
 

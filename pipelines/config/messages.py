@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.config_layers import DISCRIMINATORS, Layer, did_you_mean
+from pipelines.config.layers import DISCRIMINATORS, Layer, did_you_mean
 
 
 def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from pipelines.config_data import (
+from pipelines.config.data import (
     CocoDataset,
     FlickrDataset,
     GridFeatures,
@@ -20,15 +20,15 @@ from pipelines.config_data import (
     ScenesDataset,
     VocabularyConfig,
 )
-from pipelines.config_fields import AbsolutePath, Int, Strict, absolute
-from pipelines.config_layers import ConfigError, file_layers, merged, override_layer, preset_layers
-from pipelines.config_messages import explain
-from pipelines.config_model import ModelConfig
-from pipelines.config_training import EvaluationConfig, LossConfig, TrainingConfig
+from pipelines.config.fields import AbsolutePath, Int, Strict, absolute
+from pipelines.config.layers import ConfigError, file_layers, merged, override_layer, preset_layers
+from pipelines.config.messages import explain
+from pipelines.config.model import ModelConfig
+from pipelines.config.training import EvaluationConfig, LossConfig, TrainingConfig
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
 
-DEFAULT_CONFIG = Path(__file__).resolve().parent / "configs" / "scenes.yaml"
+DEFAULT_CONFIG = Path(__file__).resolve().parents[1] / "configs" / "scenes.yaml"
 
 _IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 

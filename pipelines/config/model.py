@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.config_fields import AbsolutePath, Duration, DurationField, Float, Int, Strict, folder_or_hub_name
-from pipelines.config_pooling import PoolingConfig
+from pipelines.config.fields import AbsolutePath, Duration, DurationField, Float, Int, Strict, folder_or_hub_name
+from pipelines.config.pooling import PoolingConfig
 
 # Those of vse_core.encoders.resnet, which takes seconds to import.
 RESNETS = (

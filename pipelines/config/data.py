@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipelines.config_fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
+from pipelines.config.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
 
 # The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
-EXTRACTORS = Path(__file__).resolve().parents[1] / "preprocessing" / "features"
+EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
 
 
 def _weights(value: str) -> str:

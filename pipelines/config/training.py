@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipelines.config_fields import DurationField, Float, Int, Strict
+from pipelines.config.fields import DurationField, Float, Int, Strict
 
 
 class _Loss(Strict):
