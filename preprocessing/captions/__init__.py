@@ -2,12 +2,14 @@
 
 from preprocessing.captions.augment import augment_tokens, augment_words, drop_grids, drop_regions, sample_rng
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder, save_caption_encoder
+from preprocessing.captions.pipeline import PipelineError, load_pipeline
 from preprocessing.captions.tokenize import tokenize
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
 from preprocessing.captions.wordpiece import WordPiece, WordPieceError
 
 __all__ = [
     "CaptionEncoder",
+    "PipelineError",
     "Vocabulary",
     "VocabularyError",
     "WordPiece",
@@ -17,6 +19,7 @@ __all__ = [
     "drop_grids",
     "drop_regions",
     "load_caption_encoder",
+    "load_pipeline",
     "sample_rng",
     "save_caption_encoder",
     "tokenize",

@@ -1,0 +1,173 @@
+"""Train the English pipeline that ships with the package.
+
+    python -m preprocessing.captions.english.train --treebank $VSE_DATA/ud_english_ewt
+
+reads the Universal Dependencies English Web Treebank (``train.conllu.gz``, ``dev.conllu.gz``), adds sentences that are
+more like captions, trains after ``config.cfg`` and writes ``model/`` and ``evaluation.json`` beside this file. The same
+seed and machine give the same weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from preprocessing.captions.english.evaluation import evaluate, words_per_second
+from preprocessing.captions.english.fragments import lower_cased, noun_phrases, stop_apart, without_stop
+from preprocessing.captions.english.lemmas import lemma_tables
+from preprocessing.captions.english.templates import CaptionWriter
+from preprocessing.captions.english.treebank import Word, read_conllu, to_doc
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+FOLDER = Path(__file__).resolve().parent
+AUGMENTATIONS = ("casing", "fragments", "templates")
+N_TEMPLATES = 12_000
+_META = {
+    "name": "captions",
+    "version": "1.0.0",
+    "description": "Tagger, morphologizer, lemmatizer and dependency parser for English captions, after the conventions of Universal Dependencies",  # noqa: E501
+    "author": "the authors of vse-pipeline",
+    "license": "CC BY-SA 4.0",
+    "sources": [
+        {
+            "name": "Universal Dependencies English Web Treebank (UD_English-EWT)",
+            "url": "https://github.com/UniversalDependencies/UD_English-EWT",
+            "license": "CC BY-SA 4.0",
+            "author": "Natalia Silveira, Timothy Dozat, Christopher Manning, Sebastian Schuster, Ethan Chi, John Bauer, Miriam Connor, Marie-Catherine de Marneffe, Nathan Schneider, Sam Bowman, Hanzhi Zhu, Daniel Galbraith",  # noqa: E501
+        },
+    ],
+}
+
+Sentence = list[Word]
+
+
+def compose(treebank: Sequence[Sentence], augment: Collection[str], seed: int) -> list[list[Sentence]]:
+    """The documents to train on: the treebank's sentences, alone or a few together, and those made from them.
+
+    Args:
+        treebank: its sentences in order.
+        augment: which of :data:`AUGMENTATIONS` to add.
+        seed: the same seed gives the same documents in the same order.
+    """
+    rng = Random(seed)
+    documents = list(_grouped(treebank, rng))
+    if "casing" in augment:
+        documents += [[_recast(sentence, rng)] for sentence in treebank if len(sentence) <= 30 and rng.random() < 0.3]
+    if "fragments" in augment:
+        for sentence in treebank:
+            for phrase in noun_phrases(sentence):
+                cased = lower_cased(phrase) if rng.random() < 0.5 else phrase
+                documents.append([without_stop(cased) if rng.random() < 0.4 else cased])
+    if "templates" in augment:
+        documents += [[caption] for caption in CaptionWriter(rng).captions(N_TEMPLATES)]
+    rng.shuffle(documents)
+    return documents
+
+
+def _grouped(treebank: Sequence[Sentence], rng: Random) -> Iterator[list[Sentence]]:
+    """Most sentences alone, as captions are; the others by two or three, to teach where one ends."""
+    first = 0
+    while first < len(treebank):
+        n = 1 if rng.random() < 0.6 else rng.randint(2, 3)
+        yield list(treebank[first : first + n])
+        first += n
+
+
+def _recast(sentence: Sentence, rng: Random) -> Sentence:
+    apart = stop_apart(sentence)
+    cased = lower_cased(apart) if rng.random() < 0.7 else apart
+    return without_stop(cased) if rng.random() < 0.5 else cased
+
+
+def train(
+    documents: Sequence[Sequence[Sentence]], dev: Sequence[Sentence], seed: int, max_steps: int | None
+) -> Language:
+    """Train tagger, morphologizer and parser after ``config.cfg``; the best model on ``dev``, with the lemmatizer."""
+    import spacy
+    from spacy.tokens import DocBin
+    from spacy.training.initialize import init_nlp
+    from spacy.training.loop import train as run
+    from spacy.util import load_config
+
+    blank = spacy.blank("en")
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {"train": Path(folder, "train.spacy"), "dev": Path(folder, "dev.spacy")}
+        for name, parts in (("train", documents), ("dev", [[sentence] for sentence in dev])):
+            DocBin(docs=[to_doc(blank.vocab, part) for part in parts]).to_disk(paths[name])
+        overrides: dict[str, object] = {f"paths.{name}": str(path) for name, path in paths.items()}
+        overrides["system.seed"] = seed
+        if max_steps is not None:
+            overrides["training.max_steps"] = max_steps
+        nlp = init_nlp(load_config(FOLDER / "config.cfg", overrides))
+        output = Path(folder, "output")
+        output.mkdir()
+        _, best = run(nlp, output, stdout=sys.stdout, stderr=sys.stderr)
+        trained = spacy.load(best)
+    add_lemmas(trained, [sentence for document in documents for sentence in document])
+    # The configuration that is saved must not name the temporary folder.
+    for name in paths:
+        trained.config["paths"][name] = None
+    trained.meta.update(_META)
+    return trained
+
+
+def add_lemmas(nlp: Language, sentences: Sequence[Sentence]) -> None:
+    """Append the components that find lemmas, with tables made from the sentences."""
+    # spaCy takes every verb in the present that is not third person singular for its own lemma.
+    be = nlp.add_pipe("attribute_ruler")
+    be.add([[{"LOWER": {"IN": ["am", "are", "'re", "'m"]}, "POS": "VERB"}]], {"LEMMA": "be"})
+    nlp.add_pipe("lemmatizer", config={"mode": "rule"}).initialize(lookups=lemma_tables(sentences))
+
+
+def measure(nlp: Language, dev: Sequence[Sentence], captions: Sequence[Sentence]) -> dict[str, object]:
+    """Accuracy on the treebank's dev part and on captions, if there are any, and speed."""
+    report: dict[str, object] = {
+        "ewt_dev": evaluate(nlp, dev),
+        "ewt_dev_from_text": evaluate(nlp, dev, from_text=True),
+    }
+    if captions:
+        report["captions"] = evaluate(nlp, captions)
+        report["captions_from_text"] = evaluate(nlp, captions, from_text=True)
+    report["words_per_second"] = round(words_per_second(nlp, dev))
+    return report
+
+
+def main() -> None:
+    """Parse the command line, train, measure, write."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = Path(os.environ.get("VSE_DATA") or "../shared/data")
+    arguments.add_argument("--treebank", type=Path, default=data / "ud_english_ewt", help="folder of the treebank")
+    arguments.add_argument("--captions", type=Path, help="CoNLL-U file of captions to measure on as well")
+    arguments.add_argument("--augment", nargs="*", choices=AUGMENTATIONS, default=AUGMENTATIONS, help="default: all")
+    arguments.add_argument("--output", type=Path, default=FOLDER, help="where model/ and evaluation.json are written")
+    arguments.add_argument("--max-steps", type=int, help="stop earlier than config.cfg says")
+    arguments.add_argument("--seed", type=int, default=0)
+    options = arguments.parse_args()
+
+    from thinc.api import NumpyOps, set_current_ops
+
+    # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
+    set_current_ops(NumpyOps(use_blis=False))
+    treebank = list(read_conllu(options.treebank / "train.conllu.gz"))
+    dev = list(read_conllu(options.treebank / "dev.conllu.gz"))
+    nlp = train(compose(treebank, options.augment, options.seed), dev, options.seed, options.max_steps)
+    report = measure(nlp, dev, list(read_conllu(options.captions)) if options.captions else [])
+    options.output.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(options.output / "model", ignore_errors=True)
+    nlp.to_disk(options.output / "model")
+    (options.output / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n")
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The spaCy pipeline that parses captions: the one that ships with the package, or any that is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+SHIPPED = Path(__file__).parent / "english" / "model"
+_REQUIRED = ("tagger", "parser", "lemmatizer")
+
+
+class PipelineError(ValueError):
+    """A spaCy pipeline that is not installed, or that cannot parse captions."""
+
+
+def load_pipeline(name: str | None = None) -> Language:
+    """Load a pipeline that tags, lemmatises and parses English captions.
+
+    The shipped one labels dependencies after Universal Dependencies (``obj``, ``obl``, ``nmod``, ``acl``; a root is
+    ``ROOT``), spaCy's own English pipelines after ClearNLP (``dobj``, ``pobj``, ``prep``).
+
+    Args:
+        name: a package ("en_core_web_sm", "en_core_web_trf") or the folder of a saved pipeline; none for the shipped
+            one, which needs no download.
+
+    Raises:
+        PipelineError: nothing is installed under this name, or it has no tagger, parser or lemmatizer.
+    """
+    import spacy
+    from thinc.api import use_ops
+
+    try:
+        # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
+        with use_ops("numpy", use_blis=False):
+            nlp = spacy.load(SHIPPED if name is None else name)
+    except OSError as error:
+        if name is None:
+            raise PipelineError(
+                f"the shipped pipeline is missing or incomplete: {error}; reinstall the package"
+            ) from error
+        raise PipelineError(
+            f"no spaCy pipeline {name!r}: neither an installed package nor a folder; "
+            f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
+        ) from error
+    missing = [component for component in _REQUIRED if component not in nlp.pipe_names]
+    if missing:
+        raise PipelineError(
+            f"the spaCy pipeline {name!r} has no {', '.join(missing)}; it has {', '.join(nlp.pipe_names)}"
+        )
+    return nlp

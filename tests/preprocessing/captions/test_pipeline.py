@@ -1,0 +1,134 @@
+"""The shipped English pipeline: its size, its accuracy on the treebank and on captions, what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from preprocessing.captions import PipelineError, load_pipeline
+from preprocessing.captions.english.evaluation import evaluate
+from preprocessing.captions.english.treebank import read_conllu
+from tests.preprocessing.captions.captions_gold import read_gold_captions
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+MODEL = Path(sys.modules["preprocessing.captions"].__file__ or "").parent / "english" / "model"
+
+# A point or two under what evaluation.json reports: for other versions of spaCy and NumPy, not for a worse model.
+EWT_FLOORS = {
+    "unlabelled_attachment": 83.0,
+    "labelled_attachment": 79.0,
+    "universal_tags": 92.5,
+    "penn_tags": 91.5,
+    "lemmas": 94.0,
+}
+CAPTION_FLOORS = {
+    "unlabelled_attachment": 92.5,
+    "labelled_attachment": 91.0,
+    "universal_tags": 95.5,
+    "penn_tags": 96.5,
+}
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    return load_pipeline()
+
+
+def parse(nlp: Language, text: str) -> list[tuple[str, str, str, str, str]]:
+    return [(token.lower_, token.pos_, token.lemma_, token.head.lower_, token.dep_) for token in nlp(text)]
+
+
+def test_files() -> None:
+    """Small enough for git, and nothing in it that runs when it is read."""
+    files = [path for path in MODEL.rglob("*") if path.is_file()]
+    assert 0 < sum(path.stat().st_size for path in files) < 15_000_000
+    assert not [path for path in files if path.suffix in {".pkl", ".pickle", ".pt", ".py", ".so"}]
+    # A pickle of protocol 2 or later begins with these two bytes.
+    assert not [path for path in files if path.read_bytes()[:2] in {b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"}]
+
+
+def test_licence_is_named(nlp: Language) -> None:
+    assert nlp.meta["license"] == "CC BY-SA 4.0"
+    assert [source["name"] for source in nlp.meta["sources"]] == [
+        "Universal Dependencies English Web Treebank (UD_English-EWT)"
+    ]
+
+
+def test_import_is_light() -> None:
+    code = "import sys, preprocessing.captions; assert 'spacy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Each word as word/tag/lemma/head/label.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a dog runs across the grass", "dog/NOUN/dog/runs/nsubj runs/VERB/run/runs/ROOT grass/NOUN/grass/runs/obl"),
+        ("Two men surf large waves .", "surf/VERB/surf/surf/ROOT waves/NOUN/wave/surf/obj"),
+        ("A boy wearing a red shirt", "boy/NOUN/boy/boy/ROOT wearing/VERB/wear/boy/acl red/ADJ/red/shirt/amod"),
+        ("a woman is standing in front of a house .", "front/NOUN/front/standing/obl house/NOUN/house/front/nmod"),
+        ("a girl in a blue coat holds a tennis racket", "coat/NOUN/coat/girl/nmod tennis/NOUN/tennis/racket/compound"),
+        ("two cars parked next to a building", "cars/NOUN/car/cars/ROOT parked/VERB/park/cars/acl"),
+        ("there is a man riding a bike", "there/PRON/there/is/expl riding/VERB/ride/man/acl"),
+        ("There are two dogs on a bed", "are/VERB/be/are/ROOT dogs/NOUN/dog/are/nsubj"),
+        ("a group of people sitting at a table", "people/NOUN/people/group/nmod table/NOUN/table/sitting/obl"),
+    ],
+)
+def test_captions(nlp: Language, text: str, expected: str) -> None:
+    assert {tuple(word.split("/")) for word in expected.split()} <= set(parse(nlp, text))
+
+
+def test_same_parse_alone_and_in_a_batch(nlp: Language) -> None:
+    texts = ["a dog runs", "two men in hard hats stand on top of a building", "A cat .", ""]
+    batch = [[(token.tag_, token.dep_, token.head.i) for token in doc] for doc in nlp.pipe(texts)]
+    again = load_pipeline()
+    assert batch == [[(token.tag_, token.dep_, token.head.i) for token in again(text)] for text in texts]
+
+
+def test_treebank(nlp: Language, vse_data: Path) -> None:
+    path = vse_data / "ud_english_ewt" / "dev.conllu.gz"
+    if not path.is_file():
+        pytest.skip(f"no English Web Treebank at {path}")
+    sentences = Random(0).sample(list(read_conllu(path)), 400)
+    assert_above(evaluate(nlp, sentences), EWT_FLOORS)
+
+
+def test_gold_captions(nlp: Language, vse_data: Path) -> None:
+    captions = read_gold_captions(vse_data / "flickr8k" / "Flickr8k.token.txt")
+    assert len(captions) == 80
+    for from_text in (False, True):
+        measured = evaluate(nlp, captions, from_text=from_text)
+        measured.pop("lemmas", None)  # the annotation has none
+        assert_above(measured, CAPTION_FLOORS)
+
+
+def assert_above(measured: dict[str, float], floors: dict[str, float]) -> None:
+    assert measured.keys() == floors.keys()
+    assert not {name: value for name, value in measured.items() if value < floors[name]}
+
+
+def test_unknown_pipelines(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"no spaCy pipeline 'en_of_nowhere'.*spacy download en_of_nowhere"):
+        load_pipeline("en_of_nowhere")
+    with pytest.raises(PipelineError, match="no spaCy pipeline"):
+        load_pipeline(str(tmp_path))
+
+
+def test_pipelines_that_cannot_parse(tmp_path: Path) -> None:
+    import spacy
+
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    with pytest.raises(PipelineError, match="has no tagger, parser, lemmatizer"):
+        load_pipeline(str(tmp_path / "blank"))
+
+
+def test_saved_pipelines_load_by_their_folder(nlp: Language, tmp_path: Path) -> None:
+    nlp.to_disk(tmp_path / "copy")
+    assert parse(load_pipeline(str(tmp_path / "copy")), "a dog runs") == parse(nlp, "a dog runs")
