@@ -61,7 +61,7 @@ class Vocabulary:
         self.pad_id = self.PAD
 
     @classmethod
-    def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
+    def build(cls, captions: Iterable[str], min_count: int = 4, extra_words: Iterable[str] = ()) -> Vocabulary:
         """Collect the words that occur at least ``min_count`` times in the captions.
 
         Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are
@@ -70,14 +70,16 @@ class Vocabulary:
         Args:
             captions: raw texts.
             min_count: the fewest occurrences of a word that is kept (4 in the released vocabularies).
+            extra_words: words to hold besides, however often they occur, such as those of
+                :func:`~preprocessing.captions.components.component_words`.
 
         Raises:
-            VocabularyError: no word is frequent enough.
+            VocabularyError: there is no word.
         """
         counts: Counter[str] = Counter()
         for caption in captions:
             counts.update(tokenize(caption))
-        words = sorted(word for word, count in counts.items() if count >= min_count)
+        words = sorted({word for word, count in counts.items() if count >= min_count}.union(extra_words))
         if not words:
             raise VocabularyError(
                 f"none of {len(counts)} different words occurs {min_count} times or more: "

@@ -11,7 +11,7 @@ from preprocessing.datasets.precomputed import PrecomputedDataset
 from preprocessing.datasets.record import Caption, Dataset, DatasetError, Record
 from preprocessing.datasets.scenes import ScenesDataset
 
-__all__ = ["DATASET_FORMATS", "Caption", "Dataset", "DatasetError", "Record", "build_dataset"]
+__all__ = ["DATASET_FORMATS", "Caption", "CocoDataset", "Dataset", "DatasetError", "Record", "build_dataset"]
 
 DATASET_FORMATS: dict[str, Callable[..., Dataset]] = {
     "flickr": FlickrDataset,

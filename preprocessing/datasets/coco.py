@@ -24,12 +24,18 @@ class CocoDataset:
     Args:
         images: split name -> folder of its photographs.
         annotations: split name -> captions JSON; the same splits as `images`.
+        instances: split name -> instances JSON, which labels objects, for any of the splits.
 
     Raises:
         DatasetError: a path that is not there, no split, or a split that one of the two lacks.
     """
 
-    def __init__(self, images: Mapping[str, str | Path], annotations: Mapping[str, str | Path]) -> None:
+    def __init__(
+        self,
+        images: Mapping[str, str | Path],
+        annotations: Mapping[str, str | Path],
+        instances: Mapping[str, str | Path] | None = None,
+    ) -> None:
         if not images or set(images) != set(annotations):
             raise DatasetError(
                 f"coco dataset: 'images' names the splits {sorted(images)}, 'annotations' {sorted(annotations)}; "
@@ -41,6 +47,15 @@ class CocoDataset:
         self._annotations = {
             split: require_file(annotations[split], f"coco dataset, 'annotations.{split}'") for split in images
         }
+
+        self._instances = {
+            split: require_file(path, f"coco dataset, 'instances.{split}'") for split, path in (instances or {}).items()
+        }
+        if not set(self._instances) <= set(self._images):
+            raise DatasetError(
+                f"coco dataset: 'instances' has the splits {sorted(self._instances)}, 'images' {sorted(self._images)}; "
+                "name only splits with images"
+            )
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -77,6 +92,30 @@ class CocoDataset:
             captions[image_id].append(Caption(str(caption_id), require_field(entry, "caption", str, where)))
         for image_id, path in names.items():
             yield Record(str(image_id), path, split, tuple(captions[image_id]))
+
+    def detections(self, split: str) -> dict[str, list[str]] | None:
+        """Image id -> the names of the objects labelled in it, each once; None where the split has no labels.
+
+        Raises:
+            DatasetError: a malformed entry (named by its place), or a label of a category that the file does not list.
+        """
+        file = self._instances.get(split)
+        if file is None:
+            return None
+        content = read_json_object(file)
+        categories: dict[int, str] = {}
+        for position, entry in enumerate(require_field(content, "categories", list, str(file))):
+            where = f"{file}: categories[{position}]"
+            categories[require_field(entry, "id", int, where)] = require_field(entry, "name", str, where)
+        found: dict[str, dict[str, None]] = {}
+        for position, entry in enumerate(require_field(content, "annotations", list, str(file))):
+            where = f"{file}: annotations[{position}]"
+            category = require_field(entry, "category_id", int, where)
+            if category not in categories:
+                raise DatasetError(f"{where}: category_id {category} is not in the file's list of categories")
+            image_id = str(require_field(entry, "image_id", int, where))
+            found.setdefault(image_id, {})[categories[category]] = None
+        return {image_id: list(names) for image_id, names in found.items()}
 
     def _names(self, content: dict[str, object], split: str) -> dict[int, str]:
         """Image id -> absolute path, in file order."""

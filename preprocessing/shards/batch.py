@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,10 @@ class Batch:
         token_lengths_B: int64, at least 1.
         image_indices_B: int64, numbers of the images in the reader.
         caption_indices_B: int64, flat numbers of the captions in the reader.
+        components: of the captions and their negatives, int64, by the names of
+            :class:`~preprocessing.captions.negatives.ComponentBatch`; None where the model takes none.
+        adversarial: token ids of adversarial captions, int64 (P, L), and their lengths (P,); None where the loss takes
+            none.
     """
 
     images: torch.Tensor
@@ -37,6 +41,8 @@ class Batch:
     token_lengths_B: torch.Tensor
     image_indices_B: torch.Tensor
     caption_indices_B: torch.Tensor
+    components: dict[str, torch.Tensor] | None = None
+    adversarial: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.caption_indices_B)
@@ -57,6 +63,8 @@ class Batch:
             change(self.token_lengths_B),
             change(self.image_indices_B),
             change(self.caption_indices_B),
+            None if self.components is None else {name: change(ids) for name, ids in self.components.items()},
+            None if self.adversarial is None else (change(self.adversarial[0]), change(self.adversarial[1])),
         )
 
 
@@ -125,14 +133,14 @@ def pad_tokens(tokens: Sequence[Integers | Sequence[int]], pad_id: int) -> tuple
     """Copy token ids into one padded tensor.
 
     Args:
-        tokens: B sequences of at least one id.
+        tokens: B sequences of at least one id; B may be 0.
         pad_id: what stands beyond a sequence's end.
 
     Returns:
         int64 of shape (B, max L) and int64 lengths of shape (B,).
     """
     lengths = [len(ids) for ids in tokens]
-    out_BL = np.full((len(tokens), max(lengths)), pad_id, dtype=np.int64)
+    out_BL = np.full((len(tokens), max(lengths, default=0)), pad_id, dtype=np.int64)
     for row, ids in enumerate(tokens):
         out_BL[row, : lengths[row]] = ids
     return torch.from_numpy(out_BL), torch.tensor(lengths)
@@ -154,3 +162,8 @@ def collate(
         torch.tensor(image_indices, dtype=torch.int64),
         torch.tensor(caption_indices, dtype=torch.int64),
     )
+
+
+def component_tensors(arrays: Mapping[str, Integers]) -> dict[str, torch.Tensor]:
+    """The arrays of components, as int64 tensors under their names."""
+    return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}

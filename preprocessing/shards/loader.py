@@ -6,14 +6,17 @@ import contextlib
 import itertools
 import time
 from collections.abc import Generator, Iterator
+from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.shards.batch import Batch, collate, pad_tokens
+from preprocessing.captions.negatives import NegativeSampler
+from preprocessing.shards.batch import Batch, collate, component_tensors, pad_tokens
 from preprocessing.shards.images import CAPTION_STREAM, ImageSource
 from preprocessing.shards.prefetch import prefetched
 from preprocessing.shards.reader import ShardReader
@@ -36,6 +39,8 @@ class TrainLoader:
         world: number of processes.
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
+        components: gives the captions' components with their negatives, where the model takes them.
+        adversarial: gives adversarial captions, where the loss takes them.
         prefetch: batches prepared ahead by a background thread.
 
     Attributes:
@@ -55,6 +60,8 @@ class TrainLoader:
         world: int,
         seed: int,
         caption_augmentation: bool,
+        components: NegativeSampler | None = None,
+        adversarial: AdversarialPool | None = None,
         prefetch: int = 2,
     ) -> None:
         if sampler.num_samples != reader.num_captions:
@@ -78,6 +85,8 @@ class TrainLoader:
         self._world = world
         self._seed = seed
         self._caption_augmentation = caption_augmentation
+        self._components = components
+        self._adversarial = adversarial
         self._prefetch = prefetch
         self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
         self.wait_seconds = 0.0
@@ -112,7 +121,16 @@ class TrainLoader:
         images = self._reader.images_of(captions)
         images_and_elements = self._images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        return collate(images_and_elements, tokens, images, captions, self._caption_encoder.pad_id)
+        batch = collate(images_and_elements, tokens, images, captions, self._caption_encoder.pad_id)
+        if self._components is not None:
+            components = self._components.batch(captions, epoch)
+            arrays = {field.name: getattr(components, field.name) for field in fields(components)}
+            batch = replace(batch, components=component_tensors(arrays))
+        if self._adversarial is not None:
+            adversarial = [ids_L for caption in captions.tolist() for ids_L in self._adversarial.draw(caption, epoch)]
+            tensors = pad_tokens(adversarial, self._caption_encoder.pad_id)
+            batch = replace(batch, adversarial=tensors)
+        return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]

@@ -9,6 +9,7 @@ import re
 import threading
 import tokenize
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ class ShardReader:
     def __init__(self, directory: Path, feature: str, max_open_shards: int = 256) -> None:
         self.directory = Path(directory)
         self.feature = feature
-        paths = _shard_paths(self.directory)
+        paths = shard_paths(self.directory)
         indexes = [verify_shard(path, deep=False) for path in paths]
         self.fingerprint = _common_fingerprint(self.directory, indexes)
         self.set_aside = [entry for index in indexes for entry in index.set_aside]
@@ -236,7 +237,28 @@ class ShardReader:
         return f"shard {self._paths[shard]}, sample {image - int(np.searchsorted(self._shard_of, shard))}"
 
 
-def _shard_paths(directory: Path) -> list[Path]:
+def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The records of one shard with their keys, in order, without what else is in it.
+
+    Args:
+        path: of the tar.
+
+    Raises:
+        ShardError: the shard is not whole, or a record is no JSON.
+    """
+    index = verify_shard(path, deep=False)
+    table = index.members.get("json", MemberTable([], []))
+    with path.open("rb") as file:
+        for key, offset, size in zip(index.keys, table.offset, table.size, strict=True):
+            file.seek(offset)
+            try:
+                record: dict[str, Any] = json.loads(file.read(size))
+            except ValueError as error:
+                raise ShardError(f"shard {path}, sample {key}: the record is damaged ({error}); {MEND}") from error
+            yield key, record
+
+
+def shard_paths(directory: Path) -> list[Path]:
     """Paths of the tars by number, after checking that none is missing."""
     try:
         found = {int(match[1]) for entry in directory.iterdir() if (match := _SHARD.fullmatch(entry.name))}

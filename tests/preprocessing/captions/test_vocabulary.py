@@ -117,3 +117,9 @@ def test_missing_and_pickled_files(tmp_path: Path) -> None:
 def test_a_word_twice_is_refused() -> None:
     with pytest.raises(VocabularyError, match="'dog'"):
         Vocabulary([*SPECIALS, "dog", "a", "dog"])
+
+
+def test_extra_words_are_held_however_rare() -> None:
+    vocabulary = Vocabulary.build(["b a", "b"], min_count=2, extra_words=["stand_on", "b", "a"])
+    assert [vocabulary.word(i) for i in range(4, len(vocabulary))] == ["a", "b", "stand_on", "<mask>"]
+    assert Vocabulary.build([], extra_words=["a"]).find("a") == 4

@@ -1,0 +1,86 @@
+"""Draws of adversarial captions that depend on the seed, the caption and the attack alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from preprocessing.captions.adversarial.files import Adversarial
+from preprocessing.captions.adversarial.sentence import Edit, TokenizedCaption, apply, join
+from preprocessing.captions.augment import sample_rng
+
+Change = Callable[[np.random.Generator], list[str] | None]
+"""Makes a caption's tokens anew with a random change; None if this one came to nothing."""
+
+_TRIES_PER_TEXT = 40
+
+T = TypeVar("T")
+
+
+def caption_rng(seed: int, caption: TokenizedCaption, attack: int) -> np.random.Generator:
+    """A generator for one caption and attack, whichever other captions there are."""
+    digest = hashlib.sha256(f"{caption.image_id}\0{caption.caption_id}".encode()).digest()
+    return sample_rng(seed, 0, int.from_bytes(digest[:5], "big"), attack)
+
+
+def pick(options: Sequence[T], rng: np.random.Generator) -> T:
+    """One of these, all alike."""
+    return options[int(rng.integers(len(options)))]
+
+
+def draw_different(
+    caption: TokenizedCaption,
+    attack: str,
+    changes: Sequence[Change],
+    true_texts: Collection[str],
+    count: int,
+    rng: np.random.Generator,
+    reason: str,
+) -> Adversarial:
+    """Make ``count`` different texts, each by one of the changes.
+
+    Args:
+        caption: that is changed.
+        attack: its name.
+        changes: drawn from with equal chances.
+        true_texts: what must not come out.
+        count: texts asked for.
+        rng: from :func:`caption_rng`.
+        reason: why there are no changes, if there are none.
+    """
+    texts: dict[str, None] = {}
+    for _ in range(_TRIES_PER_TEXT * count if changes else 0):
+        tokens = pick(changes, rng)(rng)
+        if tokens is not None and (text := join(tokens)) not in true_texts:
+            texts[text] = None
+        if len(texts) == count:
+            break
+    if len(texts) == count:
+        reason = ""
+    elif changes:
+        reason = "too few irrelevant words that fit" if texts else "no irrelevant word that fits"
+    return Adversarial(caption.image_id, caption.caption_id, attack, caption.text, tuple(texts), reason)
+
+
+def limit_shuffled(
+    caption: TokenizedCaption,
+    attack: str,
+    candidates: Sequence[Sequence[Edit]],
+    true_texts: Collection[str],
+    limit: int,
+    rng: np.random.Generator,
+    reason: str,
+) -> Adversarial:
+    """Shuffle the candidates and keep the first ``limit`` different texts; ``reason`` says why there may be fewer."""
+    texts: dict[str, None] = {}
+    for index in rng.permutation(len(candidates)).tolist():
+        text = join(apply(caption.tokens, candidates[index]))
+        if text not in true_texts:
+            texts[text] = None
+        if len(texts) == limit:
+            reason = ""
+            break
+    return Adversarial(caption.image_id, caption.caption_id, attack, caption.text, tuple(texts), reason)

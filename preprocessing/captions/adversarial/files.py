@@ -1,0 +1,111 @@
+"""Files of adversarial captions: a JSON line for each true caption and attack."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from preprocessing.shards.storage import open_atomic
+
+
+class AdversarialError(ValueError):
+    """A file of adversarial captions cannot be read; the message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adversarial:
+    """What an attack made of one caption.
+
+    Attributes:
+        image_id: of its image.
+        caption_id: of the true caption.
+        attack: which attack, such as "object".
+        caption: the true caption, written as the adversarial ones are (lower case, the same spaces), so that nothing
+            but the meaning tells them apart.
+        texts: the adversarial captions, all different, none equal to a true caption of the image.
+        reason: why there are fewer than were asked for; "" if there are as many.
+    """
+
+    image_id: str
+    caption_id: str
+    attack: str
+    caption: str
+    texts: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttackReport:
+    """What became of all captions under an attack.
+
+    Attributes:
+        captions: number of true captions.
+        complete: those with as many adversarial ones as were asked for.
+        adversarials: number of all adversarial captions.
+        fewer: captions with some but too few, by reason.
+        impossible: captions with none, by reason.
+    """
+
+    captions: int
+    complete: int
+    adversarials: int
+    fewer: dict[str, int]
+    impossible: dict[str, int]
+
+
+def write_adversarials(path: Path, adversarials: Iterable[Adversarial]) -> AttackReport:
+    """Write one JSON line for each; the file appears when all are written. Captions without any have their line too."""
+    captions = complete = total = 0
+    fewer: Counter[str] = Counter()
+    impossible: Counter[str] = Counter()
+    with open_atomic(path) as file:
+        for entry in adversarials:
+            file.write(json.dumps(asdict(entry), ensure_ascii=False).encode() + b"\n")
+            captions += 1
+            total += len(entry.texts)
+            complete += not entry.reason
+            if entry.reason:
+                (fewer if entry.texts else impossible)[entry.reason] += 1
+    return AttackReport(captions, complete, total, dict(sorted(fewer.items())), dict(sorted(impossible.items())))
+
+
+def read_adversarials(path: Path) -> list[Adversarial]:
+    """Read what :func:`write_adversarials` has written.
+
+    Raises:
+        AdversarialError: the file is missing or damaged.
+    """
+    try:
+        *lines, rest = path.read_bytes().decode().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise AdversarialError(f"cannot read the adversarial captions {path}: {reason}") from error
+    if rest:
+        raise AdversarialError(f"{path} ends within a line: it was cut off; generate it again")
+    return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def _entry(line: str, origin: str) -> Adversarial:
+    try:
+        data: Any = json.loads(line)
+        texts = tuple(data.pop("texts"))
+        entry = Adversarial(**data, texts=texts)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AdversarialError(f"{origin} is no adversarial caption ({error}): generate the file again") from error
+    if not all(isinstance(value, str) for value in (entry.image_id, entry.caption_id, entry.attack, *texts)):
+        raise AdversarialError(f"{origin}: ids and texts must be strings: generate the file again")
+    return entry
+
+
+def candidates_by_image(adversarials: Iterable[Adversarial]) -> dict[str, list[str]]:
+    """The adversarial captions of each image, for VSE-C's protocol: an image's candidates are all true captions of the
+    split and the adversarial ones of its own captions. Images in the order of the file, their texts each once.
+    """
+    texts: dict[str, dict[str, None]] = defaultdict(dict)
+    for entry in adversarials:
+        texts[entry.image_id].update(dict.fromkeys(entry.texts))
+    return {image_id: list(image_texts) for image_id, image_texts in texts.items()}

@@ -1,0 +1,186 @@
+"""Words with the forms in which captions use them, to put in another word's place."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal, get_args
+
+from preprocessing.captions.adversarial.prepositions import PREPOSITIONS
+from preprocessing.captions.adversarial.sentence import Frame, TokenizedCaption, frame_of
+from preprocessing.captions.components import relation_word
+from preprocessing.captions.pools import Pools
+from preprocessing.captions.relatedness import Relatedness
+
+VerbForm = Literal["preposition", "ing", "s", "base", "past"]
+
+# Of a noun's uses: so many, and so large a share, before it may stand in such a place. "Dog" without an article occurs
+# in telegram style; "snow" with one occurs where a parser slips.
+_MIN_USES = 3
+_MIN_SHARE: dict[Frame, float] = {"indefinite": 0.1, "bare": 0.3, "plural": 0.02, "definite": 0.0}
+
+
+class Lexicon:
+    """The pools' words in forms that fit a place in a sentence, and which of them are wrong for an image.
+
+    A noun fits after "a" if training captions use it so ("a dog", not "a snow"), as a plural if they have its plural,
+    and so on: see :data:`Frame`. A relation fits where another of the same form stood ("riding", "rides", "near").
+
+    Stands in for two resources of VSE-C: nouns above a concreteness of 0.6 become those of the pool (frequent objects
+    of training captions); relatedness by WordNet becomes :class:`Relatedness`.
+
+    Args:
+        captions: of the training split.
+        pools: of the same.
+        relatedness: decides which words are irrelevant.
+    """
+
+    def __init__(self, captions: Iterable[TokenizedCaption], pools: Pools, relatedness: Relatedness) -> None:
+        uses: dict[Frame, dict[str, Counter[str]]] = {frame: defaultdict(Counter) for frame in get_args(Frame)}
+        relations: dict[VerbForm, Counter[tuple[str, str]]] = {form: Counter() for form in get_args(VerbForm)}
+        nouns, known_relations = set(pools.nouns), set(pools.relations)
+        for caption in captions:
+            for thing in caption.graph.objects:
+                if thing.lemma in nouns:
+                    uses[frame_of(caption, thing)][thing.lemma][thing.word] += 1
+            for relation in caption.graph.relations:
+                if relation_word(relation.lemma) in known_relations:
+                    relations[verb_form(relation.words, relation.lemma)][relation.lemma, relation.words] += 1
+        self._nouns = _fitting(uses)
+        self._relations = {
+            form: sorted(entry for entry, count in counts.items() if count >= _MIN_USES)
+            for form, counts in relations.items()
+        }
+        self._adjectives = pools.adjectives
+        self._words = {*pools.nouns, *pools.adjectives}
+        self._relatedness = relatedness
+        self._related: dict[str, frozenset[str]] = {}
+
+    def nouns(self, frame: Frame) -> dict[str, str]:
+        """Base forms of the nouns that fit, and how they are written there."""
+        return self._nouns[frame]
+
+    @property
+    def adjectives(self) -> Sequence[str]:
+        """The pool's adjectives."""
+        return self._adjectives
+
+    def relations(self, form: VerbForm) -> Sequence[tuple[str, str]]:
+        """The relations of this form: base forms, and words."""
+        return self._relations[form]
+
+    def related(self, word: str) -> frozenset[str]:
+        """The pools' words that are related to a word."""
+        if word not in self._related:
+            self._related[word] = frozenset(w for w in self._words if self._relatedness.related(w, word))
+        return self._related[word]
+
+    def same_meaning(self, one: str, other: str) -> bool:
+        """Whether two single words are related."""
+        return self._relatedness.related(one, other)
+
+
+class ImageWords:
+    """What the captions of one image say, and so which words are wrong for it.
+
+    A noun or an adjective is irrelevant if it is related to no noun and no attribute of any caption of the image, and
+    is no word of them either. A relation is irrelevant if no caption has one whose first word is related to its first,
+    where prepositions of one of VSE-C's classes count as related.
+
+    Attributes:
+        texts: the captions.
+    """
+
+    def __init__(self, captions: Sequence[TokenizedCaption], lexicon: Lexicon) -> None:
+        objects = [thing for caption in captions for thing in caption.graph.objects]
+        self._lexicon = lexicon
+        self._tokens = {token for caption in captions for token in caption.tokens}
+        said = {thing.lemma for thing in objects} | {a.lemma for thing in objects for a in thing.attributes}
+        self._excluded = said.union(*(lexicon.related(word) for word in said))
+        self._relations = {r.lemma.split()[0] for caption in captions for r in caption.graph.relations}
+        self._found: dict[str, list[str]] = {}
+        self.texts = {caption.text for caption in captions}
+
+    def nouns(self, frame: Frame) -> list[str]:
+        """Irrelevant nouns in the form that fits."""
+        return self._once(frame, lambda: self._irrelevant(self._lexicon.nouns(frame).items()))
+
+    def adjectives(self) -> list[str]:
+        """Irrelevant adjectives."""
+        return self._once("adjective", lambda: self._irrelevant((word, word) for word in self._lexicon.adjectives))
+
+    def relations(self, form: VerbForm) -> list[str]:
+        """Irrelevant relations of this form."""
+        return self._once(form, lambda: self._irrelevant_relations(form))
+
+    def _once(self, name: str, find: Callable[[], list[str]]) -> list[str]:
+        """What ``find`` gives, found at the first call: few images need all of their lists, and some need one often."""
+        if name not in self._found:
+            self._found[name] = find()
+        return self._found[name]
+
+    def _irrelevant(self, words: Iterable[tuple[str, str]]) -> list[str]:
+        return [
+            written
+            for lemma, written in words
+            if lemma not in self._excluded and lemma not in self._tokens and written not in self._tokens
+        ]
+
+    def _irrelevant_relations(self, form: VerbForm) -> list[str]:
+        relations = [(lemma.split()[0], words) for lemma, words in self._lexicon.relations(form)]
+        said = {
+            first
+            for first in {first for first, _ in relations}
+            if any(related_relations(first, used, self._lexicon) for used in self._relations)
+        }
+        return [words for first, words in relations if first not in said]
+
+
+def related_relations(one: str, other: str, lexicon: Lexicon) -> bool:
+    """Whether two relations that begin with these words may mean the same."""
+    return one == other or other in PREPOSITIONS.get(one, ()) or lexicon.same_meaning(one, other)
+
+
+def verb_form(words: str, lemma: str) -> VerbForm:
+    """The form of a relation, by its first word: another of the same form may take its place."""
+    word, base = words.split()[0], lemma.split()[0]
+    if word in PREPOSITIONS and word == base:
+        return "preposition"
+    if word.endswith("ing") and word != base:
+        return "ing"
+    if word == base:
+        return "base"
+    return "s" if word.endswith("s") else "past"
+
+
+def _fitting(uses: dict[Frame, dict[str, Counter[str]]]) -> dict[Frame, dict[str, str]]:
+    totals: Counter[str] = Counter()
+    for by_noun in uses.values():
+        totals.update({noun: forms.total() for noun, forms in by_noun.items()})
+    fitting = {
+        frame: {
+            noun: _most_frequent(forms)
+            for noun, forms in sorted(by_noun.items())
+            if forms.total() >= _MIN_USES and forms.total() >= _MIN_SHARE[frame] * totals[noun]
+        }
+        for frame, by_noun in uses.items()
+    }
+    # "The" goes with every singular.
+    fitting["definite"] = dict(sorted({**fitting["indefinite"], **fitting["bare"], **fitting["definite"]}.items()))
+    return fitting
+
+
+def _most_frequent(forms: Counter[str]) -> str:
+    return min(forms, key=lambda form: (-forms[form], form))
+
+
+def irrelevant_to(
+    word: str, candidates: Iterable[tuple[str, str]], lexicon: Lexicon, tokens: Collection[str]
+) -> list[str]:
+    """Those of (base form, form) that are not related to one word and are no words of the image's captions (VSE-C)."""
+    related = lexicon.related(word)
+    return [
+        written
+        for lemma, written in candidates
+        if lemma != word and lemma not in related and lemma not in tokens and written not in tokens
+    ]

@@ -1,0 +1,159 @@
+"""UniVSE's attacks: a wrong object, a wrong attribute or a wrong relation in a caption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from preprocessing.captions.adversarial.draw import Change, caption_rng, draw_different, pick
+from preprocessing.captions.adversarial.files import Adversarial
+from preprocessing.captions.adversarial.grammar import article
+from preprocessing.captions.adversarial.lexicon import ImageWords, Lexicon, verb_form
+from preprocessing.captions.adversarial.sentence import (
+    Edit,
+    TokenizedCaption,
+    apply,
+    find_words,
+    frame_of,
+    noun_span,
+    relation_span,
+)
+from preprocessing.captions.graph import Attribute, Relation, SceneObject
+
+UniVSEAttack = Literal["object", "attribute", "relation"]
+
+_STREAMS: dict[UniVSEAttack, int] = {"object": 0, "attribute": 1, "relation": 2}
+
+
+def univse_attack(
+    images: Iterable[Sequence[TokenizedCaption]], attack: UniVSEAttack, lexicon: Lexicon, seed: int, count: int = 5
+) -> Iterator[Adversarial]:
+    """Attack the captions of a split as UniVSE's test of robustness does (its own lists are unpublished).
+
+    * object: a noun is replaced by an irrelevant one, or an irrelevant one is appended ("with a cat").
+    * attribute: an adjective or participle is replaced by an irrelevant adjective, or one is put before a noun.
+    * relation: subject, relation or object of a relation is replaced by an irrelevant one, or an irrelevant preposition
+      and noun are put after a noun.
+
+    The ways of an attack that a caption allows have equal chances. :class:`ImageWords` says what is irrelevant; words
+    fit in number, article and verb form, see :class:`Lexicon`.
+
+    Args:
+        images: all captions of an image, image by image.
+        attack: the kind.
+        lexicon: of the training split.
+        seed: the texts depend on it, on the ids and on the image's captions alone.
+        count: texts for each caption.
+
+    Yields:
+        An entry for each caption, in order; its reason says why, if it has fewer texts than ``count``.
+    """
+    for captions in images:
+        words = ImageWords(captions, lexicon)
+        for caption in captions:
+            changes, reason = _CHANGES[attack](caption, words)
+            rng = caption_rng(seed, caption, _STREAMS[attack])
+            yield draw_different(caption, attack, changes, words.texts, count, rng, reason)
+
+
+def _object_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[list[Change], str]:
+    things = caption.graph.objects
+    changes: list[Change] = [partial(_append_noun, caption, words)] if caption.tokens else []
+    if things:
+        changes.append(lambda rng: _replace_noun(caption, words, pick(things, rng), rng))
+    return changes, "an empty caption"
+
+
+def _attribute_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[list[Change], str]:
+    things = caption.graph.objects
+    spans = [
+        span
+        for thing in things
+        for attribute in thing.attributes
+        if (span := _attribute_span(caption, thing, attribute)) is not None
+    ]
+    changes: list[Change] = []
+    if things:
+        changes.append(lambda rng: _add_adjective(caption, words, pick(things, rng), rng))
+    if spans:
+        changes.append(lambda rng: _exchange(caption, pick(spans, rng), words.adjectives(), rng))
+    return changes, "no object"
+
+
+def _relation_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[list[Change], str]:
+    things, relations = caption.graph.objects, caption.graph.relations
+    changes: list[Change] = []
+    if relations:
+        changes.append(lambda rng: _replace_noun(caption, words, things[pick(relations, rng).subject], rng))
+        changes.append(lambda rng: _replace_noun(caption, words, things[pick(relations, rng).object], rng))
+    found = [(r, span) for r in relations if (span := relation_span(caption, r)) is not None]
+    if found:
+        changes.append(lambda rng: _replace_relation(caption, words, *pick(found, rng), rng))
+    if things:
+        changes.append(lambda rng: _add_relation(caption, words, pick(things, rng), rng))
+    return changes, "no object"
+
+
+_CHANGES = {"object": _object_changes, "attribute": _attribute_changes, "relation": _relation_changes}
+
+
+def _exchange(
+    caption: TokenizedCaption, span: tuple[int, int], choices: Sequence[str], rng: np.random.Generator
+) -> list[str] | None:
+    if not choices:
+        return None
+    return apply(caption.tokens, [(*span, pick(choices, rng).split())])
+
+
+def _replace_noun(
+    caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
+) -> list[str] | None:
+    return _exchange(caption, noun_span(caption, thing), words.nouns(frame_of(caption, thing)), rng)
+
+
+def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: np.random.Generator) -> list[str] | None:
+    nouns = words.nouns("indefinite")
+    if not nouns:
+        return None
+    end = len(caption.tokens) - (caption.tokens[-1] in (".", "!", "?"))
+    noun = pick(nouns, rng)
+    return apply(caption.tokens, [(end, end, ("with", article(noun), noun))])
+
+
+def _attribute_span(caption: TokenizedCaption, thing: SceneObject, attribute: Attribute) -> tuple[int, int] | None:
+    """Where a describing attribute stands, in the noun phrase or elsewhere; None where an adjective would not fit."""
+    compared = attribute.kind == "adjective" and attribute.word != attribute.lemma
+    if attribute.kind not in ("adjective", "participle") or compared:
+        return None
+    within = find_words(caption, attribute.word, thing.start, noun_span(caption, thing)[0])
+    if within or attribute.kind == "participle":
+        return within
+    return find_words(caption, attribute.word, 0, len(caption.tokens))
+
+
+def _add_adjective(
+    caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
+) -> list[str] | None:
+    start, _ = noun_span(caption, thing)
+    return _exchange(caption, (start, start), words.adjectives(), rng)
+
+
+def _replace_relation(
+    caption: TokenizedCaption, words: ImageWords, relation: Relation, span: tuple[int, int], rng: np.random.Generator
+) -> list[str] | None:
+    return _exchange(caption, span, words.relations(verb_form(relation.words, relation.lemma)), rng)
+
+
+def _add_relation(
+    caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
+) -> list[str] | None:
+    _, end = noun_span(caption, thing)
+    prepositions, nouns = words.relations("preposition"), words.nouns("indefinite")
+    if not prepositions or not nouns or caption.tokens[end : end + 1] in (("'s",), ("'",)):
+        return None
+    noun = pick(nouns, rng)
+    edit: Edit = (end, end, (*pick(prepositions, rng).split(), article(noun), noun))
+    return apply(caption.tokens, [edit])

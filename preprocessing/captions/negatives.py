@@ -1,0 +1,300 @@
+"""Negatives of a caption's components: a word exchanged for one that makes them untrue of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.captions.augment import sample_rng
+from preprocessing.captions.components import Components, rows_of
+from preprocessing.captions.pools import Pools
+from preprocessing.captions.relatedness import Relatedness
+from preprocessing.captions.vocabulary import Vocabulary
+
+# B captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; P words of a pool;
+# S components of any sort in the split.
+
+NEGATIVE_STREAM = 3
+"""Beside the streams of preprocessing.shards.images."""
+
+
+class NegativesError(ValueError):
+    """Negatives cannot be drawn from these pools; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeCounts:
+    """How many negatives a component gets, by the word that is exchanged (UniVSE's appendix).
+
+    Attributes:
+        nouns: of an object.
+        pair_adjectives: of a pair, with another adjective.
+        pair_nouns: of a pair, with another noun.
+        subjects: of a triple, with another subject.
+        relations: of a triple, with another relation.
+        objects: of a triple, with another object.
+    """
+
+    nouns: int = 16
+    pair_adjectives: int = 8
+    pair_nouns: int = 8
+    subjects: int = 2
+    relations: int = 4
+    objects: int = 2
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < 0:
+                raise NegativesError(f"{name} must be at least 0, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentBatch:
+    """The components of a batch's captions with their negatives; any of O, A and T may be 0.
+
+    Attributes:
+        objects_O: ids of nouns, int32.
+        object_owner_O: the caption's row in the batch, int64, ascending.
+        object_negatives_ON: nouns that none of the image's captions names.
+        pairs_A2: ids of attribute and noun.
+        pair_owner_A: the caption's row.
+        pair_negatives_AN2: first those with another attribute, then those with another noun.
+        triples_T3: ids of subject, relation and object.
+        triple_owner_T: the caption's row.
+        triple_negatives_TN3: first other subjects, then other relations, then other objects.
+    """
+
+    objects_O: npt.NDArray[np.int32]
+    object_owner_O: npt.NDArray[np.int64]
+    object_negatives_ON: npt.NDArray[np.int32]
+    pairs_A2: npt.NDArray[np.int32]
+    pair_owner_A: npt.NDArray[np.int64]
+    pair_negatives_AN2: npt.NDArray[np.int32]
+    triples_T3: npt.NDArray[np.int32]
+    triple_owner_T: npt.NDArray[np.int64]
+    triple_negatives_TN3: npt.NDArray[np.int32]
+
+
+class NegativeSampler:
+    """Draws the negatives of UniVSE's component losses, anew in each epoch.
+
+    * An object's negatives are nouns of the pool that none of the captions of its image names.
+    * A pair's or a triple's negatives have one word exchanged for a word of the pool, such that none of the captions of
+      the image has the result.
+
+    With a relatedness, words related to those that are true in the same place are not drawn either. UniVSE does
+    without; but of 16 nouns that Flickr8k's captions of an image do not have, in half of all draws one or more is
+    related to a noun that they have ("person" for a man), and the loss takes the hardest of the 16.
+
+    Each is uniform over all words that fulfil this, with replacement, and drawn by a generator of the caption's own,
+    keyed by (seed, epoch, caption): the negatives of a caption do not depend on the batch that it is in. (Whole triples
+    of other images, which UniVSE uses as well, are the batch's other triples.)
+
+    Instead of drawing until no word is forbidden, the forbidden places of each pool are laid down at the beginning, and
+    the draw is over the places between them: one draw a negative, for a whole batch at once.
+
+    Args:
+        components: of the split's captions.
+        pools: of the training split.
+        vocabulary: that of ``components``; a pool's words that it lacks are not drawn.
+        seed: of the run.
+        counts: negatives of each component.
+        relatedness: of the training split; None draws as UniVSE does.
+
+    Raises:
+        NegativesError: a pool has no word for some component.
+    """
+
+    def __init__(
+        self,
+        components: Components,
+        pools: Pools,
+        vocabulary: Vocabulary,
+        seed: int,
+        counts: NegativeCounts | None = None,
+        relatedness: Relatedness | None = None,
+    ) -> None:
+        counts = counts or NegativeCounts()
+        nouns = _Pool("nouns", pools.nouns, vocabulary, relatedness)
+        adjectives = _Pool("adjectives", pools.adjectives, vocabulary, relatedness)
+        relations = _Pool("relations", pools.relations, vocabulary, relatedness)
+        c, images_C = components, components.image_C
+        objects_O1 = c.objects_O[:, None]
+        self._sorts = (
+            _Sort(objects_O1, c.object_starts, images_C, [(0, nouns, counts.nouns)]),
+            _Sort(
+                c.pairs_A2,
+                c.pair_starts,
+                images_C,
+                [(0, adjectives, counts.pair_adjectives), (1, nouns, counts.pair_nouns)],
+            ),
+            _Sort(
+                c.triples_T3,
+                c.triple_starts,
+                images_C,
+                [(0, nouns, counts.subjects), (1, relations, counts.relations), (2, nouns, counts.objects)],
+            ),
+        )
+        self._num_captions = len(components)
+        self._seed = seed
+        for sort in self._sorts:
+            sort.check(vocabulary)
+
+    def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> ComponentBatch:
+        """The components of these captions, and their negatives in this epoch.
+
+        Args:
+            captions_B: numbers of captions in the split.
+            epoch: from 0.
+        """
+        if len(captions_B) and not (captions_B.min() >= 0 and captions_B.max() < self._num_captions):
+            raise IndexError(f"captions are numbered from 0 to {self._num_captions - 1}, got {captions_B}")
+        chosen = [sort.choose(captions_B) for sort in self._sorts]
+        draws = self._draws(captions_B, epoch, [sizes_B for _, _, sizes_B in chosen])
+        (objects, object_owner, _), (pairs, pair_owner, _), (triples, triple_owner, _) = chosen
+        object_sort, pair_sort, triple_sort = self._sorts
+        return ComponentBatch(
+            objects_O=object_sort.ids[objects, 0],
+            object_owner_O=object_owner,
+            object_negatives_ON=object_sort.exchange(objects, draws[0])[:, :, 0],
+            pairs_A2=pair_sort.ids[pairs],
+            pair_owner_A=pair_owner,
+            pair_negatives_AN2=pair_sort.exchange(pairs, draws[1]),
+            triples_T3=triple_sort.ids[triples],
+            triple_owner_T=triple_owner,
+            triple_negatives_TN3=triple_sort.exchange(triples, draws[2]),
+        )
+
+    def _draws(
+        self, captions_B: npt.NDArray[np.integer], epoch: int, sizes: Sequence[npt.NDArray[np.int64]]
+    ) -> list[npt.NDArray[np.float64]]:
+        """Draws from U(0, 1) for each component of a sort and each of its negatives, caption by caption."""
+        widths = [sort.num_negatives for sort in self._sorts]
+        drawn: list[list[npt.NDArray[np.float64]]] = [[] for _ in sizes]
+        for row, caption in enumerate(captions_B.tolist()):
+            rng = sample_rng(self._seed, epoch, caption, NEGATIVE_STREAM)
+            for sort, width, sizes_B in zip(drawn, widths, sizes, strict=True):
+                sort.append(rng.random((sizes_B[row], width)))
+        return [
+            np.concatenate(sort) if sort else np.empty((0, width)) for sort, width in zip(drawn, widths, strict=True)
+        ]
+
+
+class _Pool:
+    """Words to draw from: their ids ascending, at places from 0."""
+
+    def __init__(
+        self, name: str, words: Iterable[str], vocabulary: Vocabulary, relatedness: Relatedness | None
+    ) -> None:
+        ids = sorted(word_id for word in words if (word_id := vocabulary.find(word)) is not None)
+        if not ids:
+            raise NegativesError(
+                f"the vocabulary has none of the pool's {name}: build it with the words of components as extra words"
+            )
+        self.name = name
+        self.ids_P = np.array(ids, dtype=np.int32)
+        self._words = [vocabulary.word(word_id) for word_id in ids]
+        self._vocabulary = vocabulary
+        self._relatedness = relatedness
+        self._forbidden: dict[int, npt.NDArray[np.int64]] = {}
+
+    def forbidden_by(self, word_id: int) -> npt.NDArray[np.int64]:
+        """Places of a word that is true of an image, and of its relatives; it may have none."""
+        if word_id not in self._forbidden:
+            true = self._vocabulary.word(word_id)
+            same = self._relatedness.related if self._relatedness else str.__eq__
+            places = [place for place, word in enumerate(self._words) if same(word, true)]
+            self._forbidden[word_id] = np.array(places, dtype=np.int64)
+        return self._forbidden[word_id]
+
+
+class _Sort:
+    """All components of a sort, and what may stand in each of their places.
+
+    Args:
+        ids: words of the components, shape (S, width).
+        starts: of the captions' components, shape (C + 1,).
+        image_C: number of each caption's image.
+        exchanges: the column that is exchanged, the pool, and how many negatives come of it.
+    """
+
+    def __init__(
+        self,
+        ids: npt.NDArray[np.int32],
+        starts: npt.NDArray[np.int64],
+        image_C: npt.NDArray[np.int64],
+        exchanges: Sequence[tuple[int, _Pool, int]],
+    ) -> None:
+        self.ids = ids
+        self.num_negatives = sum(count for _, _, count in exchanges)
+        self._starts = starts
+        image_S = np.repeat(image_C, np.diff(starts))
+        self._exchanges = [_Exchange(ids, image_S, column, pool, count) for column, pool, count in exchanges]
+
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise if there is nothing to draw for some component."""
+        for exchange in self._exchanges:
+            exchange.check(self.ids, vocabulary)
+
+    def choose(
+        self, captions_B: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The components of these captions: their rows, their owners' rows in the batch, and how many each has."""
+        return rows_of(self._starts, captions_B)
+
+    def exchange(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """Negatives of the components in these rows, shape (rows, negatives, width)."""
+        negatives = np.repeat(self.ids[rows, None, :], self.num_negatives, axis=1)
+        begin = 0
+        for exchange in self._exchanges:
+            end = begin + exchange.count
+            negatives[:, begin:end, exchange.column] = exchange.words(rows, draws[:, begin:end])
+            begin = end
+        return negatives
+
+
+class _Exchange:
+    """One word of a sort's components exchanged for words of a pool.
+
+    Components of an image that differ in this word alone forbid the same places of the pool. For a group of such, with
+    forbidden places f_0 < f_1 < ..., the k-th free place is k plus the number of all f_j - j up to k.
+    """
+
+    def __init__(
+        self, ids: npt.NDArray[np.int32], image_S: npt.NDArray[np.int64], column: int, pool: _Pool, count: int
+    ) -> None:
+        self.column = column
+        self.count = count
+        self._pool = pool
+        rest = np.delete(ids, column, axis=1)
+        _, group_S = np.unique(np.column_stack([image_S, rest]), axis=0, return_inverse=True)
+        self._group_S = group_S.reshape(-1).astype(np.int64)
+        # Each group and forbidden place once, by group, then place.
+        self._stride = len(pool.ids_P) + 1
+        places = [pool.forbidden_by(word) for word in ids[:, column].tolist()]
+        group_of_place = np.repeat(self._group_S, [len(of_word) for of_word in places])
+        forbidden = np.unique(group_of_place * self._stride + np.concatenate([np.empty(0, np.int64), *places]))
+        groups = np.arange(self._group_S.max(initial=-1) + 2)
+        self._first_G1 = np.searchsorted(forbidden, groups * self._stride)
+        self._free_G = len(pool.ids_P) - np.diff(self._first_G1)
+        self._shifted = forbidden - (np.arange(len(forbidden)) - self._first_G1[forbidden // self._stride])
+
+    def check(self, ids: npt.NDArray[np.int32], vocabulary: Vocabulary) -> None:
+        empty = np.flatnonzero(self._free_G[self._group_S] == 0)
+        if self.count and len(empty):
+            words = " ".join(vocabulary.word(word) for word in ids[empty[0]].tolist())
+            raise NegativesError(
+                f"all {len(self._pool.ids_P)} {self._pool.name} of the pool are true of an image in {words!r} "
+                f"({len(empty)} such components): lower the pool's threshold, so that it has more words"
+            )
+
+    def words(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """The pool's words that these draws fall on."""
+        group = self._group_S[rows, None]
+        free_place = (draws * self._free_G[group]).astype(np.int64)
+        skipped = np.searchsorted(self._shifted, group * self._stride + free_place, side="right")
+        chosen: npt.NDArray[np.int32] = self._pool.ids_P[free_place + skipped - self._first_G1[group]]
+        return chosen

@@ -1,0 +1,112 @@
+"""What a caption says of its objects: adjectives, participles, numerals and quantifiers."""
+
+from __future__ import annotations
+
+from preprocessing.captions.graph import Attribute, AttributeKind
+from preprocessing.captions.scene_graph.arguments import SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.collapse import QUANTIFIER
+from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_PROPERTIES, QUANTIFIERS, SHADES
+from preprocessing.captions.scene_graph.objects import is_colour, is_hyphenated
+from preprocessing.captions.scene_graph.tree import Tree
+
+_COMPLEMENTS = frozenset({"obj", "iobj", "xcomp", "ccomp"})
+_OBLIQUES = frozenset({"obl", "obl:agent", "nmod"})
+_PASSIVE = frozenset({"nsubj:pass", "aux:pass"})
+_PREDICATIVE = frozenset({"xcomp", "acl", "acl:relcl", "advcl", "conj", "parataxis"})
+_PREMODIFYING = frozenset({"amod", "compound", "flat", "det", "nummod", "case", "fixed", "advmod"})
+
+
+def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Arguments) -> list[tuple[Attribute, ...]]:
+    """The attributes of each object, in the order of the caption and each once.
+
+    Args:
+        tree: the caption.
+        role: from :func:`~preprocessing.captions.scene_graph.objects.roles`.
+        heads: the tokens that are objects.
+        arguments: of the caption.
+    """
+    found: list[dict[int, AttributeKind]] = [{} for _ in heads]
+    for index, noun in enumerate(heads):
+        for child in tree.children[noun]:
+            _modifier(tree, child, found[index])
+    for token, upos in enumerate(tree.upos):
+        if upos == "ADJ":
+            if _is_predicative(tree, role, token) and not arguments.is_object(token):
+                for index in arguments.subjects(token):
+                    found[index][token] = "adjective"
+        elif upos == "VERB" and _is_state(tree, role, token):
+            for index in arguments.subjects(token):
+                found[index][token] = "participle"
+    return [_in_order(tree, tokens) for tokens in found]
+
+
+def _in_order(tree: Tree, tokens: dict[int, AttributeKind]) -> tuple[Attribute, ...]:
+    attributes: dict[tuple[str, AttributeKind], Attribute] = {}
+    for token in sorted(tokens):
+        word, kind = tree.words[token], tokens[token]
+        lemma = word if kind == "participle" else tree.lemmas[token]
+        attributes[lemma, kind] = attributes.get((lemma, kind), Attribute(word, lemma, kind))
+    return tuple(attributes.values())
+
+
+def _modifier(tree: Tree, child: int, found: dict[int, AttributeKind]) -> None:
+    """Add a child of a noun, with what is conjoined to it, if it is an attribute."""
+    label, lemma = tree.labels[child], tree.lemmas[child]
+    if label == "amod" or (label == "compound" and is_colour(tree, child)):
+        waiting = [child]
+        while waiting:
+            token = waiting.pop()
+            if not _is_shade(tree, token):
+                _adjective(tree, token, found)
+            waiting.extend(c for c in tree.children[token] if tree.labels[c] == "conj")
+    elif label == "nummod":
+        found[child] = "quantifier" if lemma in QUANTIFIERS else "numeral"
+    elif label == QUANTIFIER:
+        found[child] = "numeral" if tree.upos[child] == "NUM" else "quantifier"
+    elif label == "det" and lemma in QUANTIFIERS:
+        found[child] = "quantifier"
+
+
+def _adjective(tree: Tree, token: int, found: dict[int, AttributeKind]) -> None:
+    lemma = tree.lemmas[token]
+    if lemma in QUANTIFIERS:
+        found[token] = "quantifier"
+    elif tree.upos[token] == "NUM":
+        found[token] = "numeral"
+    elif tree.upos[token] == "VERB":
+        if "VerbForm=Fin" not in tree.features[token] and not _names_others(tree, token):
+            found[token] = "participle"
+    elif lemma not in NON_PROPERTIES:
+        found[token] = "adjective"
+
+
+def _is_shade(tree: Tree, token: int) -> bool:
+    """Whether it tells the shade of the colour behind it: "light" in "a light blue shirt"."""
+    return tree.lemmas[token] in SHADES and token + 1 < len(tree.lemmas) and tree.lemmas[token + 1] in COLOURS
+
+
+def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:
+    """Whether an adjective is said of a subject: "is red", "looks happy", "a man asleep"."""
+    if tree.lemmas[token] in NON_PROPERTIES or role[token] in _PREMODIFYING:
+        return False
+    return tree.labels[token] in _PREDICATIVE or tree.has_child(token, SUBJECTS)
+
+
+def _is_state(tree: Tree, role: list[str], token: int) -> bool:
+    """Whether a participle describes its subject and names no other object: "a man smiling", "the car is parked"."""
+    if "VerbForm=Part" not in tree.features[token] or _names_others(tree, token):
+        return False
+    if tree.has_child(token, _PASSIVE):
+        return True
+    return role[token] == "acl" and not tree.has_child(token, SUBJECTS | {"aux"})
+
+
+def _names_others(tree: Tree, token: int) -> bool:
+    """Whether a verb has dependents, other than its subject, that name objects or continue it."""
+    for child in tree.children[token]:
+        label = tree.labels[child]
+        if label in _COMPLEMENTS:
+            return True
+        if label in _OBLIQUES and tree.upos[child] in ("NOUN", "PROPN", "PRON") and not is_hyphenated(tree, child):
+            return True
+    return False

@@ -1,0 +1,135 @@
+"""Phrases that are one word in meaning: "a group of" counts, "in front of" and "next to" are prepositions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from preprocessing.captions.scene_graph.lexicon import (
+    ABSTRACT_PHRASES,
+    BARE_PLACES,
+    MASS_PHRASES,
+    PLACE_NOUNS,
+    QUANTIFIER_NOUNS,
+    QUANTIFIERS,
+    RELATIONAL,
+)
+from preprocessing.captions.scene_graph.tree import Tree
+
+QUANTIFIER = "quantifier"
+"""Label of the head of "a group of people" once "people" has taken its place."""
+
+_PHRASE_NOUNS = frozenset(noun for _, noun, _ in ABSTRACT_PHRASES)
+_PREMODIFIERS = frozenset({"det", "amod", "nummod", "compound", "advmod", "nmod:poss", "fixed"})
+_AFTER_ADVERB = frozenset({"from", "of", "to"})
+_OBLIQUES = frozenset({"nmod", "obl"})
+_ADVERBIAL = frozenset({"amod", "advmod", "acl", "xcomp", "advcl", "dep"})
+_CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
+
+
+@dataclass(slots=True)
+class _Changes:
+    successors: dict[int, int] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)
+    staying: set[int] = field(default_factory=set)
+
+
+def collapse(tree: Tree) -> None:
+    """Let the noun take the place of the phrase before it.
+
+    "a group of people" becomes "people" with the quantifier "group"; "in front of a house", "next to a house", "away
+    from a house" become "house" with a preposition of several words. Places without a noun ("on top") become adverbs.
+    """
+    changes, changed = _Changes(), False
+    for token, lemma in enumerate(tree.lemmas):
+        if not tree.children[token]:
+            changed = _beside_preposition(tree, token) or changed
+            continue
+        if lemma in PLACE_NOUNS or lemma in _PHRASE_NOUNS:
+            if _place(tree, token, changes) or _quantifier(tree, token, changes):
+                continue
+        elif _quantifier(tree, token, changes):
+            continue
+        if tree.upos[token] in ("ADJ", "ADV", "ADP"):
+            _relational(tree, token, changes)
+    if changed:
+        tree.link()
+    if changes.successors:
+        tree.promote(changes.successors, changes.labels, changes.staying)
+
+
+def _complement(tree: Tree, token: int) -> tuple[int, list[int]] | None:
+    """The noun with a preposition that follows directly upon a token, and the tokens of that preposition."""
+    for child in tree.children[token]:
+        if child > token and tree.labels[child] in _OBLIQUES:
+            case = [c for c in tree.children[child] if tree.labels[c] == "case" and token < c < child]
+            return (child, case) if case else None
+    return None
+
+
+def _quantifier(tree: Tree, token: int, changes: _Changes) -> bool:
+    lemma, upos = tree.lemmas[token], tree.upos[token]
+    counting = lemma in QUANTIFIER_NOUNS if upos == "NOUN" else upos == "NUM" or lemma in QUANTIFIERS
+    if not counting and lemma != "body":
+        return False
+    found = _complement(tree, token)
+    if found is None:
+        return False
+    inner, case = found
+    if not counting and (lemma, tree.lemmas[inner]) not in MASS_PHRASES:
+        return False
+    if tree.upos[inner] not in ("NOUN", "PROPN") or [tree.lemmas[c] for c in case] != ["of"]:
+        return False
+    for child in tree.children[token]:
+        if tree.labels[child] in _PREMODIFIERS:
+            changes.staying.add(child)
+    tree.heads[case[0]], tree.labels[case[0]] = token, "fixed"
+    changes.staying.add(case[0])
+    changes.successors[token], changes.labels[token] = inner, QUANTIFIER
+    return True
+
+
+def _place(tree: Tree, token: int, changes: _Changes) -> bool:
+    lemma = tree.lemmas[token]
+    before = [tree.lemmas[c] for c in tree.children[token] if tree.labels[c] == "case" and c < token]
+    if not before:
+        return False
+    found = _complement(tree, token)
+    if found is None and lemma in BARE_PLACES:
+        tree.labels[token] = "advmod"
+    if found is None:
+        return False
+    inner, case = found
+    after = tree.lemmas[case[0]]
+    if not (lemma in PLACE_NOUNS and after == "of") and (before[-1], lemma, after) not in ABSTRACT_PHRASES:
+        return False
+    changes.staying.update(c for c in tree.children[token] if tree.labels[c] in _PREMODIFIERS)
+    changes.successors[token], changes.labels[token] = inner, "case"
+    return True
+
+
+def _relational(tree: Tree, token: int, changes: _Changes) -> None:
+    """Find "next to", "full of", and any adverb directly before its preposition: "back into"."""
+    found = _complement(tree, token)
+    if found is None:
+        return
+    inner, _ = found
+    adverb = tree.upos[token] in ("ADV", "ADP") and tree.labels[token] == "advmod"
+    if tree.lemmas[token] not in RELATIONAL and (not adverb or tree.lemmas[token] in ("here", "there")):
+        return
+    if tree.labels[token] in _ADVERBIAL and not tree.has_child(token, _CLAUSE):
+        tree.labels[token] = "obl"
+    changes.staying.update(c for c in tree.children[token] if tree.labels[c] == "advmod")
+    changes.successors[token], changes.labels[token] = inner, "case"
+
+
+def _beside_preposition(tree: Tree, token: int) -> bool:
+    """Join "next" to the "to" behind it where a parser hangs the noun on the verb, not on "next"."""
+    if tree.lemmas[token] not in RELATIONAL or tree.labels[token] != "advmod" or token + 1 >= len(tree.heads):
+        return False
+    noun = tree.heads[token + 1]
+    if tree.labels[token + 1] != "case" or tree.lemmas[token + 1] not in _AFTER_ADVERB or noun <= token:
+        return False
+    if tree.heads[noun] != tree.heads[token]:
+        return False
+    tree.heads[token], tree.labels[token] = noun, "case"
+    return True

@@ -1,0 +1,56 @@
+"""From a parsed caption to its scene graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from preprocessing.captions.graph import SceneGraph, SceneObject
+from preprocessing.captions.scene_graph.arguments import Arguments
+from preprocessing.captions.scene_graph.attributes import find_attributes
+from preprocessing.captions.scene_graph.clearnlp import to_universal
+from preprocessing.captions.scene_graph.collapse import collapse
+from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start, roles
+from preprocessing.captions.scene_graph.relations import find_relations
+from preprocessing.captions.scene_graph.scenes import is_scene
+from preprocessing.captions.scene_graph.tree import read_tree
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
+
+
+def extract_graph(doc: Doc) -> SceneGraph:
+    """Read objects, their attributes and their relations off the dependency parse of a caption.
+
+    The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing), so they
+    serve any language as far as labels go. A parse in the scheme of spaCy's own English models is brought into that
+    form first. Word lists, in English, tell what no label does: quantifiers, prepositions of several words, places,
+    and whom pronouns may stand for.
+
+    Differs from SceneGraphParser, which UniVSE uses: a noun may have several relations; the head of "a group of
+    people" is "people"; "in front of" and "next to" relate nouns wherever they stand; a passive without agent, a
+    relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
+    "is" is an attribute.
+
+    Args:
+        doc: with dependency heads and labels, parts of speech and lemmas. Offsets in the graph count its tokens.
+
+    Raises:
+        ValueError: one of these is missing.
+    """
+    tree = read_tree(doc)
+    to_universal(tree)
+    collapse(tree)
+    role = roles(tree)
+    heads = find_objects(tree, role)
+    if not heads:
+        return SceneGraph()
+    arguments = Arguments(tree, role, heads)
+    attributes = find_attributes(tree, role, heads, arguments)
+    objects = []
+    for head, its_attributes in zip(heads, attributes, strict=True):
+        parts = name_tokens(tree, head)
+        word, lemma, phrase = tree.words[head], tree.lemmas[head], join_name(tree, parts, tree.words)
+        scene = is_scene(word, lemma, phrase if lemma == word else join_name(tree, parts, tree.lemmas))
+        start, end = phrase_start(tree, head), max(parts[-1], head) + 1
+        objects.append(SceneObject(word, lemma, phrase, start, end, scene, its_attributes))
+    return SceneGraph(tuple(objects), find_relations(tree, arguments))

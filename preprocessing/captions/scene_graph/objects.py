@@ -1,0 +1,106 @@
+"""Which tokens name things, and the phrases that they head."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from preprocessing.captions.scene_graph.collapse import QUANTIFIER
+from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, word_set
+from preprocessing.captions.scene_graph.tree import Tree
+
+# Roles in which a noun is part of another word's phrase, or a measure ("this morning", "three miles").
+_NO_THING = word_set(
+    """
+    advmod amod aux aux:pass case cc compound compound:prt cop det discourse expl fixed flat goeswith mark nummod
+    obl:unmarked punct quantifier reparandum
+    """
+)
+_NOMINAL_ROLES = frozenset({"root", "nsubj", "nsubj:pass", "obj", "iobj", "obl", "obl:agent", "nmod", "dep"})
+_CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
+_NAME_PARTS = frozenset({"compound", "flat", "goeswith"})
+_BEFORE_NOUN = frozenset(
+    {"det", "amod", "nummod", "compound", "flat", "goeswith", "nmod:poss", "advmod", "appos", QUANTIFIER}
+)
+
+
+def roles(tree: Tree) -> list[str]:
+    """The label of each token, for conjuncts that of the first one: in "black and white dog", "white" is an "amod"."""
+    found: list[str] = [""] * len(tree.labels)
+    for start in range(len(found)):
+        path, token = [], start
+        while not found[token] and tree.labels[token] == "conj" and tree.heads[token] >= 0:
+            path.append(token)
+            token = tree.heads[token]
+        found[token] = found[token] or tree.labels[token]
+        for conjunct in path:
+            found[conjunct] = found[token]
+    return found
+
+
+def find_objects(tree: Tree, role: list[str]) -> list[int]:
+    """The tokens that head the noun phrases of a caption, ascending.
+
+    These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
+    elderly"). Pronouns are not among them.
+
+    Args:
+        tree: the caption.
+        role: from :func:`roles`.
+    """
+    found = []
+    for token, upos in enumerate(tree.upos):
+        if upos in ("NOUN", "PROPN"):
+            if role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and not is_hyphenated(tree, token):
+                found.append(token)
+        elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
+            found.append(token)
+    return found
+
+
+def is_hyphenated(tree: Tree, token: int) -> bool:
+    """Whether it is the first part of a word like "snow-covered"."""
+    return tree.heads[token] == token + 2 and tree.words[token + 1] == "-"
+
+
+def _is_nominalised(tree: Tree, token: int) -> bool:
+    if tree.lemmas[token] in NON_THINGS or tree.has_child(token, _CLAUSE):
+        return False
+    return tree.child(token, "det") is not None
+
+
+def is_colour(tree: Tree, token: int) -> bool:
+    """Whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name."""
+    return tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS
+
+
+def name_tokens(tree: Tree, token: int) -> list[int]:
+    """A noun with the tokens that are compounded with it, ascending: "tennis rackets", "new york city"."""
+    parts, waiting = [token], [token]
+    while waiting:
+        head = waiting.pop()
+        for child in tree.children[head]:
+            label = tree.labels[child]
+            if label in _NAME_PARTS and not (label == "compound" and is_colour(tree, child)):
+                parts.append(child)
+                waiting.append(child)
+    return sorted(parts)
+
+
+def join_name(tree: Tree, parts: list[int], words: list[str]) -> str:
+    """The words of a name with spaces between them, and with the hyphens that it is written with ("t-shirt")."""
+    text = words[parts[0]]
+    for before, part in pairwise(parts):
+        hyphenated = part == before + 2 and tree.words[before + 1] == "-"
+        text += ("-" if hyphenated else " ") + words[part]
+    return text
+
+
+def phrase_start(tree: Tree, token: int) -> int:
+    """The first token of a noun phrase: its determiner, owner, quantifier or first adjective, else the noun."""
+    start = token
+    waiting = [child for child in tree.children[token] if child < token and tree.labels[child] in _BEFORE_NOUN]
+    while waiting:
+        part = waiting.pop()
+        start = min(start, part)
+        waiting.extend(child for child in tree.children[part] if child < token)
+    return start

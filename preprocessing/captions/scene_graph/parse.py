@@ -1,0 +1,98 @@
+"""Captions to scene graphs in a stream, whatever the captions hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.scene_graph.extract import extract_graph
+from preprocessing.captions.scene_graph.language import is_foreign
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+MAX_TOKENS = 256
+"""Of a longer caption only the first so many tokens are parsed. Captions of the usual data sets have at most 60."""
+MAX_CHARACTERS = 16 * MAX_TOKENS
+"""Text behind these is not even cut into tokens: a single "word" may be megabytes long."""
+
+Problem = Literal["empty", "no words", "too long", "control characters", "not English", "no objects"]
+
+# Control characters; besides these what is no character at all: halves of surrogate pairs and marks of byte order.
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]+")
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCaption:
+    """What a caption says, and what stood in the way of reading it.
+
+    Attributes:
+        tokens: of the cleaned caption, in lower case; of a long one those that were parsed.
+        graph: empty or partial where there was a problem; its offsets count the tokens.
+        problem: None, or the first that applies: "empty" (nothing but blanks); "no words" (neither letters nor digits);
+            "too long" (only the first MAX_TOKENS tokens were read); "control characters" (read without these); "not
+            English" (in an English pipeline: read as well as it can be); "no objects" (it names no thing).
+    """
+
+    tokens: list[str]
+    graph: SceneGraph
+    problem: Problem | None
+
+
+def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
+    """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
+
+    A caption may hold several sentences. Control characters are removed and runs of blanks become one; no caption
+    raises an error.
+
+    Args:
+        nlp: pipeline with a dependency parser, parts of speech and lemmas.
+        texts: captions; read as they are needed.
+        batch_size: captions parsed at a time.
+
+    Yields:
+        A result for each caption, in their order.
+
+    Raises:
+        ValueError: the pipeline lacks one of the annotations that :func:`extract_graph` reads.
+    """
+    english = nlp.lang == "en"
+    documents = nlp.pipe((_document(nlp, text, english) for text in texts), as_tuples=True, batch_size=batch_size)
+    for doc, problem in documents:
+        graph = extract_graph(doc)
+        tokens = [token.lower_ for token in doc]
+        yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
+
+
+def _document(nlp: Language, text: str, english: bool) -> tuple[Doc, Problem | None]:
+    """A caption in tokens, ready for the pipeline: none where there is nothing to parse."""
+    cleaned, problem = _clean(text)
+    doc = nlp.make_doc(cleaned)
+    if len(doc) > MAX_TOKENS:
+        doc = nlp.make_doc(cleaned[: doc[MAX_TOKENS].idx].rstrip())
+        problem = "too long"
+    if problem is None and english and is_foreign(cleaned):
+        problem = "not English"
+    return doc, problem
+
+
+def _clean(text: str) -> tuple[str, Problem | None]:
+    problem: Problem | None = None
+    if len(text) > MAX_CHARACTERS and len(text := text.strip()) > MAX_CHARACTERS:
+        text, problem = text[:MAX_CHARACTERS], "too long"
+    if not text.isprintable():
+        visible = _CONTROLS.sub(" ", text)
+        if visible != text:
+            problem = problem or "control characters"
+        text = _INVISIBLE.sub("", visible)
+    cleaned = " ".join(text.split())
+    if not cleaned:
+        return "", problem or "empty"
+    if not any(map(str.isalnum, cleaned)):
+        return "", "no words"
+    return cleaned, problem

@@ -1,0 +1,213 @@
+"""How the objects of a caption stand to each other."""
+
+from __future__ import annotations
+
+from preprocessing.captions.graph import Relation
+from preprocessing.captions.scene_graph.arguments import OBJECTS, SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.tree import Tree
+
+_OBLIQUES = frozenset({"obl", "nmod"})
+_NO_VERB = frozenset({"aux", "aux:pass", "cop", "case", "mark", "fixed", "compound", "flat", "cc", "amod"})
+_PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
+_ABSOLUTE = frozenset({"with", "without"})
+
+
+def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
+    """The relations between the objects of a caption, each once, never of an object to itself.
+
+    Args:
+        tree: the caption.
+        arguments: of the caption.
+    """
+    finder = _Finder(tree, arguments)
+    for token, upos in enumerate(tree.upos):
+        label = tree.labels[token]
+        if upos in ("VERB", "AUX"):
+            if label not in _NO_VERB or (label == "amod" and tree.children[token]):
+                finder.verb(token)
+        elif upos in ("ADJ", "ADV") and not arguments.is_object(token):
+            finder.property(token)
+        elif tree.is_clause(token):
+            finder.nominal_predicate(token)
+        if arguments.is_object(token):
+            finder.noun(token)
+    return tuple(finder.found.values())
+
+
+class _Finder:
+    """Gathers relations; ``found`` holds them by subject, object and base form."""
+
+    def __init__(self, tree: Tree, arguments: Arguments) -> None:
+        self._tree = tree
+        self._arguments = arguments
+        self.found: dict[tuple[int, int, str], Relation] = {}
+
+    def verb(self, token: int) -> None:
+        """A verb between its subject, its objects and its obliques."""
+        tree, arguments = self._tree, self._arguments
+        subjects = arguments.subjects(token)
+        objects, obliques, agents = self._dependents(token)
+        words = self._verb_words(token)
+        acting = tuple(thing for agent in agents for thing in arguments.things(agent))
+        for thing in acting:
+            self._add(thing, subjects, words)
+        gap = self._gap(token)
+        for target in objects:
+            self._add_all(subjects, arguments.things(target), words)
+        self._add_all(subjects, gap, words)
+        for target in tree.children[token]:
+            if tree.labels[target] == "xcomp" and tree.upos[target] in ("NOUN", "PROPN") and not objects:
+                self._oblique(subjects, words, target)
+        # With an object the verb relates subject and object, and what is left to the oblique is its preposition.
+        before = [] if objects or gap or self._is_existential(token) else words
+        for target in obliques:
+            self._oblique(subjects, before, target)
+        self._absolute(token)
+
+    def property(self, token: int) -> None:
+        """An adjective or adverb with an oblique: "asleep on the floor" sets its subject "on" the floor."""
+        tree = self._tree
+        for child in tree.children[token]:
+            if tree.labels[child] in _OBLIQUES:
+                self._oblique(self._arguments.subjects(token), [], child)
+        self._absolute(token)
+
+    def nominal_predicate(self, token: int) -> None:
+        """A noun said of a subject: "is a pianist", "is on a bike"."""
+        tree, arguments = self._tree, self._arguments
+        subjects = arguments.subjects(token)
+        copulas = [child for child in tree.children[token] if tree.labels[child] == "cop"][:1]
+        self._oblique(subjects, [], token, without_case=copulas)
+        for child in tree.children[token]:
+            if tree.labels[child] == "obl":
+                self._oblique(subjects, [], child)
+        self._absolute(token)
+
+    def noun(self, token: int) -> None:
+        """What an object owns, and what is said of it by a preposition behind it."""
+        tree, arguments = self._tree, self._arguments
+        for child in tree.children[token]:
+            label = tree.labels[child]
+            if label == "nmod:poss":
+                owned = [thing for member in self._owned(token, child) for thing in arguments.named(member)]
+                for owner in arguments.things(child):
+                    for thing in owned:
+                        self._relate(owner, thing, "have", "have")
+            elif label == "nmod" or (label == "obl" and not tree.is_clause(token)):
+                nouns = arguments.modified(token, child)
+                self._oblique(tuple(thing for noun in nouns for thing in arguments.named(noun)), [], child)
+
+    def _dependents(self, token: int) -> tuple[list[int], list[int], list[int]]:
+        """Objects, obliques and agents of a verb; those behind the last of conjoined verbs belong to all of them."""
+        tree = self._tree
+        objects = [c for c in tree.children[token] if tree.labels[c] in OBJECTS]
+        obliques = [c for c in tree.children[token] if tree.labels[c] in _OBLIQUES]
+        agents = [c for c in tree.children[token] if tree.labels[c] == "obl:agent"]
+        if not agents and not tree.subtyped and self._is_passive(token):
+            agents = [c for c in obliques if [tree.lemmas[case] for case in tree.case_words(c)] == ["by"]]
+            obliques = [c for c in obliques if c not in agents]
+        head = tree.heads[token]
+        if tree.labels[token] == "conj" and not objects and not obliques:
+            objects = [c for c in tree.children[head] if c > token and tree.labels[c] in OBJECTS]
+            obliques = [c for c in tree.children[head] if c > token and tree.labels[c] in _OBLIQUES]
+        return objects, obliques, agents
+
+    def _is_passive(self, token: int) -> bool:
+        """For parsers without subtypes: a past participle with "be" or without an auxiliary."""
+        tree = self._tree
+        if not tree.features[token] >= _PAST_PARTICIPLE:
+            return False
+        auxiliaries = [tree.lemmas[c] for c in tree.children[token] if tree.labels[c] == "aux"]
+        return not auxiliaries or auxiliaries[-1] in ("be", "get")
+
+    def _verb_words(self, token: int) -> list[int]:
+        """A verb with its particles and with prepositions that have lost their noun to a relative clause."""
+        tree = self._tree
+        words = [token]
+        for child in tree.children[token]:
+            label = tree.labels[child]
+            if label == "compound:prt" or (label in _PARTICLES and tree.upos[child] == "ADP"):
+                words.append(child)
+        return words
+
+    def _is_existential(self, token: int) -> bool:
+        """Whether a verb only says that something is there: "there is a man on a bike"."""
+        return self._tree.lemmas[token] == "be" or self._tree.child(token, "expl") is not None
+
+    def _gap(self, token: int) -> tuple[int, ...]:
+        """The noun before a relative clause without pronoun, where it is the object: "the ball [that] the dog chases".
+
+        It is the object of the last of the verbs that depend on each other ("the ball the dog wants to chase").
+        """
+        tree, arguments = self._tree, self._arguments
+        if tree.has_child(token, frozenset({"obj", "xcomp"})):
+            return ()
+        clause = token
+        while tree.labels[clause] == "xcomp" and tree.heads[clause] >= 0:
+            clause = tree.heads[clause]
+        noun = tree.heads[clause]
+        relative = tree.labels[clause] == "acl:relcl" or (tree.labels[clause] == "acl" and not tree.subtyped)
+        if noun < 0 or not relative or clause in arguments.relativised:
+            return ()
+        if not tree.has_child(clause, SUBJECTS) or tree.child(clause, "mark") is not None:
+            return ()
+        return tuple(thing for member in arguments.modified(noun, clause) for thing in arguments.named(member))
+
+    def _owned(self, noun: int, owner: int) -> list[int]:
+        """The noun with those conjoined to it that have no determiner: "the man's [hat and coat]"."""
+        tree = self._tree
+        if owner > noun:
+            return [noun]
+        rest = [m for m in self._arguments.members(noun) if m != noun and tree.child(m, "det", "nmod:poss") is None]
+        return [noun, *rest]
+
+    def _absolute(self, token: int) -> None:
+        """Read "with a ball in its mouth" as a clause: its subject is with the one of whom all is said."""
+        tree, arguments = self._tree, self._arguments
+        head = tree.heads[token]
+        if head < 0:
+            return
+        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] in _ABSOLUTE]
+        if not marks:
+            return
+        if tree.labels[token] == "acl" or not tree.is_predicate(head):
+            holders = tuple(thing for noun in arguments.modified(head, token) for thing in arguments.named(noun))
+        else:
+            holders = arguments.subjects(head)
+        self._add_all(holders, arguments.subjects(token), marks[:1])
+
+    def _oblique(
+        self, subjects: tuple[int, ...], before: list[int], target: int, without_case: list[int] | None = None
+    ) -> None:
+        """Relate subjects to a noun and those conjoined to it by its preposition; each may have one of its own.
+
+        Args:
+            subjects: objects.
+            before: tokens of the relation before the preposition.
+            target: the noun.
+            without_case: the relation where there is no preposition; ``before`` if not given.
+        """
+        shared = self._tree.case_words(target)
+        for member in self._arguments.members(target):
+            case = self._tree.case_words(member) or shared
+            words = before + case if case or without_case is None else without_case
+            self._add_all(subjects, self._arguments.named(member), words)
+
+    def _add(self, subject: int, objects: tuple[int, ...], tokens: list[int]) -> None:
+        self._add_all((subject,), objects, tokens)
+
+    def _add_all(self, subjects: tuple[int, ...], objects: tuple[int, ...], tokens: list[int]) -> None:
+        if not tokens or not subjects or not objects:
+            return
+        words = " ".join([self._tree.words[token] for token in tokens])
+        lemma = " ".join([self._tree.lemmas[token] for token in tokens])
+        for subject in subjects:
+            for thing in objects:
+                self._relate(subject, thing, words, lemma)
+
+    def _relate(self, subject: int, thing: int, words: str, lemma: str) -> None:
+        if subject != thing:
+            self.found.setdefault((subject, thing, lemma), Relation(subject, thing, words, lemma))
+
+
+_PARTICLES = frozenset({"obl", "nmod", "advmod", "prep"})

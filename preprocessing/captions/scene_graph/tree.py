@@ -1,0 +1,256 @@
+"""A dependency parse as plain lists: what the rules read, and the one way in which they change its shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spacy.strings import StringStore
+    from spacy.tokens import Doc
+
+_NO_TOKEN = -1
+_VISITED = -2
+_ATTRIBUTES = ["HEAD", "DEP", "POS", "TAG", "MORPH", "LEMMA", "ORTH"]
+
+# Subtypes that the rules tell apart; any other one is cut off ("nsubj:outer" is read as "nsubj").
+_KEPT_SUBTYPES = frozenset({"nsubj:pass", "obl:agent", "nmod:poss", "acl:relcl", "compound:prt", "aux:pass"})
+_SUBTYPES = {
+    "aux:caus": "aux",
+    "det:poss": "nmod:poss",
+    "nmod:desc": "compound",
+    "nmod:npmod": "obl:unmarked",
+    "nmod:tmod": "obl:unmarked",
+    "nmod:unmarked": "obl:unmarked",
+    "obl:npmod": "obl:unmarked",
+    "obl:tmod": "obl:unmarked",
+    "obl:unmarked": "obl:unmarked",
+}
+# What an English tag says, in the words of Universal Dependencies, for pipelines that predict tags alone.
+_FEATURES_OF_TAG = {
+    "VBN": {"VerbForm=Part", "Tense=Past"},
+    "VBG": {"VerbForm=Part", "Tense=Pres"},
+    "VBD": {"VerbForm=Fin"},
+    "VBP": {"VerbForm=Fin"},
+    "VBZ": {"VerbForm=Fin"},
+    "NNS": {"Number=Plur"},
+    "NNPS": {"Number=Plur"},
+    "PRP$": {"Poss=Yes"},
+    "WDT": {"PronType=Rel"},
+    "WP": {"PronType=Rel"},
+    "WP$": {"PronType=Rel", "Poss=Yes"},
+    "WRB": {"PronType=Rel"},
+}
+_GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
+
+# spaCy names a string by a hash of its letters, equal in every vocabulary, so what has been read once serves all.
+_labels: dict[int, str] = {}
+_plain_labels: dict[str, str] = {}
+_parts_of_speech: dict[int, str] = {}
+_features: dict[tuple[int, int], frozenset[str]] = {}
+
+
+@dataclass(slots=True)
+class Tree:
+    """The tokens of a caption and how they depend on each other; each list has an entry a token.
+
+    Attributes:
+        words: in lower case.
+        lemmas: in lower case.
+        upos: universal parts of speech.
+        features: morphological features such as "Number=Plur".
+        heads: the token it depends on, -1 at the root of a sentence. There are no cycles.
+        labels: of its dependency, with the few subtypes that matter.
+        sentences: the first root of its sentence.
+        subtyped: the parser uses subtypes, so that a plain "obl" is no agent.
+        children: the tokens that depend on it, ascending; the inverse of ``heads``.
+    """
+
+    words: list[str]
+    lemmas: list[str]
+    upos: list[str]
+    features: list[frozenset[str]]
+    heads: list[int]
+    labels: list[str]
+    sentences: list[int]
+    subtyped: bool
+    children: list[list[int]] = field(default_factory=list)
+
+    def link(self) -> None:
+        """Bring ``children`` in line with ``heads``."""
+        children: list[list[int]] = [[] for _ in self.heads]
+        for token, head in enumerate(self.heads):
+            if head >= 0:
+                children[head].append(token)
+        self.children = children
+
+    def child(self, token: int, *labels: str) -> int | None:
+        """The first child with one of these labels."""
+        for child in self.children[token]:
+            if self.labels[child] in labels:
+                return child
+        return None
+
+    def has_child(self, token: int, labels: frozenset[str]) -> bool:
+        """Whether a child has one of these labels."""
+        names = self.labels
+        for child in self.children[token]:  # noqa: SIM110  (any() takes twice as long, and this is asked most)
+            if names[child] in labels:
+                return True
+        return False
+
+    def is_predicate(self, token: int) -> bool:
+        """Whether it says something of a subject: a verb, or any other word with a copula or a subject of its own."""
+        return self.upos[token] in ("VERB", "AUX") or self.has_child(token, _PREDICATE_CHILDREN)
+
+    def is_clause(self, token: int) -> bool:
+        """Whether it has a copula or a subject of its own."""
+        return self.has_child(token, _PREDICATE_CHILDREN)
+
+    def case_words(self, token: int) -> list[int]:
+        """The tokens of its prepositions, with what belongs to them: "in front of", "on the side of"."""
+        found = []
+        for child in self.children[token]:
+            if self.labels[child] == "case":
+                found.append(child)
+                found += [part for part in self.children[child] if self.labels[part] in _PARTS_OF_PREPOSITION]
+        return sorted(found)
+
+    def promote(self, successors: dict[int, int], labels: dict[int, str], staying: set[int]) -> None:
+        """Let children take their heads' places.
+
+        Args:
+            successors: for a token that gives its place up, the child that takes it; chains are followed to the end.
+            labels: for each such token its label under the successor.
+            staying: children that stay with the token that gives its place up; all others move to its successor.
+        """
+        ends: dict[int, int] = {}
+
+        def last(token: int) -> int:
+            path = []
+            while token in successors and token not in ends:
+                path.append(token)
+                token = successors[token]
+            token = ends.get(token, token)
+            ends.update((step, token) for step in path)
+            return token
+
+        heads, old_heads, old_labels = list(self.heads), self.heads, list(self.labels)
+        for token, head in enumerate(old_heads):
+            if token in successors:
+                heads[token] = last(token)
+                self.labels[token] = labels[token]
+            elif head in successors and successors[head] == token:
+                top = head
+                while successors.get(old_heads[top]) == top:
+                    top = old_heads[top]
+                above = old_heads[top]
+                heads[token] = above if top in staying or above < 0 else last(above)
+                self.labels[token] = old_labels[top]
+            elif head in successors and token not in staying:
+                heads[token] = last(head)
+        self.heads = heads
+        self.link()
+
+
+_PREDICATE_CHILDREN = frozenset({"cop", "nsubj", "nsubj:pass"})
+_PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod", "goeswith"})
+
+
+def read_tree(doc: Doc) -> Tree:
+    """Read the parse of a spaCy ``Doc``, its labels as they are but for the subtypes that no rule needs.
+
+    Raises:
+        ValueError: the ``Doc`` lacks heads and labels, parts of speech or lemmas.
+    """
+    table = doc.to_array(_ATTRIBUTES)
+    offsets = table[:, 0].astype("int64").tolist()
+    heads = [token + offset if offset else _NO_TOKEN for token, offset in enumerate(offsets)]
+    label_ids, pos_ids, tag_ids, morph_ids, lemma_ids, word_ids = table[:, 1:].T.tolist()
+    strings = doc.vocab.strings
+    raw_labels = _look_up(_labels, label_ids, strings)
+    upos = _look_up(_parts_of_speech, pos_ids, strings)
+    features = _features_of(list(zip(tag_ids, morph_ids, strict=True)), strings)
+    lemmas = [strings[lemma].lower() for lemma in lemma_ids]
+    words = [strings[word].lower() for word in word_ids]
+    _require(bool(words) and not any(raw_labels), "dependency heads and labels", "a parser")
+    _require(bool(words) and not any(upos), "parts of speech", "a morphologizer, or a tagger with an attribute ruler,")
+    _require(bool(words) and not any(lemmas), "lemmas", "a lemmatizer")
+    sentences = _cut_cycles(heads)
+    labels = [_plain_labels[label] for label in raw_labels]
+    subtyped = any(":" in label for label in set(raw_labels))
+    tree = Tree(words, lemmas, upos, features, heads, labels, sentences, subtyped)
+    tree.link()
+    _refine_labels(tree)
+    return tree
+
+
+def _require(missing: bool, what: str, component: str) -> None:
+    if missing:
+        raise ValueError(
+            f"the document has no {what}, and a scene graph is read from them: parse it with a pipeline that has "
+            f"{component} before"
+        )
+
+
+def _look_up(known: dict[int, str], ids: list[int], strings: StringStore) -> list[str]:
+    """The strings behind hashes; those met for the first time are added to the known ones."""
+    try:
+        return [known[number] for number in ids]
+    except KeyError:
+        known.update((number, strings[number]) for number in ids)
+    _plain_labels.update((label, _plain(label)) for label in _labels.values())
+    return [known[number] for number in ids]
+
+
+def _features_of(ids: list[tuple[int, int]], strings: StringStore) -> list[frozenset[str]]:
+    """The features of tokens, by the hashes of their tags and of their morphology."""
+    try:
+        return [_features[pair] for pair in ids]
+    except KeyError:
+        for tag, morph in ids:
+            told = _FEATURES_OF_TAG.get(strings[tag], set())
+            _features[tag, morph] = frozenset(strings[morph].split("|")) | told
+    return [_features[pair] for pair in ids]
+
+
+def _plain(label: str) -> str:
+    if label in _KEPT_SUBTYPES:
+        return label
+    return "root" if label == "ROOT" else _SUBTYPES.get(label, label.partition(":")[0])
+
+
+def _cut_cycles(heads: list[int]) -> list[int]:
+    """Make a root of one token of each cycle, as a wrong parse may hold; returns the root above each token."""
+    roots = [_NO_TOKEN] * len(heads)
+    for start, head in enumerate(heads):
+        if head >= 0 and roots[head] >= 0:
+            roots[start] = roots[head]
+            continue
+        path, token = [], start
+        while roots[token] == _NO_TOKEN and heads[token] >= 0:
+            roots[token] = _VISITED
+            path.append(token)
+            token = heads[token]
+        if roots[token] == _VISITED:
+            heads[token] = _NO_TOKEN
+        root = token if heads[token] < 0 else roots[token]
+        roots[token] = root
+        for token in path:
+            roots[token] = root
+    return roots
+
+
+def _refine_labels(tree: Tree) -> None:
+    """Tell owners and particles by their words, for parsers that use no subtypes."""
+    labels, upos = tree.labels, tree.upos
+    for token, label in enumerate(labels):
+        if label == "compound":
+            if upos[token] == "ADP":
+                labels[token] = "compound:prt"
+        elif label == "case":
+            head = tree.heads[token]
+            if tree.words[token] in _GENITIVE_MARKERS and labels[head] == "nmod":
+                labels[head] = "nmod:poss"
+        elif label in ("nmod", "det") and "Poss=Yes" in tree.features[token]:
+            labels[token] = "nmod:poss"

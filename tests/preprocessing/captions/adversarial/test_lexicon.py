@@ -1,0 +1,60 @@
+"""Which words fit a place, and which are wrong for an image."""
+
+import pytest
+
+from preprocessing.captions.adversarial.lexicon import ImageWords, irrelevant_to, verb_form
+from tests.preprocessing.captions.adversarial.training import MASS, NOUNS, lexicon
+from tests.preprocessing.captions.markup import image
+
+LEXICON = lexicon()
+
+
+def test_nouns_fit_the_places_in_which_training_captions_have_them() -> None:
+    assert set(LEXICON.nouns("indefinite")) == set(NOUNS)
+    assert LEXICON.nouns("plural") == {noun: "men" if noun == "man" else noun + "s" for noun in sorted(NOUNS)}
+    assert set(LEXICON.nouns("bare")) == set(MASS)
+    assert set(LEXICON.nouns("definite")) == {*NOUNS, *MASS}
+
+
+@pytest.mark.parametrize(
+    ("words", "lemma", "form"),
+    [
+        ("riding", "ride", "ing"),
+        ("rides", "ride", "s"),
+        ("sits on", "sit on", "s"),
+        ("ride", "ride", "base"),
+        ("ridden by", "ride by", "past"),
+        ("in front of", "in front of", "preposition"),
+        ("during", "during", "preposition"),
+    ],
+)
+def test_verb_form(words: str, lemma: str, form: str) -> None:
+    assert verb_form(words, lemma) == form
+
+
+def test_nothing_related_to_any_caption_of_the_image_is_irrelevant() -> None:
+    words = ImageWords(image("[a puppy] (on) [a {small} rug]", "[a {wood} kid] (riding|ride) [a car]"), LEXICON)
+    # A puppy is a dog, a kid may be a boy; a car is named.
+    assert set(words.nouns("indefinite")) == set(NOUNS) - {"dog", "boy", "car"}
+    # Small is little, wood is wooden.
+    assert set(words.adjectives()) == {"red", "old", "orange", "snowy", "empty", "busy", "blue"}
+
+
+def test_a_word_that_the_parser_missed_is_not_irrelevant_either() -> None:
+    words = ImageWords(image("[a rug] and two owls", "red apple"), LEXICON)
+    assert not {"owls"} & set(words.nouns("plural"))
+    assert not {"apple"} & set(words.nouns("indefinite"))
+    assert "red" not in words.adjectives()
+
+
+def test_relations_are_wrong_by_their_first_word() -> None:
+    words = ImageWords(image("[a kid] (rides|ride) [a car]", "[a kid] (atop) [a car]"), LEXICON)
+    assert words.relations("ing") == ["carrying", "holding", "sitting on", "watching"]
+    # "On" and "atop" are of one class.
+    assert words.relations("preposition") == ["behind", "in", "inside", "near", "under", "with"]
+
+
+def test_vse_c_asks_of_the_replaced_word_alone() -> None:
+    nouns = [("dog", "dogs"), ("animal", "animals"), ("cat", "cats"), ("owl", "owls"), ("car", "cars")]
+    assert irrelevant_to("dog", nouns, LEXICON, {"the", "owl"}) == ["animals", "cats", "cars"]
+    assert irrelevant_to("puppy", [("dog", "dog"), ("cat", "cat")], LEXICON, set()) == ["cat"]

@@ -1,0 +1,66 @@
+"""Components of captions: which words, how they are looked up, and what is left out."""
+
+import numpy as np
+
+from preprocessing.captions.components import Components, component_words, nouns_of, pairs_of, triples_of
+from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.vocabulary import Vocabulary
+from tests.preprocessing.captions.markup import graph
+
+TWO_DOGS = graph("[{two#} {black} {smiling*} dogs|dog] (standing in front of|stand in front of) [a tennis_racket]")
+
+
+def test_one_word_for_each_part() -> None:
+    assert nouns_of(TWO_DOGS) == ["dog", "racket"]
+    assert pairs_of(TWO_DOGS) == [("black", "dog"), ("smiling", "dog")]
+    assert pairs_of(TWO_DOGS, {"numeral"}) == [("two", "dog")]
+    assert triples_of(TWO_DOGS) == [("dog", "stand_in_front_of", "racket")]
+
+
+def test_a_component_counts_once_in_a_caption() -> None:
+    twice = graph("[a {red} dog] (near|near) [a {red} dog] (near|near) [a dog]")
+    assert nouns_of(twice) == ["dog"]
+    assert pairs_of(twice) == [("red", "dog")]
+    assert triples_of(twice) == [("dog", "near", "dog")]
+
+
+def test_words_of_components_above_a_count() -> None:
+    graphs = [TWO_DOGS, graph("[a {black} dog]"), graph("[a black]")]
+    assert component_words(graphs, min_count=2) == ["black", "dog"]
+    assert component_words(graphs, min_count=1) == ["black", "dog", "racket", "smiling", "stand_in_front_of"]
+    # "black" as an object and "black" as an attribute are counted apart.
+    assert component_words(graphs, min_count=3) == []
+
+
+def test_ids_by_caption() -> None:
+    images = [[TWO_DOGS, SceneGraph()], [graph("[a {black} dog] (on|on) [grass]")]]
+    vocabulary = Vocabulary.build([], extra_words=component_words([g for image in images for g in image], 1))
+    components = Components.build(images, vocabulary)
+
+    def words(ids: np.ndarray) -> list[str]:
+        return [" ".join(vocabulary.word(i) for i in row) for row in ids.reshape(len(ids), -1).tolist()]
+
+    assert len(components) == 3
+    assert components.image_C.tolist() == [0, 0, 1]
+    assert words(components.objects_O) == ["dog", "racket", "dog", "grass"]
+    assert words(components.pairs_A2) == ["black dog", "smiling dog", "black dog"]
+    assert words(components.triples_T3) == ["dog stand_in_front_of racket", "dog on grass"]
+    assert components.object_starts.tolist() == [0, 2, 2, 4]
+    assert components.pair_starts.tolist() == [0, 2, 2, 3]
+    assert components.triple_starts.tolist() == [0, 1, 1, 2]
+    assert not components.dropped
+
+
+def test_unknown_words_are_left_out_and_counted() -> None:
+    vocabulary = Vocabulary.build(["dog black on"], min_count=1)
+    components = Components.build([[graph("[a {black} dog] (on|on) [the {black} grass]")]], vocabulary)
+    assert len(components.objects_O) == 1
+    assert len(components.pairs_A2) == 1
+    assert components.triples_T3.shape == (0, 3)
+    assert components.dropped == {"grass": 3}  # as an object, in a pair and in a triple
+
+
+def test_no_captions_at_all() -> None:
+    components = Components.build([], Vocabulary.build(["dog"], min_count=1))
+    assert len(components) == 0
+    assert components.pairs_A2.shape == (0, 2)

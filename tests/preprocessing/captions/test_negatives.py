@@ -1,0 +1,203 @@
+"""Negatives of components: never true of the image, exact in number, uniform, and the same in every batch."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preprocessing.captions.components import Components, component_words, nouns_of, pairs_of, triples_of
+from preprocessing.captions.graph import Attribute, Relation, SceneGraph, SceneObject
+from preprocessing.captions.negatives import ComponentBatch, NegativeCounts, NegativeSampler, NegativesError
+from preprocessing.captions.pools import Pools
+from preprocessing.captions.relatedness import Relatedness
+from preprocessing.captions.vocabulary import Vocabulary
+from tests.preprocessing.captions.markup import graph
+
+NOUNS = [f"n{i}" for i in range(7)]
+ADJECTIVES = [f"a{i}" for i in range(5)]
+RELATIONS = [f"r{i}" for i in range(4)]
+# Spare words of each pool, which no caption has: so there is always one to draw.
+POOLS = Pools((*NOUNS[:5], "spare noun"), (*ADJECTIVES[:3], "spare adjective"), (*RELATIONS[:3], "spare relation"))
+VOCABULARY = Vocabulary.build(
+    [], extra_words=[*NOUNS, *ADJECTIVES, *RELATIONS, *POOLS.nouns, *POOLS.adjectives, *POOLS.relations]
+)
+
+objects = st.builds(
+    lambda noun, adjectives: SceneObject(
+        noun, noun, noun, 0, 1, False, tuple(Attribute(a, a, "adjective") for a in adjectives)
+    ),
+    st.sampled_from(NOUNS),
+    st.lists(st.sampled_from(ADJECTIVES), max_size=2),
+)
+
+
+@st.composite
+def scene_graphs(draw: st.DrawFn) -> SceneGraph:
+    things = draw(st.lists(objects, max_size=4))
+    ends = st.integers(0, max(len(things) - 1, 0))
+    relation = st.builds(lambda s, o, words: Relation(s, o, words, words), ends, ends, st.sampled_from(RELATIONS))
+    return SceneGraph(tuple(things), tuple(draw(st.lists(relation, max_size=3))) if things else ())
+
+
+splits = st.lists(st.lists(scene_graphs(), min_size=1, max_size=3), min_size=1, max_size=4)
+
+
+def sampler(images: list[list[SceneGraph]], counts: NegativeCounts | None = None, seed: int = 5) -> NegativeSampler:
+    return NegativeSampler(Components.build(images, VOCABULARY), POOLS, VOCABULARY, seed, counts)
+
+
+def words(ids: np.ndarray) -> list[tuple[str, ...]]:
+    return [tuple(VOCABULARY.word(i) for i in row) for row in ids.reshape(-1, ids.shape[-1]).tolist()]
+
+
+@settings(deadline=None)
+@given(splits, st.integers(0, 3))
+def test_a_negative_differs_in_its_word_and_is_true_of_no_caption(images: list[list[SceneGraph]], epoch: int) -> None:
+    captions = [(image, one) for image in images for one in image]
+    batch = sampler(images).batch(np.arange(len(captions)), epoch)
+    for row, (image, one) in enumerate(captions):
+        objects_of_row = batch.object_owner_O == row
+        assert words(batch.objects_O[objects_of_row, None]) == [(noun,) for noun in nouns_of(one)]
+        nouns = {noun for other in image for noun in nouns_of(other)}
+        drawn = words(batch.object_negatives_ON[objects_of_row][:, :, None])
+        assert len(drawn) == 16 * len(nouns_of(one))
+        assert {noun for (noun,) in drawn} <= set(POOLS.nouns) - nouns
+
+        pairs_of_row = batch.pair_owner_A == row
+        true_pairs = {pair for other in image for pair in pairs_of(other)}
+        assert words(batch.pairs_A2[pairs_of_row]) == pairs_of(one)
+        for pair, negatives in zip(pairs_of(one), batch.pair_negatives_AN2[pairs_of_row], strict=True):
+            assert not set(words(negatives)) & true_pairs
+            assert changed(pair, words(negatives)) == [0] * 8 + [1] * 8
+
+        triples_of_row = batch.triple_owner_T == row
+        true_triples = {triple for other in image for triple in triples_of(other)}
+        assert words(batch.triples_T3[triples_of_row]) == triples_of(one)
+        for triple, negatives in zip(triples_of(one), batch.triple_negatives_TN3[triples_of_row], strict=True):
+            assert not set(words(negatives)) & true_triples
+            assert changed(triple, words(negatives)) == [0] * 2 + [1] * 4 + [2] * 2
+
+
+def changed(component: tuple[str, ...], negatives: list[tuple[str, ...]]) -> list[int]:
+    """The one column in which each negative differs, drawn from that column's pool."""
+    pools = (POOLS.adjectives, POOLS.nouns) if len(component) == 2 else (POOLS.nouns, POOLS.relations, POOLS.nouns)
+    columns = []
+    for negative in negatives:
+        (column,) = (i for i, (a, b) in enumerate(zip(component, negative, strict=True)) if a != b)
+        assert negative[column] in pools[column]
+        columns.append(column)
+    return columns
+
+
+ARRAYS = [field for field in ComponentBatch.__slots__ if "owner" not in field]
+
+
+@settings(deadline=None)
+@given(splits, st.randoms(use_true_random=False))
+def test_a_caption_gets_the_same_negatives_in_every_batch(images: list[list[SceneGraph]], random: object) -> None:
+    drawn = sampler(images)
+    captions = list(range(sum(map(len, images)))) * 2
+    random.shuffle(captions)  # type: ignore[attr-defined]
+    whole = drawn.batch(np.array(captions), 2)
+    alone = [drawn.batch(np.array([caption]), 2) for caption in captions]
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(whole, name), np.concatenate([getattr(one, name) for one in alone]))
+    for name in ("object_owner_O", "pair_owner_A", "triple_owner_T"):
+        sizes = [len(getattr(one, name)) for one in alone]
+        assert getattr(whole, name).tolist() == list(itertools.chain(*([i] * n for i, n in enumerate(sizes))))
+
+
+BUSY = [
+    [graph("[a {a0} n0] (r0|r0) [a {a1} n1]"), graph("[a {a2} n0] (r1|r1) [a n1]")],
+    [graph("[a {a1} n0] (r2|r2) [a n1] (r2|r2) [a {a0} n2]")],  # what is true of another image may be drawn
+]
+
+
+def test_epoch_seed_and_caption_decide() -> None:
+    def drawn(seed: int, epoch: int, caption: int) -> list[int]:
+        return sampler(BUSY, seed=seed).batch(np.array([caption]), epoch).object_negatives_ON.ravel().tolist()
+
+    assert drawn(5, 0, 0) == drawn(5, 0, 0)
+    assert len({tuple(drawn(*key)) for key in [(5, 0, 0), (6, 0, 0), (5, 1, 0), (5, 0, 2)]}) == 4
+
+
+def test_all_words_that_may_be_drawn_are_as_likely() -> None:
+    drawn = sampler(BUSY)
+    batches = [drawn.batch(np.array([0]), epoch) for epoch in range(1500)]
+    for ids, expected in [
+        (np.stack([b.object_negatives_ON[0] for b in batches]), {"n2", "n3", "n4", "spare noun"}),
+        # "a2 n0" is true of the image, by the other caption.
+        (np.stack([b.pair_negatives_AN2[0, :8, 0] for b in batches]), {"a1", "spare adjective"}),
+        (np.stack([b.pair_negatives_AN2[0, 8:, 1] for b in batches]), {"n1", "n2", "n3", "n4", "spare noun"}),
+        (np.stack([b.triple_negatives_TN3[0, 2:6, 1] for b in batches]), {"r2", "spare relation"}),
+        (np.stack([b.triple_negatives_TN3[0, 6:, 2] for b in batches]), {"n0", "n2", "n3", "n4", "spare noun"}),
+    ]:
+        counts = Counter(VOCABULARY.word(i) for i in ids.ravel().tolist())
+        assert set(counts) == expected
+        mean = ids.size / len(expected)
+        assert all(abs(count - mean) < 5 * np.sqrt(mean) for count in counts.values())
+        # Negatives of one component are not copies of each other.
+        assert abs(np.corrcoef(ids[:, 0], ids[:, 1])[0, 1]) < 0.12
+
+
+def test_relatives_of_what_is_true_may_be_left_out() -> None:
+    images = [[graph("[a {a0} n0] (r0|r0) [a n1]"), graph("[a {a1} n0]")]]
+    relatedness = Relatedness([("n0", "n2"), ("n1", "n3"), ("a1", "a2"), ("n4", "n5")])
+    drawn = NegativeSampler(
+        Components.build(images, VOCABULARY), POOLS, VOCABULARY, 0, NegativeCounts(99, 99, 99, 99, 99, 99), relatedness
+    ).batch(np.array([0]), 0)
+    assert {noun for (noun,) in words(drawn.object_negatives_ON[:, :, None])} == {"n4", "spare noun"}
+    assert set(words(drawn.pair_negatives_AN2[0, 99:])) == {("a0", n) for n in ("n1", "n3", "n4", "spare noun")}
+    assert set(words(drawn.pair_negatives_AN2[0, :99])) == {("spare adjective", "n0")}
+    assert {relation for _, relation, _ in words(drawn.triple_negatives_TN3[0, 99:198])} == {
+        "r1",
+        "r2",
+        "spare relation",
+    }
+    assert {noun for *_, noun in words(drawn.triple_negatives_TN3[0, 198:])} == {"n0", "n2", "n4", "spare noun"}
+
+
+def test_counts_may_differ_and_vanish() -> None:
+    batch = sampler(BUSY, NegativeCounts(3, 0, 2, 0, 0, 1)).batch(np.array([0, 1]), 0)
+    assert batch.object_negatives_ON.shape == (4, 3)
+    assert batch.pair_negatives_AN2.shape == (3, 2, 2)
+    assert changed(("a0", "n0"), words(batch.pair_negatives_AN2[0])) == [1, 1]
+    assert batch.triple_negatives_TN3.shape == (2, 1, 3)
+    with pytest.raises(NegativesError, match="subjects must be at least 0"):
+        NegativeCounts(subjects=-1)
+
+
+def test_captions_without_components() -> None:
+    batch = sampler([[SceneGraph()]]).batch(np.array([0, 0]), 0)
+    assert batch.object_negatives_ON.shape == (0, 16)
+    assert batch.pair_negatives_AN2.shape == (0, 16, 2)
+    assert batch.triple_negatives_TN3.shape == (0, 8, 3)
+    assert batch.objects_O.dtype == batch.triple_negatives_TN3.dtype == np.int32
+    assert sampler(BUSY).batch(np.array([], dtype=np.int64), 0).triple_negatives_TN3.shape == (0, 8, 3)
+
+
+def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:
+    components = Components.build(BUSY, VOCABULARY)
+    with pytest.raises(NegativesError, match=r"all 2 nouns .* in 'n0' \(7 such components\)"):
+        NegativeSampler(components, Pools(("n0", "n1"), ("a0", "a3"), ("r2",)), VOCABULARY, 0)
+    with pytest.raises(NegativesError, match=r"all 1 relations of the pool .* 'n0 r0 n1'"):
+        NegativeSampler(components, Pools(("n0", "n1", "n2", "n3"), ("a0", "a3"), ("r0",)), VOCABULARY, 0)
+
+
+def test_a_pool_that_the_vocabulary_lacks_is_refused() -> None:
+    with pytest.raises(NegativesError, match="none of the pool's adjectives"):
+        NegativeSampler(Components.build(BUSY, VOCABULARY), Pools(("n3",), ("unheard",), ("r2",)), VOCABULARY, 0)
+
+
+def test_captions_outside_the_split() -> None:
+    with pytest.raises(IndexError, match="from 0 to 2"):
+        sampler(BUSY).batch(np.array([3]), 0)
+
+
+def test_words_of_components_are_a_vocabulary() -> None:
+    graphs = [one for image in BUSY for one in image]
+    vocabulary = Vocabulary.build(["a caption"], min_count=1, extra_words=component_words(graphs, 1))
+    assert not Components.build(BUSY, vocabulary).dropped
