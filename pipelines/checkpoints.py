@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from pipelines.text_embedder import write_parser
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.shards.storage import sync_directory
-from vse_core.models import TwoTower, save_model
+from vse_core.models import Model, UnifiedModel, save_model
 from vse_core.models.bundle import WEIGHTS
 from vse_core.training.state import Progress, save_state
 
@@ -26,14 +27,19 @@ class Checkpoints:
         directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
         specification: keyword arguments of ``vse_core.models.build_model``.
         caption_encoder: saved beside every model.
+        parser: the pipeline that captions are parsed with (see :func:`~pipelines.text_embedder.write_parser`), noted
+            beside models that read components.
     """
 
-    def __init__(self, directory: Path, specification: dict[str, Any], caption_encoder: CaptionEncoder) -> None:
+    def __init__(
+        self, directory: Path, specification: dict[str, Any], caption_encoder: CaptionEncoder, parser: str | None
+    ) -> None:
         self.directory = directory
         self.specification = specification
         self.caption_encoder = caption_encoder
+        self.parser = parser
 
-    def save(self, step: int, model: TwoTower, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+    def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the state after ``step`` global steps, then drop what it supersedes."""
         (self.directory / "checkpoints").mkdir(exist_ok=True)
         with _appearing(self.directory / "checkpoints" / f"step-{step:08d}") as aside:
@@ -41,14 +47,16 @@ class Checkpoints:
             save_state(optimizer, progress, aside)
         self._prune(progress)
 
-    def save_best(self, epoch: int, model: TwoTower) -> None:
+    def save_best(self, epoch: int, model: Model) -> None:
         """Write the model of a finished epoch (from 0) that was the best so far."""
         with _appearing(best_directory(self.directory, epoch)) as aside:
             self._write_model(model, aside)
 
-    def _write_model(self, model: TwoTower, directory: Path) -> None:
+    def _write_model(self, model: Model, directory: Path) -> None:
         save_model(model, self.specification, directory)
         save_caption_encoder(self.caption_encoder, directory)
+        if isinstance(model, UnifiedModel):
+            write_parser(directory, self.parser)
 
     def _prune(self, progress: Progress) -> None:
         """Keep the newest checkpoint and the best model that it knows of."""

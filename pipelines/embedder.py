@@ -14,18 +14,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.image_input import pixel_format
-from preprocessing.captions.encoder import load_caption_encoder
+from pipelines.text_embedder import TextEmbedder
 from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError
-from preprocessing.shards.batch import pad_tokens
 from preprocessing.shards.pixels import decode_pixels, whole_view
-from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
 
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
 
-_TEXTS_AT_ONCE = 256
 _IMAGES_AT_ONCE = 32
 
 
@@ -59,7 +57,7 @@ class Embedder:
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
         self.device = device or default_device()
         self._model = load_model(model, self.device)
-        self._caption_encoder = load_caption_encoder(model)
+        self._texts = TextEmbedder(self._model, model)
         self._extractor = build_extractor(**_extractor_options(extractor, self.device))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -68,9 +66,9 @@ class Embedder:
         Raises:
             QueryError: a text is empty, or longer than the model can read.
         """
-        encoded = [self._tokens(position, text) for position, text in enumerate(texts)]
-        chunks = (encoded[start : start + _TEXTS_AT_ONCE] for start in range(0, len(encoded), _TEXTS_AT_ONCE))
-        return embed_texts(self._model, (pad_tokens(chunk, self._caption_encoder.pad_id) for chunk in chunks))
+        for position, text in enumerate(texts):
+            self._check_text(position, text)
+        return self._texts.embed(texts)
 
     def embed_images(self, uris: Sequence[str]) -> Tensor:
         """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU.
@@ -81,14 +79,12 @@ class Embedder:
         starts = range(0, len(uris), _IMAGES_AT_ONCE)
         return embed_images(self._model, (self._features(uris, start) for start in starts))
 
-    def _tokens(self, position: int, text: str) -> list[int]:
+    def _check_text(self, position: int, text: str) -> None:
         if not text.strip():
             raise QueryError(position, "the text is empty")
-        ids = self._caption_encoder.encode(text)
         limit = self._model.max_tokens
-        if limit is not None and len(ids) > limit:
-            raise QueryError(position, f"the text has {len(ids)} tokens, the model reads {limit} at most; shorten it")
-        return ids
+        if limit is not None and (length := len(self._texts.caption_encoder.encode(text))) > limit:
+            raise QueryError(position, f"the text has {length} tokens, the model reads {limit} at most; shorten it")
 
     def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
         """Load and extract one batch of images from `start` on."""

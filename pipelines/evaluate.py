@@ -8,6 +8,11 @@ With a model given it evaluates that one, a model directory or a registered mode
 
     python pipelines/evaluate.py --config pipelines/configs/flickr8k.yaml --model models:/flickr8k/1 --split dev
 
+UniVSE's protocols come on top, for any model: retrieval under adversarial captions, of images by objects, attributes
+and relations, and the resolution of dependencies by images:
+
+    python pipelines/evaluate.py --config pipelines/configs/flickr8k.yaml --model flickr8k/1 --protocol attack
+
 With several models it also evaluates their ensemble, the mean of their similarities. Models of other features of the
 same images name the configuration of these features:
 
@@ -26,7 +31,8 @@ from typing import TYPE_CHECKING
 
 from pipelines import train
 from pipelines.config import PipelineConfig
-from pipelines.evaluation import GALLERY, NAME, VERSION, evaluate_into
+from pipelines.config.training import EVALUATION_PROTOCOLS
+from pipelines.evaluation import GALLERY, NAME, VERSION, evaluate_into, evaluation_content
 from pipelines.stage import StageDir, StagePlan, StageReport, fingerprint
 
 if TYPE_CHECKING:
@@ -64,8 +70,7 @@ def _stage(config: PipelineConfig) -> StageDir:
     content = {
         "version": VERSION,
         "train": train.plan(config).fingerprint,
-        "split": config.dataset.eval_split,
-        "folds": config.evaluation.folds,
+        **evaluation_content(config),
     }
     return StageDir(config.work_dir, NAME, fingerprint(content))
 
@@ -86,16 +91,25 @@ def _command() -> None:
         help="model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow; FILE configures its data and features "
         "where they are not those of --config (repeatable: several models are also evaluated as an ensemble)",
     )
+    parser.add_argument(
+        "--protocol",
+        action="append",
+        default=[],
+        choices=sorted(EVALUATION_PROTOCOLS - {"retrieval"}),
+        help="evaluate by this protocol besides retrieval (repeatable; default: evaluation.protocols)",
+    )
     parser.add_argument("--split", help="split to evaluate instead of dataset.eval_split (with --model)")
     options = parser.parse_args()
+    protocols = f"evaluation.protocols=[{', '.join(['retrieval', *options.protocol])}]"
+    overrides = [*options.set, *([protocols] if options.protocol else [])]
     if options.model is None:
         if options.split is not None:
             parser.error("--split goes with --model: the stage itself evaluates dataset.eval_split")
-        run_stages(load_config(options.config, options.set), [NAME], options.dry_run)
+        run_stages(load_config(options.config, overrides), [NAME], options.dry_run)
         return
     if any(len(words) > 2 for words in options.model):
         parser.error("--model takes a model and at most one configuration; repeat --model for the next model")
-    overrides = [*options.set, *([f"dataset.eval_split={options.split}"] if options.split else [])]
+    overrides += [f"dataset.eval_split={options.split}"] if options.split else []
     members = []
     for reference, *files in options.model:
         config = load_config(Path(files[0]) if files else options.config, overrides)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pipelines import extract
+from pipelines import extract, parse
 from pipelines.config import PipelineConfig
 from pipelines.stage import MANIFEST, StageDir, StageError, StageReport, fingerprint
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pipelines.gallery import Gallery
+    from pipelines.protocols import Findings
+    from pipelines.text_embedder import TextEmbedder
     from pipelines.tracking import Tracker
+    from preprocessing.shards.reader import ShardReader
     from vse_core.evaluation import RetrievalResult
-    from vse_core.models import TwoTower
+    from vse_core.models import Model
 
 NAME = "evaluate"
 # Raised when the same model and data would give other outputs.
@@ -40,12 +43,13 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
     from pipelines.tracking import PipelineRuns
 
     run_stages(config, [extract.NAME])
+    if config.reads_graphs:
+        run_stages(config, [parse.NAME])
     content = {
         "version": VERSION,
         "model": weights_digest(model),
         "features": extract.plan(config).fingerprint,
-        "split": config.dataset.eval_split,
-        "folds": config.evaluation.folds,
+        **evaluation_content(config),
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content))
     if not stage.is_complete():
@@ -53,6 +57,14 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
             tracker.set_tags({"vse.model": str(model)})
             evaluate_into(config, model, stage, tracker)
     return StageReport(NAME, stage.path, stage.read_manifest()["summary"])
+
+
+def evaluation_content(config: PipelineConfig) -> dict[str, Any]:
+    """What decides an evaluation besides the model and the features."""
+    content = {"split": config.dataset.eval_split, "folds": config.evaluation.folds}
+    if not config.reads_graphs:
+        return content
+    return {**content, "protocols": config.evaluation.protocols, "graphs": parse.plan(config).fingerprint}
 
 
 def metrics_of(report: StageReport) -> dict[str, float]:
@@ -82,7 +94,37 @@ def evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker:
     for picture in draw(embedded, directory / "pictures"):
         tracker.log_artifact(picture, "pictures")
     summary = f"{split} RSUM {result.rsum:.1f} over {result.images:,} images and {result.captions:,} captions"
+    for protocol in config.evaluation.protocols[1:]:
+        findings = evaluate_protocol(config, protocol, embedded, directory)
+        metrics |= findings.metrics
+        summary += f"; {findings.summary}"
+        tracker.log_metrics({f"{split}/{name}": value for name, value in findings.metrics.items()})
+        for name, figure in findings.figures.items():
+            tracker.log_figure(figure, f"pictures/{name}.png")
+        for file in findings.files:
+            tracker.log_artifact(file, protocol)
     stage.complete({"metrics": metrics, "split": split, "folds": folds, "summary": summary})
+
+
+def evaluate_protocol(config: PipelineConfig, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Findings:
+    """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
+    from pipelines.protocols import PROTOCOLS, Subject
+    from preprocessing.datasets import CocoDataset, build_dataset
+
+    graphs = parse.plan(config).outputs
+    dataset = build_dataset(config.dataset.format, **config.dataset.options())
+    names = dataset.detections(config.dataset.eval_split) if isinstance(dataset, CocoDataset) else None
+    records = embedded.gallery.records
+    subject = Subject(
+        texts=embedded.texts,
+        gallery=embedded.gallery,
+        reader=embedded.reader,
+        train_graphs=graphs[config.dataset.train_split],
+        graphs=graphs[config.dataset.eval_split],
+        directory=directory,
+        detections=[names.get(record.image_id, ()) for record in records] if names is not None else None,
+    )
+    return PROTOCOLS[protocol](subject)
 
 
 @dataclass(frozen=True)
@@ -90,14 +132,21 @@ class EmbeddedSplit:
     """A model and a split embedded with it.
 
     Attributes:
-        model: in evaluation mode.
+        texts: the model, in evaluation mode, with what its text side needs.
         gallery: the embeddings.
+        reader: the features.
         set_size: N, feature vectors or cells of the first image.
     """
 
-    model: TwoTower
+    texts: TextEmbedder
     gallery: Gallery
+    reader: ShardReader
     set_size: int
+
+    @property
+    def model(self) -> Model:
+        """The model itself."""
+        return self.texts.model
 
 
 def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
@@ -110,25 +159,26 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     from pipelines.embedder import default_device
     from pipelines.gallery import build_gallery
     from pipelines.image_input import image_source, misfit
-    from preprocessing.captions.encoder import load_caption_encoder
+    from pipelines.text_embedder import TextEmbedder
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
-    from vse_core.models import load_model
+    from vse_core.models import UnifiedModel, load_model
 
     try:
-        model, caption_encoder = load_model(directory, default_device()), load_caption_encoder(directory)
+        texts = TextEmbedder(load_model(directory, default_device()), directory)
     except (FileNotFoundError, ValueError) as error:
         raise StageError(f"{NAME}: {error}") from error
     reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.member)
-    reason = misfit(model, reader)
+    reason = misfit(texts.model, reader)
     if reason is not None:
         raise StageError(
             f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
-    gallery = build_gallery(model, reader, caption_encoder, root)
-    _, elements = image_source(model, reader).whole([0])
-    return EmbeddedSplit(model, gallery, int(elements[0].sum()))
+    graphs = parse.plan(config).outputs[config.dataset.eval_split] if isinstance(texts.model, UnifiedModel) else None
+    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs)
+    _, elements = image_source(texts.model, reader).whole([0])
+    return EmbeddedSplit(texts, gallery, reader, int(elements[0].sum()))
 
 
 def measure(gallery: Gallery, folds: int) -> RetrievalResult:
@@ -166,7 +216,7 @@ def pooling_figures(embedded: EmbeddedSplit) -> dict[str, Figure]:
     from vse_core.pooling import MultiViewPooling
     from vse_core.pooling.gpo import GeneralizedPooling
 
-    def weights(pooling: torch.nn.Module, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
+    def weights(pooling: torch.nn.Module | None, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
         if not isinstance(pooling, GeneralizedPooling):
             return None
         device = next(pooling.parameters()).device
@@ -178,7 +228,8 @@ def pooling_figures(embedded: EmbeddedSplit) -> dict[str, Figure]:
     sizes = tuple(dict.fromkeys((embedded.set_size, max(1, round(0.8 * embedded.set_size)))))
     pooling: Any = embedded.model.image_encoder.pooling
     views = list(pooling.views) if isinstance(pooling, MultiViewPooling) else [pooling]
-    texts = weights(cast("torch.nn.Module", embedded.model.text_encoder.pooling), _CAPTION_LENGTHS)
+    # UniVSE pools no words.
+    texts = weights(getattr(embedded.model.text_encoder, "pooling", None), _CAPTION_LENGTHS)
     figures = {}
     for number, view in enumerate(views, start=1):
         images = weights(view, sizes)

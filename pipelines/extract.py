@@ -9,8 +9,6 @@ python pipelines/extract.py --config pipelines/configs/flickr8k.yaml
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,14 +18,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.data import EXTRACTORS, GridFeatures
+from pipelines.shard_work import follow, is_whole
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
-from preprocessing.shards import ShardError, read_index, verify_shard, write_json_atomic
+from preprocessing.shards import read_index, write_json_atomic
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -42,7 +39,7 @@ def plan(config: PipelineConfig) -> StagePlan:
         DatasetError: the data set is not as configured.
         ConfigError: the extractor cannot be built.
     """
-    splits = _splits(config)
+    splits = splits_of(config)
     images = sum(split.summary.images for split in splits)
     captions = sum(split.summary.captions for split in splits)
     total = sum(len(split.shards) for split in splits)
@@ -67,7 +64,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         StageError: no image of a split was usable, or a shard has cost several actors their lives.
         ClusterError: Ray cannot be reached.
     """
-    splits = _splits(config)
+    splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
     if any(split.missing() for split in splits):
@@ -81,7 +78,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
 
 
 @dataclass(frozen=True)
-class _Split:
+class Split:
     """A split on its way into shards."""
 
     name: str
@@ -93,7 +90,7 @@ class _Split:
 
     def missing(self) -> set[Path]:
         """Shards that are not there as a whole."""
-        return {path for path in self.shards if not _is_whole(path, self.directory.fingerprint)}
+        return {path for path in self.shards if not is_whole(path, self.directory.fingerprint)}
 
     def missing_specs(self) -> Iterator[extraction.ShardSpec]:
         """What the missing shards consist of; reads the records of the split once more, a shard's at a time."""
@@ -101,14 +98,6 @@ class _Split:
         records, root = self.dataset.records(self.name), self.dataset.root
         specs = extraction.shard_specs(records, directory, self.shard_size, self.directory.fingerprint, root)
         yield from (spec for spec in specs if spec.path in missing)
-
-
-def _is_whole(path: Path, expected: str) -> bool:
-    """Whether a shard is there as its sidecar says, and of these inputs; a damaged one is made again."""
-    try:
-        return verify_shard(path, deep=False).fingerprint == expected
-    except ShardError:
-        return False
 
 
 class _Extraction:
@@ -133,7 +122,7 @@ class _Extraction:
         return len(spec.records)
 
 
-def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker) -> None:
+def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
     from pipelines import cluster
 
     cluster.connect(config)
@@ -158,24 +147,12 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
         describe=lambda spec: f"shard {spec.path}",
     )
     try:
-        _follow(done, _images_to_do(splits), tracker)
+        follow(done, _images_to_do(splits), NAME, "images", tracker)
     except (ExtractorError, OSError) as error:
         raise StageError(f"{NAME}: {error}") from error
 
 
-def _follow(done: Iterable[int], images: int, tracker: Tracker) -> None:
-    """Show and log how the extraction goes on."""
-    # A log that is no terminal gets a line every ten seconds.
-    seconds = 0.5 if sys.stderr.isatty() else 10.0
-    with tqdm(total=images, desc=NAME, unit=" images", mininterval=seconds, smoothing=0) as bar:
-        start = time.monotonic()
-        for count in done:
-            bar.update(count)
-            rate = bar.n / (time.monotonic() - start)
-            tracker.log_metrics({"extract/images_per_second": rate}, step=bar.n)
-
-
-def _images_to_do(splits: Iterable[_Split]) -> int:
+def _images_to_do(splits: Iterable[Split]) -> int:
     images = 0
     for split in splits:
         missing = split.missing()
@@ -185,7 +162,7 @@ def _images_to_do(splits: Iterable[_Split]) -> int:
     return images
 
 
-def _write_manifest(split: _Split) -> None:
+def _write_manifest(split: Split) -> None:
     """Sum up the sidecars of a split and declare it complete.
 
     Raises:
@@ -221,7 +198,7 @@ class _Totals:
         )
 
 
-def _totals(splits: Iterable[_Split]) -> _Totals:
+def _totals(splits: Iterable[Split]) -> _Totals:
     counts: Counter[str] = Counter()
     set_aside: list[dict[str, str]] = []
     for split in splits:
@@ -236,7 +213,7 @@ def _by_reason(set_aside: Iterable[Mapping[str, str]]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()) or "nothing"
 
 
-def _splits(config: PipelineConfig) -> list[_Split]:
+def splits_of(config: PipelineConfig) -> list[Split]:
     """Return the splits to extract, each with the fingerprint of its records, the extractor and the settings."""
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     features = config.features
@@ -252,7 +229,7 @@ def _splits(config: PipelineConfig) -> list[_Split]:
         summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name)
         directory = StageDir(config.work_dir, f"{NAME}/{name}", fingerprint({**settings, "records": summary.digest}))
         shards = tuple(extraction.shard_paths(directory.path, summary.images, features.shard_size))
-        splits.append(_Split(name, dataset, summary, directory, shards, features.shard_size))
+        splits.append(Split(name, dataset, summary, directory, shards, features.shard_size))
     return splits
 
 

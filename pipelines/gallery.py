@@ -15,12 +15,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipelines.image_input import image_source
+from pipelines.text_input import component_table, text_batches
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.loader import caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
 from vse_core.evaluation.embedding import embed_images, embed_texts
-from vse_core.models import TwoTower
+from vse_core.models import Model
 
 EMBEDDINGS = "embeddings.safetensors"
 ITEMS = "items.json"
@@ -103,7 +104,12 @@ class Gallery:
 
 
 def build_gallery(
-    model: TwoTower, reader: ShardReader, caption_encoder: CaptionEncoder, root: str, batch_size: int = 128
+    model: Model,
+    reader: ShardReader,
+    caption_encoder: CaptionEncoder,
+    root: str,
+    graphs: Path | None = None,
+    batch_size: int = 128,
 ) -> Gallery:
     """Embed every image and every caption of a split of shards.
 
@@ -112,13 +118,15 @@ def build_gallery(
         reader: the shards of the split.
         caption_encoder: the model's own.
         root: folder that the shards' image URIs are relative to; "" where they stand alone.
+        graphs: directory of the captions' graphs, which UniVSE reads.
         batch_size: images, or captions, encoded at once.
 
     Returns:
         The gallery, on the CPU.
     """
     images_BKD = embed_images(model, image_batches(image_source(model, reader), batch_size))
-    texts_CD = embed_texts(model, caption_batches(reader, caption_encoder, batch_size))
+    table = component_table(graphs, reader, caption_encoder) if graphs is not None else None
+    texts_CD = embed_texts(model, text_batches(caption_batches(reader, caption_encoder, batch_size), table))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 
 

@@ -10,17 +10,20 @@ from preprocessing.shards.images import FeatureSource, ImageSource, PixelSource,
 from preprocessing.shards.pixels import PixelFormat
 from preprocessing.shards.reader import ShardReader
 from vse_core.encoders.image import FeatureEncoder
-from vse_core.models import TwoTower
+from vse_core.encoders.regions import RegionEncoder
+from vse_core.models import Model
 
 
-def pixel_format(model: TwoTower) -> PixelFormat | None:
+def pixel_format(model: Model) -> PixelFormat | None:
     """The pixels that a model takes; None where it takes features."""
     encoder: Any = model.image_encoder
-    return None if isinstance(encoder, FeatureEncoder) else PixelFormat(encoder.image_size, encoder.cells)
+    return (
+        None if isinstance(encoder, FeatureEncoder | RegionEncoder) else PixelFormat(encoder.image_size, encoder.cells)
+    )
 
 
 def image_source(
-    model: TwoTower,
+    model: Model,
     reader: ShardReader,
     seed: int = 0,
     image_augmentation: bool = False,
@@ -41,7 +44,7 @@ def image_source(
     return PixelSource(reader, pixels, torch.get_num_threads(), seed, image_augmentation, size_augmentation)
 
 
-def misfit(model: TwoTower, reader: ShardReader) -> str | None:
+def misfit(model: Model, reader: ShardReader) -> str | None:
     """Why a model cannot read a split, None where it can."""
     encoder: Any = model.image_encoder
     takes_pixels, are_pixels = pixel_format(model) is not None, reader.is_pictures

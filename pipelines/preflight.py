@@ -84,7 +84,7 @@ def _check_image(config: PipelineConfig) -> None:
 
 def _check_text(config: PipelineConfig) -> None:
     text = config.model.text
-    if text.name == "bigru":
+    if text.name != "bert":
         if text.word_vectors is not None and not text.word_vectors.is_file():
             raise ConfigError(
                 f"model.text.word_vectors: there is no file {text.word_vectors}; correct the path, or leave it out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import sys
 import time
@@ -18,7 +19,7 @@ from pipelines.preflight import check_before_start
 from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint
 from pipelines.tracking import PipelineRuns, recorded_run_url
 
-STAGES = ("extract", "train", "evaluate", "register")
+STAGES = ("extract", "parse", "train", "evaluate", "register")
 
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
@@ -35,7 +36,8 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
 
     Args:
         config: the configuration.
-        names: names out of `STAGES`, in their order; the stages before them must be up to date.
+        names: names out of `STAGES`, in their order; the stages before them must be up to date. Captions are parsed
+            where something reads the graphs, or where `parse` alone is asked for.
         dry_run: print the plan instead.
 
     Raises:
@@ -43,12 +45,15 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
         StageError: a stage cannot do its work.
     """
     check_before_start(config)
-    plans = {name: _stage(name).plan(config) for name in STAGES}
+    if not config.reads_graphs and len(names) > 1:
+        names = [name for name in names if name != "parse"]
+    stages = [name for name in STAGES if name != "parse" or config.reads_graphs or name in names]
+    plans = {name: _stage(name).plan(config) for name in stages}
     if dry_run:
         _print_plan([plans[name] for name in names])
         return
     _require_inputs(plans, names)
-    identity = fingerprint([plans[name].fingerprint for name in STAGES])
+    identity = fingerprint([plan.fingerprint for plan in plans.values()])
     todo = [name for name in names if not plans[name].complete]
     outcomes = _run(config, identity, plans, names) if todo else [_nothing_to_do(plans[name]) for name in names]
     _print_outcomes(outcomes)
@@ -62,7 +67,7 @@ def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], nam
         runs = PipelineRuns(config, identity)
         with runs.parent as parent:
             parent.log_params(config.model_dump(mode="json"))
-            parent.set_tags({f"vse.{name}.fingerprint": plans[name].fingerprint for name in STAGES})
+            parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in plans.items()})
             for name in names:
                 outcomes.append(_run_stage(config, runs, name))
     finally:
@@ -99,7 +104,7 @@ def _require_inputs(plans: dict[str, StagePlan], names: Sequence[str]) -> None:
     Raises:
         StageError: a stage before the first one is not up to date.
     """
-    for name in STAGES[: STAGES.index(names[0])]:
+    for name in itertools.takewhile(lambda name: name != names[0], plans):
         if not plans[name].complete:
             raise StageError(
                 f"{names[0]}: needs the output of {name}, which is {plans[name].status} under this configuration; run "

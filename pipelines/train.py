@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipelines import extract
+from pipelines import extract, parse
 from pipelines.config import PipelineConfig
 from pipelines.config.training import HingeLoss
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
@@ -47,7 +47,8 @@ class TrainingJob:
 
     Attributes:
         config: the pipeline's configuration as JSON.
-        train_shards, eval_shards: directories of the two splits.
+        train_shards, eval_shards: directories of the two splits' features.
+        train_graphs, eval_graphs: directories of their captions' graphs; None where nothing reads them.
         directory: output of the stage.
         run: handle of the MLflow run, as a mapping.
     """
@@ -55,6 +56,8 @@ class TrainingJob:
     config: dict[str, Any]
     train_shards: str
     eval_shards: str
+    train_graphs: str | None
+    eval_graphs: str | None
     directory: str
     run: dict[str, str]
 
@@ -90,7 +93,9 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
     stage.create()
     train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
-    facts, total_steps = _prepare(config, train, evaluation, stage.path)
+    graphs = parse.plan(config).outputs if config.training_reads_graphs else {}
+    train_graphs, eval_graphs = graphs.get(config.dataset.train_split), graphs.get(config.dataset.eval_split)
+    facts, total_steps = _prepare(config, train, evaluation, train_graphs, stage.path)
     tracker.log_params(config.model_dump(mode="json"))
     tracker.set_tags(
         {
@@ -102,7 +107,13 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     )
     tracker.set_tags({f"vse.{name}": value for name, value in facts.items()})
     job = TrainingJob(
-        config.model_dump(mode="json"), str(train), str(evaluation), str(stage.path), asdict(tracker.handle)
+        config.model_dump(mode="json"),
+        str(train),
+        str(evaluation),
+        None if train_graphs is None else str(train_graphs),
+        None if eval_graphs is None else str(eval_graphs),
+        str(stage.path),
+        asdict(tracker.handle),
     )
     began = time.monotonic()
     outcome = _fit(config, job, total_steps)
@@ -144,8 +155,10 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
         "model": _model_content(config),
         "loss": config.loss.model_dump(mode="json"),
         "training": config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
-        "evaluation": config.evaluation.model_dump(mode="json"),
+        "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
     }
+    if config.training_reads_graphs:
+        content["graphs"] = parse.plan(config).fingerprint
     return StageDir(config.work_dir, NAME, fingerprint(content))
 
 
@@ -165,8 +178,10 @@ def _finished_epochs(directory: Path) -> int:
     return int(json.loads(newest.read_text(encoding="utf-8"))["epoch"]) if newest is not None else 0
 
 
-def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: Path) -> tuple[dict[str, float], int]:
-    """Check that the shards can feed the run, and write what turns captions into tokens.
+def _prepare(
+    config: PipelineConfig, train: Path, evaluation: Path, graphs: Path | None, directory: Path
+) -> tuple[dict[str, float], int]:
+    """Check that the shards can feed the run, and write what turns captions into tokens and components.
 
     Returns:
         Figures about the captions' tokens for the manifest, and the optimiser steps of the whole run.
@@ -189,16 +204,20 @@ def _prepare(config: PipelineConfig, train: Path, evaluation: Path, directory: P
             f"{NAME}: training.workers {workers} are too many for batches of {batch} pairs and "
             f"{len(readers['eval'])} images of {config.dataset.eval_split}: lower it"
         )
-    caption_encoder, facts = _caption_encoder(config, _captions(readers["train"]), directory)
+    caption_encoder, facts = _caption_encoder(config, readers["train"], graphs, directory)
     save_caption_encoder(caption_encoder, directory)
     sampler = BatchSampler(readers["train"].num_captions, batch, config.seed)
     return facts, config.training.epochs * sampler.steps_per_epoch
 
 
 def _caption_encoder(
-    config: PipelineConfig, captions: Iterator[str], directory: Path
+    config: PipelineConfig, reader: ShardReader, graphs: Path | None, directory: Path
 ) -> tuple[CaptionEncoder, dict[str, float]]:
-    """The vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it."""
+    """The vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it.
+
+    Where captions have graphs, the words of their components are in the vocabulary, and the pools that negatives are
+    drawn from are written beside it.
+    """
     from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
     from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
     from preprocessing.captions.wordpiece import WordPiece, WordPieceError
@@ -208,7 +227,9 @@ def _caption_encoder(
         if text.name == "bert":
             tokenizer = WordPiece.from_pretrained(text.weights)
             return tokenizer, {"vocabulary_size": len(tokenizer)}
-        vocabulary = Vocabulary.build(captions, config.vocabulary.min_count)
+        minimum = config.vocabulary.min_count
+        words = _component_words(config, reader, graphs, directory) if graphs is not None else ()
+        vocabulary = Vocabulary.build(_captions(reader), minimum, words)
         facts: dict[str, float] = {"vocabulary_size": len(vocabulary)}
         if text.word_vectors is not None:
             vectors = read_word_vectors(text.word_vectors, vocabulary, text.word_dim)
@@ -217,6 +238,19 @@ def _caption_encoder(
     except (VocabularyError, WordPieceError, WordVectorsError) as error:
         raise StageError(f"{NAME}: {error}") from error
     return vocabulary, facts
+
+
+def _component_words(config: PipelineConfig, reader: ShardReader, graphs: Path, directory: Path) -> list[str]:
+    """The words of components that are frequent enough; writes the pools of words, and adversarial captions."""
+    from pipelines.text_input import ADVERSARIAL, graphs_of, write_adversarial_texts
+    from preprocessing.captions.components import component_words
+    from preprocessing.captions.pools import Pools
+
+    pools = Pools.build(itertools.chain.from_iterable(graphs_of(graphs, reader)))
+    pools.save(directory / Pools.FILE)
+    if config.loss.name == "vse_c":
+        write_adversarial_texts(graphs, pools, config.seed, directory / ADVERSARIAL)
+    return component_words(itertools.chain.from_iterable(graphs_of(graphs, reader)), config.vocabulary.min_count)
 
 
 def _coverage(facts: Mapping[str, float]) -> str:
@@ -319,7 +353,12 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     # Ray gives a worker one thread whatever it was promised.
     torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
     feature, directory = config.features.member, Path(job.directory)
-    splits = Splits(ShardReader(Path(job.train_shards), feature), ShardReader(Path(job.eval_shards), feature))
+    splits = Splits(
+        ShardReader(Path(job.train_shards), feature),
+        ShardReader(Path(job.eval_shards), feature),
+        None if job.train_graphs is None else Path(job.train_graphs),
+        None if job.eval_graphs is None else Path(job.eval_graphs),
+    )
     observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
     trainer = Trainer(
         config,

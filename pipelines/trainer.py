@@ -25,16 +25,18 @@ from pipelines.config import PipelineConfig
 from pipelines.config.model import ModelConfig
 from pipelines.image_input import image_source
 from pipelines.loss_schedule import LossSchedule
+from pipelines.text_input import ADVERSARIAL, adversarial_texts, component_table, negative_sampler, text_batches
+from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.negatives import NegativeSampler
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.shards.batch import Batch
 from preprocessing.shards.loader import TrainLoader, caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler, rank_slice
 from preprocessing.shards.storage import write_bytes_atomic
-from vse_core.encoders.text import BiGRUEncoder
 from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
-from vse_core.models import build_model, load_weights
+from vse_core.models import AdversarialModel, Components, TwoTower, build_model, load_weights
 from vse_core.training.gather import gather_rows, rank, world_size
 from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.schedule import Schedule, constant, cosine_decay, fixed_blocks, step_decay, with_warmup
@@ -57,10 +59,17 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Splits:
-    """The shards of the two splits that training reads."""
+    """The shards of the two splits that training reads.
+
+    Attributes:
+        train, evaluation: features.
+        train_graphs, evaluation_graphs: directories of the captions' graphs, where something reads them.
+    """
 
     train: ShardReader
     evaluation: ShardReader
+    train_graphs: Path | None = None
+    evaluation_graphs: Path | None = None
 
 
 class Trainer:
@@ -99,7 +108,7 @@ class Trainer:
             "vocabulary_size": len(caption_encoder),
             **config.model.specification(),
         }
-        self.checkpoints = Checkpoints(directory, specification, caption_encoder)
+        self.checkpoints = Checkpoints(directory, specification, caption_encoder, config.parsing.pipeline)
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)
         self.sampler = BatchSampler(splits.train.num_captions, training.batch_size, config.seed)
@@ -114,8 +123,15 @@ class Trainer:
             world=world_size(),
             seed=config.seed,
             caption_augmentation=training.caption_augmentation,
+            components=self._negatives(),
+            adversarial=self._adversarial(),
         )
         self.evaluation_images = image_source(self.model, splits.evaluation)
+        self.evaluation_components = (
+            component_table(splits.evaluation_graphs, splits.evaluation, caption_encoder)
+            if config.model.is_unified and splits.evaluation_graphs is not None
+            else None
+        )
         self._set_word_vectors()
         self.optimizer = build_optimizer(
             self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
@@ -142,13 +158,28 @@ class Trainer:
             self._finish_epoch(epoch)
         return self.progress.history
 
+    def _negatives(self) -> NegativeSampler | None:
+        """What draws the negatives of captions' components; None where the model takes none."""
+        if not self.config.model.is_unified or self.splits.train_graphs is None:
+            return None
+        table = component_table(self.splits.train_graphs, self.splits.train, self.caption_encoder)
+        return negative_sampler(self.config, table, self.caption_encoder, self.directory)
+
+    def _adversarial(self) -> AdversarialPool | None:
+        """What draws adversarial captions; None where the loss takes none."""
+        loss = self.config.loss
+        if loss.name != "vse_c":
+            return None
+        texts = adversarial_texts(self.directory / ADVERSARIAL, self.splits.train)
+        return AdversarialPool(texts, self.caption_encoder, self.config.seed, loss.adversarial_captions)
+
     def _set_word_vectors(self) -> None:
         text = self.config.model.text
-        if text.name == "bigru" and text.word_vectors is not None:
+        if text.name != "bert" and text.word_vectors is not None:
             vectors = WordVectors.load(self.directory / WordVectors.FILE)
-            assert isinstance(self.model.text_encoder, BiGRUEncoder)
+            encoder: Any = self.model.text_encoder
             words_W, vectors_WE = torch.from_numpy(vectors.words_W), torch.from_numpy(vectors.vectors_WE)
-            self.model.text_encoder.set_word_vectors(words_W.to(self.device), vectors_WE.to(self.device))
+            encoder.set_word_vectors(words_W.to(self.device), vectors_WE.to(self.device))
 
     def _fixed_blocks(self, epoch: int) -> int:
         image = self.config.model.image
@@ -159,11 +190,14 @@ class Trainer:
         encoder: Any = self.model.image_encoder
         if self.config.model.image.name == "backbone":
             encoder.fix_blocks(fixed)
+        trained: nn.Module = self.model
+        if self.config.loss.name == "vse_c" and isinstance(self.model, TwoTower):
+            trained = AdversarialModel(self.model)
         if world_size() == 1:
-            return self.model
+            return trained
         devices = [self.device] if self.device.type == "cuda" else None
         # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
-        return DistributedDataParallel(self.model, device_ids=devices, broadcast_buffers=False)
+        return DistributedDataParallel(trained, device_ids=devices, broadcast_buffers=False)
 
     def _train_epoch(self, wrapped: nn.Module, epoch: int) -> None:
         self.model.train()
@@ -190,7 +224,7 @@ class Trainer:
             wrapped,
             self.losses.at(done),
             self.optimizer,
-            (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B),
+            self._model_inputs(batch, done),
             batch.image_indices_B,
             [
                 len(rank_slice(self.sampler.batch(epoch, step), process, world_size()))
@@ -198,6 +232,15 @@ class Trainer:
             ],
             self.config.training.gradient_clip,
         )
+
+    def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
+        """What the model is called with in a step, counted from 0."""
+        inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
+        if batch.components is not None:
+            return (*inputs, Components(**batch.components))
+        if batch.adversarial is not None and self.losses.takes_adversarial(step):
+            return (*inputs, *batch.adversarial)
+        return inputs
 
     def _log_step(self, observer: Observer, result: StepResult, step: int, throughput: dict[str, float]) -> None:
         metrics = {"train/loss": result.loss.item(), "train/gradient_norm": result.gradient_norm.item()}
@@ -243,7 +286,9 @@ class Trainer:
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
         images = range(edges[rank()], edges[rank() + 1])
         images_bKD = embed_images(self.model, image_batches(self.evaluation_images, EVALUATION_BATCH, images))
-        texts_cD = embed_texts(self.model, caption_batches(reader, self.caption_encoder, EVALUATION_BATCH, images))
+        tokens = caption_batches(reader, self.caption_encoder, EVALUATION_BATCH, images)
+        first = int(reader.caption_starts[images.start])
+        texts_cD = embed_texts(self.model, text_batches(tokens, self.evaluation_components, first))
         result = evaluate_retrieval(
             self._gathered(images_bKD, edges),
             self._gathered(texts_cD, reader.caption_starts[edges].tolist()),

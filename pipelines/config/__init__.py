@@ -24,6 +24,7 @@ from pipelines.config.fields import AbsolutePath, Int, Strict, absolute
 from pipelines.config.layers import ConfigError, file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig
+from pipelines.config.parsing import ParsingConfig
 from pipelines.config.training import EvaluationConfig, LossConfig, TrainingConfig
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
@@ -84,6 +85,7 @@ class PipelineConfig(Strict):
     features: Annotated[GridFeatures | ImageFeatures | PrecomputedFeatures, Field(discriminator="extractor")] = Field(
         description="what the image encoder reads"
     )
+    parsing: ParsingConfig = Field(ParsingConfig(), description="caption parser")
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")
     model: ModelConfig = Field(description="the two towers")
     loss: LossConfig = Field(description="the objective")
@@ -107,6 +109,25 @@ class PipelineConfig(Strict):
     def registered_model(self) -> str:
         """The name the model is registered under."""
         return self.registry.name or self.name
+
+    @property
+    def training_reads_graphs(self) -> bool:
+        """Whether training needs the parsed captions."""
+        return self.model.is_unified or self.loss.name == "vse_c"
+
+    @property
+    def reads_graphs(self) -> bool:
+        """Whether anything needs the parsed captions."""
+        return self.training_reads_graphs or self.evaluation.protocols != ("retrieval",)
+
+    @model_validator(mode="after")
+    def _loss_fits_model(self) -> PipelineConfig:
+        if (self.loss.name == "unified") != self.model.is_unified:
+            raise ValueError(
+                f"loss.name: 'unified' goes with UniVSE's model (model.text.name 'components'); got {self.loss.name!r} "
+                f"with {self.model.text.name!r}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _features_fit_dataset(self) -> PipelineConfig:

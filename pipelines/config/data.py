@@ -53,6 +53,9 @@ class CocoDataset(_Dataset):
     format: Literal["coco"]
     images: dict[str, AbsolutePath] = Field(description="split -> folder of its images", min_length=1)
     annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
+    instances: dict[str, AbsolutePath] = Field(
+        {}, description="split -> its instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
+    )
 
 
 class PrecomputedDataset(_Dataset):

@@ -98,7 +98,20 @@ class BackboneImageEncoderConfig(Strict):
         )
 
 
-ImageEncoderConfig = Annotated[FeatureImageEncoderConfig | BackboneImageEncoderConfig, Field(discriminator="name")]
+class RegionImageEncoderConfig(Strict):
+    """From a set of features to a vector for each of them and one for all (UniVSE); goes with `components`."""
+
+    name: Literal["regions"]
+    pooling: PoolingConfig = Field(description="aggregator of the projected features (UniVSE: kmax, 10 of 49)")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
+        return self.model_dump(mode="json")
+
+
+ImageEncoderConfig = Annotated[
+    FeatureImageEncoderConfig | BackboneImageEncoderConfig | RegionImageEncoderConfig, Field(discriminator="name")
+]
 
 
 class BiGRUTextEncoderConfig(Strict):
@@ -134,7 +147,32 @@ class BertTextEncoderConfig(Strict):
         return self.model_dump(mode="json", exclude={"learning_rate_factor"})
 
 
-TextEncoderConfig = Annotated[BiGRUTextEncoderConfig | BertTextEncoderConfig, Field(discriminator="name")]
+class ComponentTextEncoderConfig(Strict):
+    """From a caption, its objects, attributes and relations to one vector (UniVSE); goes with `regions`."""
+
+    name: Literal["components"]
+    word_dim: Int = Field(gt=0, description="width of the basic word vectors (UniVSE: 300)")
+    modifier_dim: Int = Field(gt=0, description="width of the modifier vectors, learned from random ones (UniVSE: 100)")
+    word_vectors: AbsolutePath | None = Field(
+        None, description="text file of vectors (GloVe) that known words begin with, word_dim numbers a line"
+    )
+    train_words: bool = Field(description="train the basic word vectors along (UniVSE keeps GloVe's as they are)")
+    alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
+        return self.model_dump(mode="json", exclude={"word_vectors"})
+
+    @model_validator(mode="after")
+    def _learns_words(self) -> ComponentTextEncoderConfig:
+        if not self.train_words and self.word_vectors is None:
+            raise ValueError("train_words: without word_vectors the words would all stay zero; set it to true")
+        return self
+
+
+TextEncoderConfig = Annotated[
+    BiGRUTextEncoderConfig | BertTextEncoderConfig | ComponentTextEncoderConfig, Field(discriminator="name")
+]
 
 
 class ModelConfig(Strict):
@@ -143,6 +181,20 @@ class ModelConfig(Strict):
     embed_dim: Int = Field(gt=0, multiple_of=2, description="width of the joint space (papers: 1024)")
     image: ImageEncoderConfig = Field(description="image encoder")
     text: TextEncoderConfig = Field(description="text encoder")
+
+    @property
+    def is_unified(self) -> bool:
+        """Whether it is UniVSE, which embeds the components of captions along with them."""
+        return self.text.name == "components"
+
+    @model_validator(mode="after")
+    def _sides_fit(self) -> ModelConfig:
+        if (self.image.name == "regions") != self.is_unified:
+            raise ValueError(
+                f"image.name 'regions' and text.name 'components' go together (UniVSE); got {self.image.name!r} and "
+                f"{self.text.name!r}"
+            )
+        return self
 
     def specification(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.models.build_model` besides the sizes that the data decide."""

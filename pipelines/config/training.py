@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.config.fields import DurationField, Float, Int, Strict
 
@@ -90,7 +90,50 @@ class InfoNceLoss(SoftmaxLoss):
     temperature: Float = Field(gt=0, description="divisor of the similarities")
 
 
-LossConfig = Annotated[TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss, Field(discriminator="name")]
+class VseCLoss(HingeLoss):
+    """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
+
+    name: Literal["vse_c"]
+    adversarial_after: DurationField = Field(
+        description="train without adversarial captions for so long (VSE-C: 1 epoch)"
+    )
+    adversarial_captions: Int = Field(5, gt=0, description="adversarial captions drawn a caption and step (VSE-C: 5)")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and the negatives."""
+        return self.model_dump(include={"margin", "reduction", "mask_same_image"})
+
+
+class UnifiedLoss(_Loss):
+    """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
+
+    name: Literal["unified"]
+    margin: Float = Field(gt=0, description="margin in cosine similarity (UniVSE: 0.2)")
+    all_negatives: DurationField = Field(
+        description="begin with the sum over all negatives of sentences and components for so long, then the hardest"
+    )
+    component_weight: Float = Field(ge=0, description="weight of a caption's components taken together (UniVSE: 0.5)")
+    object_weight: Float = Field(ge=0, description="weight of objects (UniVSE: 0.5)")
+    attribute_weight: Float = Field(ge=0, description="weight of attributes (UniVSE: 0.5)")
+    relation_weight: Float = Field(ge=0, description="weight of relations (UniVSE: 1)")
+    relations_after: DurationField = Field(description="train without relations for so long (UniVSE: 2 epochs)")
+    object_negatives: Int = Field(gt=0, description="other nouns an object is contrasted with (UniVSE: 16)")
+    attribute_negatives: Int = Field(
+        gt=0, description="exchanges of the adjective, and as many of the noun, for an attribute (UniVSE: 8)"
+    )
+    relation_negatives: tuple[Int, Int, Int] = Field(
+        description="exchanges of subject, relation and object for a relation (UniVSE: 2, 4, 2)"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and what changes by step."""
+        weights = {"component_weight", "object_weight", "attribute_weight"}
+        return self.model_dump(include={"margin", "mask_same_image", *weights})
+
+
+LossConfig = Annotated[
+    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | VseCLoss | UnifiedLoss, Field(discriminator="name")
+]
 
 
 class StepDecay(Strict):
@@ -140,7 +183,24 @@ class TrainingConfig(Strict):
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
 
 
+EvaluationProtocol = Literal["retrieval", "attack", "components", "dependencies"]
+EVALUATION_PROTOCOLS = frozenset(get_args(EvaluationProtocol))
+
+
 class EvaluationConfig(Strict):
-    """The retrieval protocol."""
+    """What a model is evaluated by."""
 
     folds: Int = Field(1, gt=0, description="cut the split in so many folds and average (COCO 1K: 5)")
+    protocols: tuple[EvaluationProtocol, ...] = Field(
+        ("retrieval",),
+        description="image-text retrieval, and UniVSE's: under adversarial captions, of images by objects, attributes "
+        "and relations, and the resolution of dependencies by images",
+    )
+
+    @model_validator(mode="after")
+    def _begins_with_retrieval(self) -> EvaluationConfig:
+        if self.protocols[:1] != ("retrieval",) or len(set(self.protocols)) < len(self.protocols):
+            raise ValueError(
+                f"protocols: retrieval comes first, and each once; got {', '.join(self.protocols) or 'none'}"
+            )
+        return self

@@ -71,7 +71,35 @@ def preset(name: str, folder: Path, data: str = GRIDS) -> PipelineConfig:
 
 
 def test_every_preset_is_checked_here() -> None:
-    assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == {*REGIONS, *BACKBONES, "mv_vse_release"}
+    assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == {
+        *REGIONS,
+        *BACKBONES,
+        "mv_vse_release",
+        "univse",
+        "vse_c",
+    }
+
+
+def test_univse_is_the_paper_s(tmp_path: Path) -> None:
+    config = preset("univse", tmp_path)
+    assert (config.model.embed_dim, config.model.image.pooling.name, config.model.image.pooling.k) == (1024, "kmax", 10)
+    text, loss = config.model.text, config.loss
+    assert (text.word_dim, text.modifier_dim, text.alpha) == (300, 100, 0.75)
+    assert (loss.margin, loss.component_weight, loss.object_weight, loss.attribute_weight) == (0.2, 0.5, 0.5, 0.5)
+    assert (loss.relation_weight, str(loss.relations_after)) == (1.0, "2 epochs")
+    assert (loss.object_negatives, loss.attribute_negatives, loss.relation_negatives) == (16, 8, (2, 4, 2))
+    assert (config.training.learning_rate, config.training.batch_size, config.training.weight_decay) == (1e-3, 128, 0)
+
+
+def test_vse_c_begins_as_vse_pp(tmp_path: Path) -> None:
+    config = preset("vse_c", tmp_path)
+    assert (config.model.image.pooling.name, config.model.text.pooling.name, config.model.text.word_dim) == (
+        "mean",
+        "mean",
+        300,
+    )
+    assert (str(config.loss.adversarial_after), config.loss.adversarial_captions) == ("1 epoch", 5)
+    assert config.training.learning_rate == 1e-3
 
 
 @pytest.mark.parametrize("name", sorted(REGIONS))

@@ -1,15 +1,16 @@
 """Embeddings of many images or captions, batch by batch, on the CPU."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vse_core.models.two_tower import TwoTower
+from vse_core.models.build import Model
 
 
 @torch.inference_mode()
-def embed_images(model: TwoTower, batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """Encode batches of the image encoder's two inputs into (images, K, D); the model must be in evaluation mode."""
     device = next(model.parameters()).device
     return torch.cat(
@@ -18,7 +19,7 @@ def embed_images(model: TwoTower, batches: Iterable[tuple[Tensor, Tensor]]) -> T
 
 
 @torch.inference_mode()
-def embed_texts(model: TwoTower, batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Encode batches of ``(tokens_CL, lengths_C)`` into (captions, D); the model must be in evaluation mode."""
+def embed_texts(model: Model, batches: Iterable[tuple[Any, ...]]) -> Tensor:
+    """Encode batches of what ``encode_texts`` takes into (captions, D); the model must be in evaluation mode."""
     device = next(model.parameters()).device
-    return torch.cat([model.encode_texts(tokens.to(device), lengths.to(device)).cpu() for tokens, lengths in batches])
+    return torch.cat([model.encode_texts(*(part.to(device) for part in batch)).cpu() for batch in batches])

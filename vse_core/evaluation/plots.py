@@ -132,7 +132,7 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
     for axes in (left, middle, right):
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _tidy(axes)
+        tidy(axes)
     return figure
 
 
@@ -163,7 +163,7 @@ def plot_gpo_coefficients(
         axes.set_title(title)
         axes.set_xlabel("rank of the sorted value (1 = largest)")
         axes.set_ylabel("weight")
-        _tidy(axes)
+        tidy(axes)
         if weights:
             _draw_weights(axes, weights)
         else:
@@ -273,11 +273,11 @@ def _figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a figure (inches) with one pair of tidy axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
-    _tidy(axes)
+    tidy(axes)
     return figure, axes
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
     """Take away what carries no information, and add a faint grid behind the data."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, color="#DDDDDD", linewidth=0.6)

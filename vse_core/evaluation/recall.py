@@ -77,7 +77,8 @@ def evaluate_retrieval(
     """Rank all captions for every image and all images for every caption.
 
     The rank of an item is the number of items with a higher similarity; among equal ones the later index comes
-    first, as in the published evaluation code. An image's rank is that of its best caption. No similarity matrix of
+    first, as in the published evaluation code. An image's rank is that of its best caption. A similarity that is not a
+    number is ranked against the model: whatever is compared with it counts as more similar. No similarity matrix of
     the whole gallery is ever held.
 
     Args:
@@ -114,7 +115,7 @@ def evaluate_ensemble(
     if len(sizes) != 1:
         raise ValueError(f"members of an ensemble share images and captions, got {sorted(sizes) or 'no members'}")
     (images, captions) = sizes.pop()
-    counts_B = _caption_counts(images, captions, captions_per_image)
+    counts_B = caption_counts(images, captions, captions_per_image)
     if folds < 1 or images % folds:
         raise ValueError(f"{images} images cannot be cut into {folds} folds of equal size")
     similarities = _mean_similarities(members)
@@ -142,7 +143,8 @@ def chance_rsum(captions_per_image: Sequence[int]) -> float:
     return total
 
 
-def _caption_counts(images: int, captions: int, captions_per_image: int | Sequence[int]) -> Tensor:
+def caption_counts(images: int, captions: int, captions_per_image: int | Sequence[int]) -> Tensor:
+    """Captions of each image (B,), or a ValueError where they do not add up to all captions."""
     if isinstance(captions_per_image, int):
         captions_per_image = [captions_per_image] * images
     counts_B = torch.as_tensor(captions_per_image, dtype=torch.long)
@@ -172,14 +174,14 @@ def _evaluate_fold(similarities: Similarities, fold: slice, first_caption: int, 
     image_of_C = torch.repeat_interleave(torch.arange(images), counts_B)
     own = slice(first_caption, first_caption + captions)
     image_ranks = [
-        _best_caption_ranks(similarities(_part(fold, start), own), image_of_C, start)
+        best_caption_ranks(similarities(_part(fold, start), own), image_of_C, start)
         for start in range(0, images, CHUNK)
     ]
     caption_ranks = [
         _image_ranks(similarities(fold, _part(own, start)), image_of_C[start : start + CHUNK])
         for start in range(0, captions, CHUNK)
     ]
-    return RetrievalResult(_metrics(image_ranks), _metrics(caption_ranks), images, captions)
+    return RetrievalResult(direction_metrics(image_ranks), direction_metrics(caption_ranks), images, captions)
 
 
 def _part(whole: slice, start: int) -> slice:
@@ -187,15 +189,22 @@ def _part(whole: slice, start: int) -> slice:
     return slice(whole.start + start, min(whole.start + start + CHUNK, whole.stop))
 
 
-def _best_caption_ranks(sims_bC: Tensor, image_of_C: Tensor, first_image: int) -> tuple[Tensor, Tensor]:
-    """Ranks (b,) of each image's best caption, and whether a false caption ties with it."""
+def best_caption_ranks(sims_bC: Tensor, image_of_C: Tensor, first_image: int) -> tuple[Tensor, Tensor]:
+    """Ranks (b,) of each image's best caption, and whether a false caption ties with it.
+
+    Args:
+        sims_bC: similarities of a run of images with all candidates.
+        image_of_C: index of the image that each candidate describes; -1: none, an adversarial caption.
+        first_image: index of the run's first image.
+    """
     own_bC = image_of_C == torch.arange(first_image, first_image + len(sims_bC)).unsqueeze(1)
     best_b1 = sims_bC.masked_fill(~own_bC, -float("inf")).amax(dim=1, keepdim=True)
     equal_bC = sims_bC == best_b1
     index_C = torch.arange(sims_bC.shape[1])
     # Of an image's own captions with the best similarity the last one is ranked first.
     last_b1 = torch.where(own_bC & equal_bC, index_C, -1).amax(dim=1, keepdim=True)
-    ranks_b = (sims_bC > best_b1).sum(dim=1) + (equal_bC & (index_C > last_b1)).sum(dim=1)
+    # Not "greater": a comparison with NaN is false, and a model of NaN would be first everywhere.
+    ranks_b = (~(sims_bC <= best_b1)).sum(dim=1) + (equal_bC & (index_C > last_b1)).sum(dim=1)
     return ranks_b, (equal_bC & ~own_bC).any(dim=1)
 
 
@@ -204,11 +213,12 @@ def _image_ranks(sims_Bc: Tensor, image_of_c: Tensor) -> tuple[Tensor, Tensor]:
     true_1c = sims_Bc.gather(0, image_of_c.unsqueeze(0))
     equal_Bc = sims_Bc == true_1c
     later_Bc = torch.arange(len(sims_Bc)).unsqueeze(1) > image_of_c
-    ranks_c = (sims_Bc > true_1c).sum(dim=0) + (equal_Bc & later_Bc).sum(dim=0)
+    ranks_c = (~(sims_Bc <= true_1c)).sum(dim=0) + (equal_Bc & later_Bc).sum(dim=0)
     return ranks_c, equal_Bc.sum(dim=0) > 1
 
 
-def _metrics(chunks: list[tuple[Tensor, Tensor]]) -> DirectionMetrics:
+def direction_metrics(chunks: list[tuple[Tensor, Tensor]]) -> DirectionMetrics:
+    """Metrics of 0-based ranks, given with their ties in chunks of queries."""
     ranks = torch.cat([ranks for ranks, _ in chunks])
     ties = int(sum(int(tied.sum()) for _, tied in chunks))
     r1, r5, r10 = (100.0 * (ranks < k).double().mean().item() for k in (1, 5, 10))

@@ -1,31 +1,52 @@
-"""Losses over a global batch of image-caption pairs, one file an objective."""
+"""Losses over a global batch, one file an objective."""
 
 from collections.abc import Callable
 from typing import Any
 
 from vse_core.losses.adopt import AdoptLoss
+from vse_core.losses.adversarial import AdversarialLoss
+from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.infonce import InfoNCELoss
 from vse_core.losses.multi_view import MultiViewLoss
 from vse_core.losses.pair_loss import PairLoss
 from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
+from vse_core.losses.unified import UnifiedLoss
 from vse_core.names import choose
 
-LOSSES: dict[str, Callable[..., PairLoss]] = {
+LOSSES: dict[str, Callable[..., GlobalLoss]] = {
     "triplet": TripletLoss,
     "multi_view": MultiViewLoss,
     "adopt": AdoptLoss,
     "infonce": InfoNCELoss,
+    "vse_c": AdversarialLoss,
+    "unified": UnifiedLoss,
 }
 
-__all__ = ["LOSSES", "AdoptLoss", "InfoNCELoss", "LossResult", "MultiViewLoss", "PairLoss", "TripletLoss", "build_loss"]
+__all__ = [
+    "LOSSES",
+    "AdoptLoss",
+    "AdversarialLoss",
+    "GlobalLoss",
+    "InfoNCELoss",
+    "LossResult",
+    "MultiViewLoss",
+    "PairLoss",
+    "TripletLoss",
+    "UnifiedLoss",
+    "build_loss",
+]
 
 
-def build_loss(name: str, **options: Any) -> PairLoss:
-    """Build a loss by name; called as ``loss(images_BKD, texts_BD, image_ids_B)`` it returns a :class:`LossResult`.
+def build_loss(name: str, **options: Any) -> GlobalLoss:
+    """Build a loss by name.
+
+    The losses of two-tower models are called as ``loss(images_BKD, texts_BD, image_ids_B)``, the others with what their
+    models give; all return a :class:`LossResult`.
 
     Args:
-        name: ``triplet`` (VSE++, VSE-infinity), ``multi_view`` (MV-VSE), ``adopt`` (VSE+2AD) or ``infonce``.
+        name: for a two-tower model ``triplet`` (VSE++, VSE-infinity), ``multi_view`` (MV-VSE), ``adopt`` (VSE+2AD) or
+            ``infonce``; ``vse_c`` for one that is given adversarial captions; ``unified`` (UniVSE) for its model.
         **options: keyword arguments of the loss's class.
 
     Raises:

@@ -1,6 +1,20 @@
-"""Whole models: an image tower and a text tower in one space, built from plain keyword arguments."""
+"""Whole models in one space, built from plain keyword arguments."""
 
+from vse_core.models.adversarial import AdversarialModel
+from vse_core.models.build import Model, build_model
 from vse_core.models.bundle import load_model, load_weights, save_model
-from vse_core.models.two_tower import TwoTower, build_model
+from vse_core.models.components import Components
+from vse_core.models.two_tower import TwoTower
+from vse_core.models.unified import UnifiedModel
 
-__all__ = ["TwoTower", "build_model", "load_model", "load_weights", "save_model"]
+__all__ = [
+    "AdversarialModel",
+    "Components",
+    "Model",
+    "TwoTower",
+    "UnifiedModel",
+    "build_model",
+    "load_model",
+    "load_weights",
+    "save_model",
+]

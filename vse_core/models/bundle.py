@@ -6,13 +6,13 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from vse_core.models.two_tower import TwoTower, build_model
+from vse_core.models.build import Model, build_model
 
 WEIGHTS = "model.safetensors"
 SPECIFICATION = "model.json"
 
 
-def save_model(model: TwoTower, specification: dict[str, Any], directory: Path) -> None:
+def save_model(model: Model, specification: dict[str, Any], directory: Path) -> None:
     """Write ``model.safetensors`` and ``model.json`` into a directory that exists.
 
     Where an encoder started from pretrained weights, its architecture takes their place in the JSON: they are all in
@@ -29,7 +29,7 @@ def save_model(model: TwoTower, specification: dict[str, Any], directory: Path) 
     )
 
 
-def _self_contained(model: TwoTower, specification: dict[str, Any]) -> dict[str, Any]:
+def _self_contained(model: Model, specification: dict[str, Any]) -> dict[str, Any]:
     towers: dict[str, Any] = {"image": model.image_encoder, "text": model.text_encoder}
     content = dict(specification)
     for side, encoder in towers.items():
@@ -39,7 +39,7 @@ def _self_contained(model: TwoTower, specification: dict[str, Any]) -> dict[str,
     return content
 
 
-def load_model(directory: Path | str, device: str = "cpu") -> TwoTower:
+def load_model(directory: Path | str, device: str = "cpu") -> Model:
     """Rebuild a saved model, in evaluation mode.
 
     Raises:
@@ -55,7 +55,7 @@ def load_model(directory: Path | str, device: str = "cpu") -> TwoTower:
     return model.to(device).eval()
 
 
-def load_weights(model: TwoTower, directory: Path) -> None:
+def load_weights(model: Model, directory: Path) -> None:
     """Fill a model with saved weights.
 
     Raises:

@@ -49,7 +49,7 @@ class TwoTower(nn.Module):
         return self.encode_images(images, elements), self.encode_texts(tokens_BL, token_lengths_B)
 
 
-def build_model(
+def build_two_tower(
     feature_dim: int | None, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
 ) -> TwoTower:
     """Build a two-tower model from plain values.

@@ -31,14 +31,34 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
     Returns:
         (sum(counts), ...)
     """
-    if world_size() == 1:
+    if world_size() == 1 or max(counts) == 0:
         return local
     gathered: Tensor = _GatherRows.apply(local, counts)
     return gathered
 
 
+def gather_counts(counts: list[int], device: torch.device) -> list[list[int]]:
+    """Every process's numbers, in the order of the processes: how many rows of several kinds each of them holds.
+
+    Args:
+        counts: this process's numbers, as many on every process.
+        device: where the processes exchange tensors.
+    """
+    if world_size() == 1:
+        return [counts]
+    local = torch.tensor(counts, device=device)
+    shares = [torch.empty_like(local) for _ in range(world_size())]
+    dist.all_gather(shares, local)
+    gathered: list[list[int]] = torch.stack(shares).tolist()
+    return gathered
+
+
 def all_reduce_sum(values: Tensor) -> Tensor:
-    """Sum a tensor over all processes, with the matching gradient."""
+    """Sum a tensor over all processes, with the matching gradient.
+
+    As with :func:`gather_rows` the gradient is that of the sum of all processes' losses, so that a loss which every
+    process makes of the sums has, averaged over the processes, the gradient of one process on the whole batch.
+    """
     if world_size() == 1:
         return values
     total: Tensor = _AllReduceSum.apply(values)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vse_core.losses import LossResult
-from vse_core.training.gather import gather_rows
+from vse_core.losses.global_loss import GlobalLoss
 
 
 class NonFiniteLossError(RuntimeError):
@@ -31,21 +31,22 @@ class StepResult:
 
 def training_step(
     model: nn.Module,
-    loss: nn.Module,
+    loss: GlobalLoss,
     optimizer: torch.optim.Optimizer,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Any],
     image_ids_B: Tensor,
     counts: list[int],
     gradient_clip: float,
 ) -> StepResult:
-    """Encode this process's share, gather the global batch, and update.
+    """Encode this process's share, take the global batch's loss, and update.
 
     Args:
-        model: called with ``inputs``, returns ``(images_bKD, texts_bD)``; wrapped in DistributedDataParallel where
-            there are several processes (it averages gradients, which :func:`gather_rows` counts on).
-        loss: called with the gathered embeddings and ids.
+        model: called with ``inputs``; wrapped in DistributedDataParallel where there are several processes (it averages
+            gradients, which :func:`~vse_core.training.gather.gather_rows` counts on).
+        loss: given what the model returns; it gathers the other processes' shares.
         optimizer: the optimiser; its learning rate is already set.
-        inputs: features, their lengths, tokens and their lengths of this process's pairs.
+        inputs: of this process's pairs: features, their lengths, tokens and their lengths, and what else the model
+            takes.
         image_ids_B: (b,) integer image ids of this process's pairs.
         counts: pairs of each process, in order; their sum is the global batch.
         gradient_clip: largest global L2 norm of the gradient.
@@ -53,11 +54,8 @@ def training_step(
     Raises:
         NonFiniteLossError: the loss or the gradient is not finite. The weights are untouched.
     """
-    images_bKD, texts_bD = model(*inputs)
-    result: LossResult = loss(
-        gather_rows(images_bKD, counts), gather_rows(texts_bD, counts), gather_rows(image_ids_B, counts)
-    )
-    # The gathered batch is the same on every process, so all of them stop together and none waits for the others.
+    result = loss.over_processes(model(*inputs), image_ids_B, counts)
+    # The global batch's loss is the same on every process, so all of them stop together and none waits for the others.
     if not torch.isfinite(result.total):
         raise NonFiniteLossError(f"the loss is {result.total.item()}; {_ADVICE}")
     optimizer.zero_grad(set_to_none=True)

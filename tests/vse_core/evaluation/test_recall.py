@@ -64,6 +64,17 @@ def test_perfect_and_collapsed_models():
     assert collapsed.text_to_image.ties == 60
 
 
+@pytest.mark.parametrize("side", ["images", "texts", "both"])
+def test_a_model_of_nan_is_last_not_first(side: str):
+    nan, unit = torch.full((12, 4), float("nan")), torch.eye(4).repeat(3, 1)
+    images = unit if side == "texts" else nan
+    texts = (unit if side == "images" else nan).repeat_interleave(5, dim=0)
+    result = evaluate_retrieval(images, texts)
+    assert result.rsum == 0
+    assert result.image_to_text.mean_rank > 55
+    assert result.text_to_image.mean_rank > 11
+
+
 def test_one_image_is_always_found():
     result = evaluate_retrieval(torch.randn(1, 1, 4), torch.randn(5, 4))
     assert result.image_to_text.r1 == result.text_to_image.r1 == 100

@@ -1,0 +1,167 @@
+"""Dependencies resolved by the image, against loops over candidates."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vse_core.evaluation.dependency as dependency
+from vse_core.evaluation import evaluate_dependencies
+from vse_core.evaluation.dependency import (
+    Dependencies,
+    attribute_dependencies,
+    candidate_similarities,
+    relation_dependencies,
+)
+
+GIRL, SWEATER, BURGER, DOG = 10, 11, 12, 13
+BLUE, WHITE = 20, 21
+EAT, IN = 30, 31
+
+
+def as_lists(found: Dependencies) -> list[tuple[int, list[tuple[int, ...]], list[tuple[int, ...]]]]:
+    """Caption, candidates, and the right ones among them, of each dependency."""
+    rows = [tuple(row) for row in found.words_NW.tolist()]
+    right, first = found.right_N.tolist(), found.first_G1.tolist()
+    return [
+        (caption, rows[start:end], [row for row, good in zip(rows[start:end], right[start:end], strict=True) if good])
+        for caption, start, end in zip(found.caption_G.tolist(), first, first[1:], strict=False)
+    ]
+
+
+def test_the_paper_s_example_has_six_candidates():
+    caption = ([GIRL, SWEATER, BURGER], [(GIRL, EAT, BURGER), (GIRL, IN, SWEATER)])
+    found = relation_dependencies([([DOG], []), caption])
+    eat = [(s, EAT, o) for s, o in itertools.permutations([GIRL, SWEATER, BURGER], 2)]
+    within = [(s, IN, o) for s, o in itertools.permutations([GIRL, SWEATER, BURGER], 2)]
+    assert as_lists(found) == [(1, eat, [(GIRL, EAT, BURGER)]), (1, within, [(GIRL, IN, SWEATER)])]
+    assert found.skipped == 0
+
+
+def test_an_adjective_may_belong_to_any_noun_and_to_several():
+    captions = [
+        ([GIRL, SWEATER, SWEATER], [(BLUE, SWEATER), (BLUE, SWEATER)]),
+        ([DOG, GIRL, BURGER], [(WHITE, DOG), (WHITE, BURGER)]),
+        ([DOG], [(WHITE, DOG)]),
+        ([DOG, GIRL], [(WHITE, DOG), (WHITE, GIRL)]),
+    ]
+    found = attribute_dependencies(captions)
+    assert as_lists(found) == [
+        (0, [(BLUE, GIRL), (BLUE, SWEATER)], [(BLUE, SWEATER)]),
+        (1, [(WHITE, DOG), (WHITE, GIRL), (WHITE, BURGER)], [(WHITE, DOG), (WHITE, BURGER)]),
+    ]
+    assert found.skipped == 2
+
+
+def test_a_relation_of_a_noun_to_itself_offers_no_choice():
+    found = relation_dependencies([([DOG, DOG], [(DOG, IN, DOG)]), ([DOG, GIRL], [(DOG, IN, DOG)])])
+    assert as_lists(found) == []
+    assert found.skipped == 2
+    assert found.words_NW.shape == (0, 3)
+
+
+def test_components_given_as_lists_are_the_same():
+    assert as_lists(attribute_dependencies([([DOG, GIRL], [[WHITE, DOG]])])) == [
+        (0, [(WHITE, DOG), (WHITE, GIRL)], [(WHITE, DOG)])
+    ]
+
+
+def test_a_noun_that_is_no_object_is_refused():
+    with pytest.raises(ValueError, match=r"caption 1 has the component \(21, 13\), but only the nouns \[10\]"):
+        attribute_dependencies([([DOG], []), ([GIRL], [(WHITE, DOG)])])
+    with pytest.raises(ValueError, match="caption 0 has the component"):
+        relation_dependencies([([GIRL], [(GIRL, EAT, BURGER)])])
+
+
+@settings(deadline=None, max_examples=120)
+@given(sizes=st.lists(st.integers(2, 6), min_size=1, max_size=8), levels=st.integers(1, 6), data=st.data())
+def test_accuracy_chance_and_ties_are_counted(sizes: list[int], levels: int, data: st.DataObject):
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    groups = []
+    for size in sizes:
+        right = rng.permutation(size) < rng.integers(1, size)
+        groups.append((rng.integers(-levels, levels, size).astype(np.float32), right))
+    resolved, ties, chance = 0, 0, 0.0
+    for scores, right in groups:
+        winners = [good for score, good in zip(scores, right, strict=True) if score == max(scores)]
+        resolved += all(winners)
+        ties += any(winners) and not all(winners)
+        chance += sum(right) / len(right)
+    result = evaluate_dependencies(
+        torch.from_numpy(np.concatenate([scores for scores, _ in groups])),
+        torch.tensor([0, *np.cumsum(sizes)]),
+        torch.from_numpy(np.concatenate([right for _, right in groups])),
+    )
+    assert result.accuracy == pytest.approx(100 * resolved / len(groups))
+    assert result.chance == pytest.approx(100 * chance / len(groups))
+    assert (result.dependencies, result.ties) == (len(groups), ties)
+
+
+def test_chance_is_what_random_scores_reach():
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([2, 3, 6, 12] * 2000)
+    first = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
+    right = torch.zeros(int(first[-1]), dtype=torch.bool)
+    right[first[:-1]] = True
+    result = evaluate_dependencies(torch.randn(len(right), generator=generator), first, right)
+    assert result.chance == pytest.approx(100 * (1 / 2 + 1 / 3 + 1 / 6 + 1 / 12) / 4)
+    assert result.accuracy == pytest.approx(result.chance, abs=1.5)
+    assert result.as_dict() == {"accuracy": result.accuracy, "chance": result.chance, "dependencies": 8000, "ties": 0}
+
+
+def test_a_collapsed_model_and_one_of_nan_resolve_nothing():
+    first, right = torch.tensor([0, 2, 5]), torch.tensor([True, False, False, True, False])
+    assert evaluate_dependencies(torch.zeros(5), first, right).as_dict()["ties"] == 2
+    for value in (0.0, float("nan")):
+        assert evaluate_dependencies(torch.full((5,), value), first, right).accuracy == 0
+
+
+@pytest.mark.parametrize("chunk", [1, 16, 10**6])
+@pytest.mark.parametrize("views", [1, 3])
+def test_scores_are_the_best_view_s(views: int, chunk: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dependency, "CHUNK_ELEMENTS", chunk)
+    generator = torch.Generator().manual_seed(1)
+    images, candidates = torch.randn(4, views, 5, generator=generator), torch.randn(9, 5, generator=generator)
+    owners = torch.tensor([0, 0, 2, 3, 1, 1, 1, 3, 2])
+    expected = [
+        max(sum(a * b for a, b in zip(view, candidate, strict=True)) for view in images[owner].tolist())
+        for candidate, owner in zip(candidates.tolist(), owners.tolist(), strict=True)
+    ]
+    assert candidate_similarities(images, candidates, owners).tolist() == pytest.approx(expected, abs=1e-5)
+    if views == 1:
+        flat = candidate_similarities(images.squeeze(1), candidates, owners)
+        assert flat.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_equal_candidates_tie_wherever_they_stand():
+    generator = torch.Generator().manual_seed(2)
+    candidate = torch.randn(1, 1024, generator=generator)
+    scores = candidate_similarities(
+        torch.randn(1, 1, 1024, generator=generator), candidate.expand(1003, -1), torch.zeros(1003, dtype=torch.long)
+    )
+    assert len(scores.unique()) == 1
+
+
+@pytest.mark.parametrize(
+    ("scores", "first", "right", "message"),
+    [
+        (0, [0], [], "no dependencies"),
+        (3, [0, 2], [True, False, False], "3 scores and 3 flags do not fit candidates from 0 to 2"),
+        (2, [0, 2], [True], "2 scores and 1 flags"),
+        (2, [1, 2], [True, False], "from 1 to 2"),
+        (4, [0, 2, 4], [True, False, False, False], "dependency 1 has 0 right of 2 candidates"),
+        (4, [0, 2, 4], [True, True, True, False], "dependency 0 has 2 right of 2 candidates"),
+        (2, [0, 2, 2], [True, False], "dependency 1 has 0 right of 0 candidates"),
+    ],
+)
+def test_misfits_are_refused(scores: int, first: list[int], right: list[bool], message: str):
+    with pytest.raises(ValueError, match=message):
+        evaluate_dependencies(torch.zeros(scores), torch.tensor(first), torch.tensor(right, dtype=torch.bool))
+
+
+def test_candidates_without_an_image_are_refused():
+    with pytest.raises(ValueError, match="2 candidates need as many indices of images, got 1"):
+        candidate_similarities(torch.ones(1, 1, 3), torch.ones(2, 3), torch.tensor([0]))

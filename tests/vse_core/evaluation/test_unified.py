@@ -1,0 +1,135 @@
+"""Mean average precision, against loops over thresholds, and its expectation, against all permutations."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vse_core.evaluation.unified as unified
+from vse_core.evaluation import evaluate_unified
+from vse_core.evaluation.unified import average_precisions, chance_average_precision
+
+
+def naive_average_precision(scores: list[float], relevant: set[int]) -> float:
+    """The area under the steps of precision over recall, threshold by threshold."""
+    area, recall_before = 0.0, 0.0
+    for threshold in sorted(set(scores), reverse=True):
+        retrieved = {image for image, score in enumerate(scores) if score >= threshold}
+        precision = len(retrieved & relevant) / len(retrieved)
+        recall = len(retrieved & relevant) / len(relevant)
+        area += (recall - recall_before) * precision
+        recall_before = recall
+    return area
+
+
+def runs(relevant: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    flat = torch.tensor([image for images in relevant for image in images])
+    return flat, torch.tensor([0, *itertools.accumulate(len(images) for images in relevant)])
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    images=st.integers(1, 9),
+    views=st.integers(1, 3),
+    levels=st.integers(1, 5),
+    chunk=st.sampled_from([1, 20, 10**6]),
+    data=st.data(),
+)
+def test_average_precision_is_that_of_all_thresholds(
+    images: int, views: int, levels: int, chunk: int, data: st.DataObject
+):
+    subsets = st.lists(st.integers(0, images - 1), min_size=1, unique=True)
+    relevant = data.draw(st.lists(subsets, min_size=1, max_size=6))
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    # Small integers make exact ties, in any order of summation.
+    gallery = rng.integers(0, levels, (images, views, 3)).astype(np.float32)
+    queries = rng.integers(0, levels, (len(relevant), 3)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unified, "CHUNK_ELEMENTS", chunk)
+        found = average_precisions(torch.from_numpy(queries), torch.from_numpy(gallery), *runs(relevant))
+        result = evaluate_unified(torch.from_numpy(queries), torch.from_numpy(gallery), *runs(relevant))
+    expected = [
+        naive_average_precision([max(float(view @ query) for view in image) for image in gallery], set(own))
+        for query, own in zip(queries, relevant, strict=True)
+    ]
+    assert found.tolist() == pytest.approx(expected)
+    assert result.mean_average_precision == pytest.approx(100 * sum(expected) / len(expected))
+    assert (result.queries, result.images) == (len(relevant), images)
+    assert result.relevant_images == pytest.approx(np.mean([len(own) for own in relevant]))
+
+
+def test_a_worked_example():
+    # Ranks 1, 3 and 4 of five are relevant: (1/1 + 2/3 + 3/4) / 3.
+    gallery = torch.tensor([[0.9], [0.8], [0.7], [0.6], [0.5]])
+    (found,) = average_precisions(torch.ones(1, 1), gallery, torch.tensor([3, 0, 2]), torch.tensor([0, 3])).tolist()
+    assert found == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
+
+
+def test_a_collapsed_model_reaches_the_share_of_relevant_images():
+    flat, first = runs([[0], [1, 2, 3, 4, 5]])
+    found = average_precisions(torch.ones(2, 4), torch.ones(10, 4), flat, first)
+    assert found.tolist() == pytest.approx([0.1, 0.5])
+
+
+def test_the_order_of_images_plays_no_part():
+    rng = np.random.default_rng(0)
+    gallery = torch.from_numpy(rng.integers(0, 3, (30, 4)).astype(np.float32))
+    queries = torch.from_numpy(rng.integers(0, 3, (5, 4)).astype(np.float32))
+    relevant = [rng.permutation(30)[:6].tolist() for _ in range(5)]
+    shuffle = torch.randperm(30, generator=torch.Generator().manual_seed(1))
+    place = torch.argsort(shuffle)
+    moved = [place[own].tolist() for own in relevant]
+    expected = average_precisions(queries, gallery, *runs(relevant))
+    assert average_precisions(queries, gallery[shuffle], *runs(moved)).tolist() == pytest.approx(expected.tolist())
+
+
+def test_a_similarity_that_is_no_number_counts_against_the_model():
+    gallery = torch.tensor([[1.0], [float("nan")], [0.5]])
+    query = torch.ones(1, 1)
+    for relevant, expected in ((1, 1 / 3), (0, 1 / 2)):
+        found = average_precisions(query, gallery, torch.tensor([relevant]), torch.tensor([0, 1]))
+        assert found.tolist() == pytest.approx([expected])
+
+
+@pytest.mark.parametrize(("images", "relevant"), [(1, 1), (2, 1), (5, 1), (5, 3), (6, 6), (7, 2)])
+def test_chance_is_the_mean_over_all_rankings(images: int, relevant: int):
+    total, count = 0.0, 0
+    for ranks in itertools.combinations(range(1, images + 1), relevant):
+        total += sum((place + 1) / rank for place, rank in enumerate(ranks)) / relevant
+        count += 1
+    (found,) = chance_average_precision(torch.tensor([relevant]), images).tolist()
+    assert found == pytest.approx(total / count)
+
+
+def test_chance_is_what_random_embeddings_reach():
+    generator = torch.Generator().manual_seed(2)
+    relevant = [torch.randperm(50, generator=generator)[: 1 + query % 7].tolist() for query in range(3000)]
+    queries, gallery = (torch.randn(rows, 40, generator=generator) for rows in (3000, 50))
+    result = evaluate_unified(queries, gallery, *runs(relevant))
+    assert result.mean_average_precision == pytest.approx(result.chance, rel=0.05)
+    assert result.as_dict()["map_chance"] == result.chance
+
+
+@pytest.mark.parametrize(
+    ("flat", "first", "message"),
+    [
+        ([0, 1, 2], [0, 1], "2 queries need 3 starts from 0 to 3"),
+        ([0, 1, 2], [0, 1, 2], r"ends \(0, 2\)"),
+        ([0, 1, 2], [1, 2, 3], r"ends \(1, 3\)"),
+        ([0, 1, 2], [0, 3, 3], "query 1 has no relevant image"),
+        ([0, 1, 4], [0, 1, 3], "indices from 0 to 3; got 0 to 4"),
+        ([0, -1, 2], [0, 1, 3], "got -1 to 2"),
+        ([0, 2, 2], [0, 1, 3], "same relevant image twice"),
+    ],
+)
+def test_runs_that_do_not_fit_are_refused(flat: list[int], first: list[int], message: str):
+    with pytest.raises(ValueError, match=message):
+        evaluate_unified(torch.ones(2, 3), torch.ones(4, 3), torch.tensor(flat), torch.tensor(first))
+
+
+def test_no_query_is_refused():
+    with pytest.raises(ValueError, match="no queries"):
+        evaluate_unified(torch.ones(0, 3), torch.ones(4, 3), torch.empty(0, dtype=torch.long), torch.tensor([0]))

@@ -1,0 +1,201 @@
+"""The loss of UniVSE against loops over its equations."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.vse_core.losses.unified_oracle import total, unified_terms
+from vse_core.losses import build_loss
+from vse_core.losses.regions import region_hinges, region_similarities, relevance
+from vse_core.outputs import ComponentVectors, UnifiedOutput
+
+
+def units(*shape: int, generator: torch.Generator) -> torch.Tensor:
+    vectors = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def components(count: int, images: int, negatives: int, dim: int, generator: torch.Generator) -> ComponentVectors:
+    owners = torch.randint(0, images, (count,), generator=generator)
+    return ComponentVectors(units(count, 1 + negatives, dim, generator=generator), owners)
+
+
+def random_output(
+    seed: int, images: int = 5, counts: tuple[int, int, int] = (7, 4, 5), dim: int = 4
+) -> tuple[UnifiedOutput, torch.Tensor]:
+    """Unit vectors in float64, some images without components, some regions padding, some images equal."""
+    generator = torch.Generator().manual_seed(seed)
+    has = torch.rand(images, generator=generator) < 0.7
+    mask = torch.arange(6) < torch.randint(1, 7, (images, 1), generator=generator)
+    output = UnifiedOutput(
+        images_bKD=units(images, 1, dim, generator=generator),
+        regions_bND=units(images, 6, dim, generator=generator) * mask.unsqueeze(2),
+        region_mask_bN=mask,
+        sentences_bD=units(images, dim, generator=generator),
+        composed_bD=units(images, dim, generator=generator) * has.unsqueeze(1),
+        has_components_b=has,
+        objects=components(counts[0], images, 3, dim, generator),
+        pairs=components(counts[1], images, 4, dim, generator),
+        triples=components(counts[2], images, 3, dim, generator),
+    )
+    return output, torch.randint(0, max(2, images - 1), (images,), generator=generator)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    images=st.integers(1, 6),
+    counts=st.tuples(*[st.integers(0, 6)] * 3),
+    mask=st.booleans(),
+    negatives=st.sampled_from(["hardest", "all"]),
+)
+def test_against_loops_over_the_equations(seed, images, counts, mask, negatives):
+    output, ids = random_output(seed, images, counts)
+    weights = {"component_weight": 0.4, "object_weight": 0.6, "attribute_weight": 0.7, "relation_weight": 0.9}
+    loss = build_loss("unified", margin=0.3, mask_same_image=mask, negatives=negatives, **weights)
+    result = loss(output, ids)
+    expected = unified_terms(output, ids.tolist(), 0.3, mask, negatives)
+    for name, term in expected.items():
+        assert result.parts[name].item() == pytest.approx(term, abs=1e-9), name
+    assert result.total.item() == pytest.approx(
+        total(expected, {"sent": 1.0, "comp": 0.4, "obj": 0.6, "attr": 0.7, "rel": 0.9}), abs=1e-9
+    )
+    found = [result.parts[name].item() for name in ("objects", "pairs", "triples", "captions_with_components")]
+    assert found == [*counts, output.has_components_b.sum().item()]
+    halves = result.parts["rel_in_batch"] + result.parts["rel_exchanged"]
+    assert halves.item() / 2 == pytest.approx(expected["rel"], abs=1e-9)
+
+
+def test_published_weights_are_the_defaults_and_relations_may_wait():
+    output, ids = random_output(4)
+    result, waiting = build_loss("unified")(output, ids), build_loss("unified", relation_weight=0.0)(output, ids)
+    parts = result.parts
+    expected = parts["sent"] + 0.5 * (parts["comp"] + parts["obj"] + parts["attr"])
+    torch.testing.assert_close(waiting.total, expected)
+    torch.testing.assert_close(result.total, expected + parts["rel"])
+    assert parts["rel"] > 0
+    assert not any(part.requires_grad for part in parts.values())
+
+
+def differentiable(output: UnifiedOutput) -> list[torch.Tensor]:
+    tensors = [output.images_bKD, output.regions_bND, output.sentences_bD, output.composed_bD]
+    tensors += [kind.vectors_MVD for kind in (output.objects, output.pairs, output.triples)]
+    return [tensor.clone().requires_grad_() for tensor in tensors]
+
+
+def rebuilt(output: UnifiedOutput, tensors: tuple[torch.Tensor, ...]) -> UnifiedOutput:
+    images, regions, sentences, composed, *kinds = tensors
+    old = (output.objects, output.pairs, output.triples)
+    new = [ComponentVectors(vectors, kind.owners_M) for vectors, kind in zip(kinds, old, strict=True)]
+    return UnifiedOutput(images, regions, output.region_mask_bN, sentences, composed, output.has_components_b, *new)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_gradients(seed: int):
+    output, ids = random_output(seed, images=3, counts=(3, 2, 3), dim=3)
+    tensors = differentiable(output)
+    loss = build_loss("unified", margin=0.5)
+    assert torch.autograd.gradcheck(lambda *x: loss(rebuilt(output, x), ids).total, tensors)
+
+
+@pytest.mark.parametrize("counts", [(0, 0, 0), (3, 0, 2), (0, 2, 0), (0, 0, 1)])
+def test_kinds_that_a_batch_lacks_count_nothing_and_break_nothing(counts: tuple[int, int, int]):
+    output, ids = random_output(5, counts=counts)
+    output = replace(output, has_components_b=torch.zeros(5, dtype=torch.bool), composed_bD=0 * output.composed_bD)
+    tensors = differentiable(output)
+    result = build_loss("unified")(rebuilt(output, tuple(tensors)), ids)
+    result.total.backward()
+    for name, count in zip(("obj", "attr", "rel"), counts, strict=True):
+        assert (result.parts[name] > 0).item() == (count > 0)
+    assert result.parts["comp"] == 0
+    assert all(tensor.grad is None or tensor.grad.isfinite().all() for tensor in tensors)
+    assert tensors[3].grad.eq(0).all()
+
+
+def test_the_order_of_regions_components_and_negatives_does_not_matter():
+    output, ids = random_output(6)
+    expected = build_loss("unified")(output, ids)
+    regions = torch.randperm(6)
+
+    def shuffled(kind: ComponentVectors, halves: int) -> ComponentVectors:
+        order, negatives = torch.randperm(len(kind)), kind.vectors_MVD.shape[1] - 1
+        half = negatives // halves
+        places = torch.cat([torch.zeros(1).long(), *(1 + h * half + torch.randperm(half) for h in range(halves))])
+        return ComponentVectors(kind.vectors_MVD[order][:, places], kind.owners_M[order])
+
+    found = build_loss("unified")(
+        replace(
+            output,
+            regions_bND=output.regions_bND[:, regions],
+            region_mask_bN=output.region_mask_bN[:, regions],
+            objects=shuffled(output.objects, 1),
+            pairs=shuffled(output.pairs, 2),
+            triples=shuffled(output.triples, 1),
+        ),
+        ids,
+    )
+    torch.testing.assert_close(found.total, expected.total)
+    torch.testing.assert_close(found.parts, expected.parts)
+
+
+def test_padding_regions_never_count():
+    output, ids = random_output(7)
+    expected = build_loss("unified")(output, ids)
+    padded = replace(
+        output,
+        regions_bND=torch.where(output.region_mask_bN.unsqueeze(2), output.regions_bND, 77.0),
+    )
+    torch.testing.assert_close(build_loss("unified")(padded, ids).total, expected.total)
+
+
+def test_relevance_is_part_of_what_is_differentiated():
+    """Two regions, one negative: the gradient of the relevance is the difference between the regions' hinges."""
+    own = torch.tensor([[0.4, 0.1]], dtype=torch.float64, requires_grad=True)
+    negatives = torch.tensor([[[0.5, 0.6]]], dtype=torch.float64)
+    weights = relevance(own, torch.ones(1, 2, dtype=torch.bool))
+    region_hinges(weights, own, negatives, 0.2).sum().backward()
+    first = math.exp(0.4) / (math.exp(0.4) + math.exp(0.1))
+    hinges = (0.3, 0.7)
+    expected = first * (1 - first) * (hinges[0] - hinges[1]) - first
+    assert own.grad[0, 0].item() == pytest.approx(expected)
+
+
+def test_similarities_of_regions_stay_in_float32_under_autocast():
+    output, _ = random_output(8)
+    kind = ComponentVectors(output.objects.vectors_MVD.float(), output.objects.owners_M)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        sims = region_similarities(kind, output.regions_bND.float())
+    assert sims.dtype == torch.float32
+    expected = torch.einsum("mvd,mnd->mvn", output.objects.vectors_MVD, output.regions_bND[kind.owners_M])
+    torch.testing.assert_close(sims.double(), expected, atol=1e-6, rtol=0)
+
+
+def test_the_whole_loss_stays_in_float32_under_autocast():
+    output, ids = random_output(8)
+    output = rebuilt(output, tuple(tensor.float() for tensor in differentiable(output)))
+    expected = build_loss("unified")(output, ids)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = build_loss("unified")(output, ids)
+    assert found.total.dtype == torch.float32
+    torch.testing.assert_close(found.total, expected.total, atol=0, rtol=0)
+    torch.testing.assert_close(found.parts, expected.parts, atol=0, rtol=0)
+
+
+def test_components_without_negatives_are_refused():
+    output, ids = random_output(9)
+    alone = ComponentVectors(output.objects.vectors_MVD[:, :1], output.objects.owners_M)
+    with pytest.raises(ValueError, match=r"got \[0, 4, 3\] negatives"):
+        build_loss("unified")(replace(output, objects=alone), ids)
+    odd = ComponentVectors(output.pairs.vectors_MVD[:, :4], output.pairs.owners_M)
+    with pytest.raises(ValueError, match="as many of another adjective"):
+        build_loss("unified")(replace(output, pairs=odd), ids)
+
+
+@pytest.mark.parametrize("options", [{"negatives": "some"}, {"object_weight": -1.0}, {"marginn": 0.1}])
+def test_bad_options_are_refused(options: dict[str, object]):
+    with pytest.raises(ValueError, match=r"must|has no option"):
+        build_loss("unified", **options)

@@ -1,0 +1,160 @@
+"""The unified model: what a caption's vector is made of, and what training is given."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from tests.vse_core.training.tiny_unified import (
+    WORDS,
+    random_components,
+    random_pairs,
+    selected,
+    tiny_unified,
+    unified_batch,
+)
+from vse_core.evaluation import embed_images, embed_texts
+from vse_core.models import Components
+from vse_core.models.unified import build_unified_model
+
+GENERATOR_SEED = 3
+
+
+def captions(without: tuple[int, ...] = (2,)) -> tuple[torch.Tensor, torch.Tensor, Components]:
+    generator = torch.Generator().manual_seed(GENERATOR_SEED)
+    _, _, tokens, lengths = random_pairs(6, generator)
+    return tokens, lengths, random_components(6, generator, without)
+
+
+def test_a_caption_is_its_sentence_and_its_components() -> None:
+    model = tiny_unified().double()
+    tokens, lengths, components = captions()
+    found = model.encode_texts(tokens, lengths, components, alpha=0.6)
+    sentences = model.encode_sentences(tokens, lengths)
+    objects = model.encode_objects(components.objects_O)
+    pairs = model.encode_pairs(*components.pairs_A2.unbind(1))
+    triples = model.encode_triples(*components.triples_T3.unbind(1))
+    for caption in range(6):
+        own = [objects[components.object_owner_O == caption], pairs[components.pair_owner_A == caption]]
+        total = torch.cat([*own, triples[components.triple_owner_T == caption]]).sum(dim=0)
+        if caption == 2:
+            assert torch.equal(found[caption], sentences[caption])
+            continue
+        combined = 0.6 * sentences[caption] + 0.4 * total / total.norm()
+        torch.testing.assert_close(found[caption], combined / combined.norm(), atol=1e-7, rtol=0)
+
+
+def test_the_share_of_the_sentence_may_be_changed_afterwards() -> None:
+    model = tiny_unified(alpha=0.3)
+    tokens, lengths, components = captions()
+    before = model.encode_texts(tokens, lengths, components)
+    torch.testing.assert_close(model.encode_texts(tokens, lengths, components, alpha=0.3), before)
+    model.alpha = 1.0
+    sentences = model.encode_sentences(tokens, lengths)
+    torch.testing.assert_close(model.encode_texts(tokens, lengths, components), sentences)
+    assert not torch.allclose(before, sentences)
+    assert torch.equal(model.encode_texts(tokens, lengths), sentences)
+    assert tiny_unified().alpha == 0.75
+    for share in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="alpha"):
+            model.encode_texts(tokens, lengths, components, alpha=share)
+        with pytest.raises(ValueError, match="alpha"):
+            tiny_unified(alpha=share)
+
+
+def test_the_order_of_components_and_their_negatives_do_not_matter() -> None:
+    model = tiny_unified().double()
+    tokens, lengths, components = captions()
+    expected = model.encode_texts(tokens, lengths, components)
+    counts = {"object": components.objects_O, "pair": components.pairs_A2, "triple": components.triples_T3}
+    shuffled = selected(components, {kind: torch.randperm(len(rows)) for kind, rows in counts.items()})
+    torch.testing.assert_close(model.encode_texts(tokens, lengths, shuffled), expected)
+    torch.testing.assert_close(model.encode_texts(tokens, lengths, components.without_negatives()), expected)
+
+
+def test_captions_without_any_components() -> None:
+    model = tiny_unified()
+    tokens, lengths, components = captions(without=tuple(range(6)))
+    assert len(components.objects_O) == 0
+    assert torch.equal(model.encode_texts(tokens, lengths, components), model.encode_sentences(tokens, lengths))
+
+
+def test_training_is_given_what_inference_gives() -> None:
+    model = tiny_unified().double()
+    inputs, _ = unified_batch(6, seed=1)
+    inputs[0] = inputs[0].double()
+    images, elements, tokens, lengths, components = inputs
+    output = model(*inputs)
+    torch.testing.assert_close(output.images_bKD, model.encode_images(images, elements))
+    torch.testing.assert_close(
+        (output.regions_bND, output.region_mask_bN), model.encode_regions(images, elements), check_dtype=True
+    )
+    torch.testing.assert_close(output.sentences_bD, model.encode_sentences(tokens, lengths))
+    torch.testing.assert_close(output.objects.own, model.encode_objects(components.objects_O))
+    torch.testing.assert_close(output.pairs.own, model.encode_pairs(*components.pairs_A2.unbind(1)))
+    torch.testing.assert_close(output.triples.own, model.encode_triples(*components.triples_T3.unbind(1)))
+    for kind, encode, negatives in (
+        (output.objects, model.encode_objects, [components.object_negatives_ON]),
+        (output.pairs, model.encode_pairs, components.pair_negatives_AN2.unbind(2)),
+        (output.triples, model.encode_triples, components.triple_negatives_TN3.unbind(2)),
+    ):
+        torch.testing.assert_close(kind.vectors_MVD[:, 1:], encode(*negatives))
+        torch.testing.assert_close(kind.vectors_MVD.norm(dim=-1), torch.ones(kind.vectors_MVD.shape[:2]).double())
+    composed = model.encode_texts(tokens, lengths, components, alpha=0.0)[output.has_components_b]
+    torch.testing.assert_close(output.composed_bD[output.has_components_b], composed)
+    assert output.composed_bD[~output.has_components_b].eq(0).all()
+
+
+@pytest.mark.parametrize("missing", [(), ("triple",), ("pair",), ("object", "pair", "triple")])
+def test_every_parameter_has_a_gradient_whatever_components_are_missing(missing: tuple[str, ...]) -> None:
+    """DistributedDataParallel waits for ever for a parameter that takes no part."""
+    model = tiny_unified()
+    inputs, _ = unified_batch(6, seed=1)
+    components = inputs[4]
+    owners = {
+        "object": components.object_owner_O,
+        "pair": components.pair_owner_A,
+        "triple": components.triple_owner_T,
+    }
+    kept = {kind: torch.full(rows.shape, kind not in missing) for kind, rows in owners.items()}
+    output = model(*inputs[:4], selected(components, kept))
+    (output.sentences_bD.sum() + output.images_bKD.sum()).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_evaluation_sees_the_interface_of_two_towers() -> None:
+    model = tiny_unified().eval()
+    features, elements, tokens, lengths = random_pairs(6, torch.Generator().manual_seed(0))
+    assert embed_images(model, [(features, elements)]).shape == (6, 1, 8)
+    assert embed_texts(model, [(tokens, lengths)]).shape == (6, 8)
+    assert model.max_tokens is None
+
+
+def test_components_move_as_one() -> None:
+    components = random_components(6, torch.Generator().manual_seed(0))
+    moved = components.to("meta")
+    assert all(getattr(moved, field.name).device.type == "meta" for field in fields(moved))
+    bare = components.without_negatives().to("cpu")
+    assert bare.object_negatives_ON is None
+    assert torch.equal(bare.triples_T3, components.triples_T3)
+    assert replace(bare, object_negatives_ON=components.object_negatives_ON).pair_negatives_AN2 is None
+
+
+def test_published_sizes_are_the_defaults() -> None:
+    model = build_unified_model(feature_dim=5, vocabulary_size=WORDS, embed_dim=8, image={}, text={})
+    assert model.image_encoder.pooling.k == 10
+    words = model.text_encoder.objects
+    assert (words.basic.embedding_dim, words.modifier.embedding_dim) == (300, 100)
+
+
+@pytest.mark.parametrize(
+    ("side", "options", "message"),
+    [
+        ("image", {"mlp": True}, "'regions' has no option 'mlp'"),
+        ("text", {"word_dims": 3}, "did you mean 'word_dim'"),
+        ("image", {"pooling": {"name": "kmaks"}}, "did you mean 'kmax'"),
+    ],
+)
+def test_unknown_options_are_refused(side: str, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_unified_model(5, WORDS, 8, **{"image": {}, "text": {}} | {side: options})

@@ -1,0 +1,269 @@
+"""Text encoder of UniVSE: words, pairs, triples and sentences through one object encoder and one combiner.
+
+C captions, L tokens, W words, U distinct ones, M phrases, D width of the joint space.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from vse_core.encoders.normalize import unit_length
+
+
+class ObjectEncoder(nn.Module):
+    """Fuse a word's meaning with that of its modifier by a gate: the object encoder phi (UniVSE, section 3.2).
+
+    A word has a basic and a modifier embedding. A noun n is ``basic_n`` beside ``modifier_n``, an adjective a with its
+    noun is ``basic_n`` beside ``modifier_a``, so that a noun by itself is modified by itself. With w the two of them,
+
+        phi(w) = Norm( sigmoid(W1 w + b1) * tanh(W2 w + b2) ).
+
+    Args:
+        vocabulary_size: number of word ids.
+        embed_dim: D, width of the joint space.
+        word_dim: width of the basic embeddings; see also :meth:`set_word_vectors`.
+        modifier_dim: width of the modifier embeddings, which begin with U(-0.1, 0.1).
+        train_words: whether the basic embeddings train along, beginning with U(-0.1, 0.1). Otherwise they stay what
+            :meth:`set_word_vectors` gives, zero for all other words.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embed_dim: int,
+        word_dim: int = 300,
+        modifier_dim: int = 100,
+        train_words: bool = True,
+    ) -> None:
+        super().__init__()
+        self.basic = nn.Embedding(vocabulary_size, word_dim)
+        self.modifier = nn.Embedding(vocabulary_size, modifier_dim)
+        bound = 0.1 if train_words else 0.0
+        nn.init.uniform_(self.basic.weight, -bound, bound)
+        nn.init.uniform_(self.modifier.weight, -0.1, 0.1)
+        self.basic.weight.requires_grad_(train_words)
+        # W1 and W2, one below the other.
+        self.fusion = nn.Linear(word_dim + modifier_dim, 2 * embed_dim)
+
+    @torch.no_grad()
+    def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
+        """Begin with given basic embeddings, of GloVe for instance, for some of the words.
+
+        Args:
+            words_W: (W,) word ids.
+            vectors_WE: (W, word_dim) their vectors.
+
+        Raises:
+            ValueError: the shapes disagree with each other or with the encoder.
+        """
+        if vectors_WE.shape != (len(words_W), self.basic.embedding_dim):
+            raise ValueError(
+                f"{len(words_W)} words need vectors of the shape {(len(words_W), self.basic.embedding_dim)}, "
+                f"got {tuple(vectors_WE.shape)}"
+            )
+        self.basic.weight[words_W] = vectors_WE.to(self.basic.weight)
+
+    def forward(self, modifiers_U: Tensor, nouns_U: Tensor) -> Tensor:
+        """Encode nouns (U,) with their modifiers (U,), which are the nouns themselves where there are none: (U, D)."""
+        words_UE = torch.cat([self.basic(nouns_U), self.modifier(modifiers_U)], dim=-1)
+        gate_UD, value_UD = self.fusion(words_UE).chunk(2, dim=-1)
+        return unit_length(torch.sigmoid(gate_UD) * torch.tanh(value_UD))
+
+
+class NeuralCombiner(nn.Module):
+    """A GRU that reads encoded words and ends in their meaning: the combiner psi (UniVSE, section 3.2).
+
+    Args:
+        embed_dim: D, width of the words and of the state.
+    """
+
+    def __init__(self, embed_dim: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(embed_dim, embed_dim, batch_first=True)
+
+    def sentences(self, words_CLD: Tensor, lengths_C: Tensor) -> Tensor:
+        """Read C sequences of different lengths (C,): (C, D) last states of unit length."""
+        packed = pack_padded_sequence(words_CLD, lengths_C.cpu(), batch_first=True, enforce_sorted=False)
+        return unit_length(self.gru(packed)[1][0])
+
+    def phrases(self, words_UD: Tensor, phrases_MK: Tensor) -> Tensor:
+        """Read M sequences of K words each, given as rows of ``words_UD``: (M, D) last states of unit length.
+
+        A triple and its negatives begin alike, and so do many triples of a batch. What begins alike is read once: each
+        step goes over the distinct beginnings only, and each state and each word are multiplied with the GRU's weights
+        once, however many beginnings they are followed by or occur in.
+        """
+        used_U, phrases = phrases_MK.unique(return_inverse=True)
+        input_weight, state_weight, input_bias, state_bias = self.gru.all_weights[0]
+        inputs_UG = nn.functional.linear(words_UD[used_U], input_weight, input_bias)
+        states_PD = words_UD.new_zeros(1, words_UD.shape[1])
+        beginnings_M = phrases.new_zeros(len(phrases))
+        for word_M in phrases.unbind(1):
+            keys_P, beginnings_M = (beginnings_M * len(used_U) + word_M).unique(return_inverse=True)
+            # At least 1: without any phrase there is no word either.
+            before_P = keys_P.div(max(len(used_U), 1), rounding_mode="floor")
+            recurrent_PG = nn.functional.linear(states_PD, state_weight, state_bias)[before_P]
+            states_PD = _gru_step(inputs_UG[keys_P - before_P * len(used_U)], recurrent_PG, states_PD[before_P])
+        return unit_length(states_PD)[beginnings_M]
+
+
+def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Tensor:
+    """One step of PyTorch's GRU, given the products of its weights with the inputs and with the states."""
+    reset_in, update_in, new_in = inputs_PG.chunk(3, dim=-1)
+    reset_state, update_state, new_state = recurrent_PG.chunk(3, dim=-1)
+    update_PD = torch.sigmoid(update_in + update_state)
+    new_PD = torch.tanh(new_in + torch.sigmoid(reset_in + reset_state) * new_state)
+    return new_PD + update_PD * (states_PD - new_PD)
+
+
+class ComponentEncoder(nn.Module):
+    """Sentences, nouns, pairs and triples in one space, with the same weights (UniVSE, section 3.2).
+
+    Args:
+        vocabulary_size: number of word ids, of captions and of components.
+        embed_dim: D, width of the joint space.
+        word_dim: width of the basic embeddings of words.
+        modifier_dim: width of the modifier embeddings of words.
+        train_words: whether the basic embeddings train along (:class:`ObjectEncoder`).
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embed_dim: int,
+        word_dim: int = 300,
+        modifier_dim: int = 100,
+        train_words: bool = True,
+    ) -> None:
+        super().__init__()
+        self.vocabulary_size = vocabulary_size
+        self.objects = ObjectEncoder(vocabulary_size, embed_dim, word_dim, modifier_dim, train_words)
+        self.combiner = NeuralCombiner(embed_dim)
+
+    def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
+        """Begin with given basic embeddings for some of the words (:meth:`ObjectEncoder.set_word_vectors`)."""
+        self.objects.set_word_vectors(words_W, vectors_WE)
+
+    def forward(
+        self, tokens_CL: Tensor, lengths_C: Tensor, objects: Tensor, pairs: Tensor, triples: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Encode sentences and components at once, each distinct word and pair a single time.
+
+        Args:
+            tokens_CL: (C, L) word ids of captions.
+            lengths_C: (C,) their lengths, at least 1.
+            objects: (...) ids of nouns.
+            pairs: (..., 2) ids of adjectives and nouns.
+            triples: (..., 3) ids of subjects, relations and objects.
+
+        Returns:
+            Unit vectors of the sentences (C, D), the objects (..., D), the pairs (..., D) and the triples (..., D).
+        """
+        keys = [self._word_keys(tokens_CL), self._word_keys(objects), self._pair_keys(pairs), self._word_keys(triples)]
+        words_UD, (words_CL, words, phrases, sequences) = self._encode_distinct(keys)
+        return (
+            self.combiner.sentences(words_UD[words_CL], lengths_C),
+            words_UD[words],
+            words_UD[phrases],
+            self._read_triples(words_UD, sequences),
+        )
+
+    def encode_sentences(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """Encode captions (C, L) of lengths (C,) as sequences of words: (C, D)."""
+        words_UD, (words_CL,) = self._encode_distinct([self._word_keys(tokens_CL)])
+        return self.combiner.sentences(words_UD[words_CL], lengths_C)
+
+    def encode_objects(self, nouns: Tensor) -> Tensor:
+        """Encode nouns (...): (..., D)."""
+        words_UD, (words,) = self._encode_distinct([self._word_keys(nouns)])
+        return words_UD[words]
+
+    def encode_pairs(self, pairs: Tensor) -> Tensor:
+        """Encode adjectives and their nouns (..., 2): (..., D)."""
+        words_UD, (rows,) = self._encode_distinct([self._pair_keys(pairs)])
+        return words_UD[rows]
+
+    def encode_triples(self, triples: Tensor) -> Tensor:
+        """Encode subjects, relations and objects (..., 3): (..., D)."""
+        words_UD, (sequences,) = self._encode_distinct([self._word_keys(triples)])
+        return self._read_triples(words_UD, sequences)
+
+    def _read_triples(self, words_UD: Tensor, sequences: Tensor) -> Tensor:
+        """Encode triples (..., 3) of rows of the words' vectors: (..., D)."""
+        vectors_MD = self.combiner.phrases(words_UD, sequences.reshape(-1, 3))
+        return vectors_MD.view(*sequences.shape[:-1], vectors_MD.shape[1])
+
+    def _word_keys(self, words: Tensor) -> Tensor:
+        """One number for a word: it modifies itself."""
+        return words * self.vocabulary_size + words
+
+    def _pair_keys(self, pairs: Tensor) -> Tensor:
+        """One number for an adjective and its noun."""
+        return pairs[..., 0] * self.vocabulary_size + pairs[..., 1]
+
+    def _encode_distinct(self, keys: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Vectors (U, D) of the distinct keys, and for every tensor of keys the rows of its own."""
+        distinct_U, rows = torch.cat([key.flatten() for key in keys]).unique(return_inverse=True)
+        modifiers_U = distinct_U.div(self.vocabulary_size, rounding_mode="floor")
+        words_UD: Tensor = self.objects(modifiers_U, distinct_U - modifiers_U * self.vocabulary_size)
+        shares = rows.split([key.numel() for key in keys])
+        return words_UD, [share.view(key.shape) for share, key in zip(shares, keys, strict=True)]
+
+
+def compose(count: int, vectors: list[Tensor], owners: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Add up the components of each caption: u_comp (UniVSE, section 3.2; the sum is the aggregation of its appendix).
+
+    Args:
+        count: C, number of captions.
+        vectors: (M, D) unit vectors of components, one tensor a kind.
+        owners: (M,) rows of their captions, one tensor a kind.
+
+    Returns:
+        (C, D) unit vectors, zero for a caption without components; and (C,) whether it has any.
+    """
+    vectors_MD, owners_M = torch.cat(vectors), torch.cat(owners)
+    sums_CD = vectors_MD.new_zeros(count, vectors_MD.shape[1]).index_add(0, owners_M, vectors_MD)
+    has_C = owners_M.bincount(minlength=count) > 0
+    absent_C1 = ~has_C.unsqueeze(1)
+    # The length's derivative is not defined at zero, so that rows of zeros must not reach it.
+    return unit_length(sums_CD.masked_fill(absent_C1, 1.0)).masked_fill(absent_C1, 0.0), has_C
+
+
+def combine(sentences_CD: Tensor, composed_CD: Tensor, has_C: Tensor, alpha: float) -> Tensor:
+    """Mix sentences and composed components: u_cap = ``Norm(alpha * u_sent + (1 - alpha) * u_comp)`` (UniVSE, 3.2).
+
+    A caption without components is its sentence alone. Differs from the paper: it does not say that the combination is
+    normalised, but without that the captions of one image would be ranked by their lengths as well.
+
+    Args:
+        sentences_CD: (C, D) unit vectors of the captions as sentences.
+        composed_CD: (C, D) unit vectors of their components taken together; not looked at where there are none.
+        has_C: (C,) whether a caption has components.
+        alpha: share of the sentence, from 0 to 1.
+
+    Returns:
+        (C, D) unit vectors.
+
+    Raises:
+        ValueError: alpha is not between 0 and 1, or the shapes differ.
+    """
+    check_share(alpha)
+    if sentences_CD.shape != composed_CD.shape or has_C.shape != sentences_CD.shape[:1]:
+        raise ValueError(
+            f"sentences {tuple(sentences_CD.shape)}, components {tuple(composed_CD.shape)} and flags "
+            f"{tuple(has_C.shape)} must be of the same captions"
+        )
+    return torch.where(has_C.unsqueeze(1), unit_length(alpha * sentences_CD + (1 - alpha) * composed_CD), sentences_CD)
+
+
+def check_share(alpha: float) -> float:
+    """Return a sentence's share of its caption's vector.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(
+            f"alpha weighs a caption's sentence against its components and must lie in [0, 1], got {alpha}"
+        )
+    return alpha

@@ -1,0 +1,69 @@
+"""Image encoder that keeps the regions: every feature vector in the joint space, and their aggregate (UniVSE)."""
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.encoders.normalize import unit_length
+from vse_core.pooling.masks import check_lengths, valid_mask
+
+
+class RegionEncoder(nn.Module):
+    """Regions by a 1x1 convolution without a bias, and the image by pooling them (UniVSE, section 3.3).
+
+    The convolution of a grid is one linear layer for each of its cells, so the features may as well be those of
+    detected regions. The aggregate is taken of the layer's outputs, not of the regions' unit vectors.
+
+    Args:
+        feature_dim: F, width of the features.
+        embed_dim: D, width of the joint space.
+        pooling: aggregator called with ``(features_BND, lengths_B)``, returning (B, D).
+    """
+
+    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module) -> None:
+        super().__init__()
+        self.feature_dim = feature_dim
+        self.projection = nn.Linear(feature_dim, embed_dim, bias=False)
+        nn.init.xavier_uniform_(self.projection.weight)
+        self.pooling = pooling
+
+    def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
+        """Encode (B, N, F) features with lengths (B,) into (B, 1, D) vectors of unit length.
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        rows_MD, mask_BN = self._project(features_BNF, lengths_B)
+        return self._pool(rows_MD, mask_BN, lengths_B)
+
+    def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The regions' unit vectors (B, N, D), zero where there is none, and the mask (B, N) of those that there are.
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        rows_MD, mask_BN = self._project(features_BNF, lengths_B)
+        return _into_sets(unit_length(rows_MD), mask_BN), mask_BN
+
+    def images_and_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What :meth:`forward` and :meth:`regions` give, with one projection.
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        rows_MD, mask_BN = self._project(features_BNF, lengths_B)
+        # Rows of padding are zero, where the derivative of the length is not defined: only real ones are scaled.
+        return self._pool(rows_MD, mask_BN, lengths_B), _into_sets(unit_length(rows_MD), mask_BN), mask_BN
+
+    def _project(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        check_lengths(features_BNF, lengths_B)
+        mask_BN = valid_mask(features_BNF, lengths_B)
+        return self.projection(features_BNF[mask_BN].to(self.projection.weight.dtype)), mask_BN
+
+    def _pool(self, rows_MD: Tensor, mask_BN: Tensor, lengths_B: Tensor) -> Tensor:
+        return unit_length(self.pooling(_into_sets(rows_MD, mask_BN), lengths_B)).unsqueeze(1)
+
+
+def _into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
+    """Put the rows of all sets, one after the other, into a tensor (B, N, D) padded with zeros."""
+    sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
+    return torch.index_put(sets_BND, (mask_BN,), rows_MD)

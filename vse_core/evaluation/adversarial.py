@@ -1,0 +1,143 @@
+"""Image-to-text retrieval under attack: adversarial captions compete with the true ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from vse_core.evaluation.recall import DirectionMetrics, best_caption_ranks, caption_counts, direction_metrics
+from vse_core.losses.similarity import similarity_matrix
+
+# B images, C true captions, A adversarial ones, K views, D embedding; b images of a chunk, a adversarial of its images.
+
+# Similarities held at once; 64 MiB in float32.
+CHUNK_ELEMENTS = 2**24
+
+# Whose adversarial captions an image meets: all images' (UniVSE, section 4.2), or those of its own captions (VSE-C).
+AttackProtocol = Literal["shared", "own"]
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """Image-to-text retrieval against adversarial captions.
+
+    Attributes:
+        image_to_text: recalls, ranks and ties; `image_to_text.recall_sum` is a column "rsum" of UniVSE's table 2.
+        protocol: whose adversarial captions each image met.
+        images: number of queries.
+        captions: number of true captions.
+        adversarials: number of adversarial captions, of all images together.
+    """
+
+    image_to_text: DirectionMetrics
+    protocol: AttackProtocol
+    images: int
+    captions: int
+    adversarials: int
+
+    def as_dict(self) -> dict[str, float]:
+        """Flat names and values: ``recall_sum``, ``r1`` ... ``ties``."""
+        return {"recall_sum": self.image_to_text.recall_sum, **vars(self.image_to_text)}
+
+
+def evaluate_attack(
+    images_BKD: Tensor,
+    texts_CD: Tensor,
+    captions_per_image: int | Sequence[int],
+    adversarial_AD: Tensor,
+    adversarials_per_caption: int | Sequence[int] = 5,
+    protocol: AttackProtocol = "shared",
+) -> AttackResult:
+    """Rank true and adversarial captions together for every image.
+
+    An adversarial caption is a true one with a word replaced or added so that it no longer describes its image. Under
+    `shared` every image ranks all true captions and all adversarial ones (UniVSE, section 4.2: 1,000 images with five
+    captions of five adversarials each make 30,000 candidates); under `own` it ranks all true captions and only the
+    adversarials of its own captions (VSE-C). Either way the rank is that of the image's best caption.
+
+    Adversarials stand behind the true captions, and of equally similar candidates the later one comes first, so a tie
+    with an adversarial counts against the model: one that overlooks the replaced word gains nothing. Among true
+    captions ties are as in `evaluate_retrieval`, with which the result without adversarials is identical.
+
+    Args:
+        images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
+        texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
+        captions_per_image: how many captions belong to each image: one number, or one number per image.
+        adversarial_AD: (A, D) unit vectors, the adversarials of caption 0 first, then those of caption 1, and so on.
+        adversarials_per_caption: how many adversarials each caption has: one number, or one number per caption, which
+            may be 0 where a caption offers nothing to attack.
+        protocol: `shared` or `own`.
+
+    Returns:
+        The metrics. The mean over attacks is left to the caller: each attack is one call.
+
+    Raises:
+        ValueError: the numbers of images, captions and adversarials do not fit, or the protocol is unknown.
+    """
+    if protocol not in get_args(AttackProtocol):
+        raise ValueError(f"unknown protocol {protocol!r}; use one of {', '.join(get_args(AttackProtocol))}")
+    images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
+    counts_B = caption_counts(len(images_BKD), len(texts_CD), captions_per_image)
+    attacks_C = _adversarial_counts(len(texts_CD), len(adversarial_AD), adversarials_per_caption)
+    image_of_C = torch.repeat_interleave(torch.arange(len(counts_B)), counts_B)
+    image_of_A = torch.repeat_interleave(image_of_C, attacks_C)
+    if protocol == "shared":
+        ranks = _shared_ranks(images_BKD, texts_CD, image_of_C, adversarial_AD)
+    else:
+        ranks = _own_ranks(images_BKD, texts_CD, image_of_C, adversarial_AD, image_of_A)
+    return AttackResult(direction_metrics(ranks), protocol, len(images_BKD), len(texts_CD), len(adversarial_AD))
+
+
+def _adversarial_counts(captions: int, adversarials: int, adversarials_per_caption: int | Sequence[int]) -> Tensor:
+    """Adversarials of each caption (C,)."""
+    if isinstance(adversarials_per_caption, int):
+        adversarials_per_caption = [adversarials_per_caption] * captions
+    counts_C = torch.as_tensor(adversarials_per_caption, dtype=torch.long)
+    if len(counts_C) != captions or int(counts_C.sum()) != adversarials or int(counts_C.min()) < 0:
+        raise ValueError(
+            f"{adversarials} adversarial captions of {captions} captions do not fit adversarials_per_caption "
+            f"({len(counts_C)} counts, {int(counts_C.sum())} adversarials in all; none may be negative)"
+        )
+    return counts_C
+
+
+def _shared_ranks(
+    images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor, adversarial_AD: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Ranks (b,) among all true and all adversarial captions, and whether a false one ties, by chunk of images."""
+    candidates_ND = _candidates(texts_CD, adversarial_AD)
+    image_of_N = torch.cat([image_of_C, image_of_C.new_full((len(adversarial_AD),), -1)])
+    return [
+        best_caption_ranks(similarity_matrix(images_BKD[first:last], candidates_ND), image_of_N, first)
+        for first, last in _chunks(images_BKD, len(candidates_ND))
+    ]
+
+
+def _own_ranks(
+    images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor, adversarial_AD: Tensor, image_of_A: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Ranks (b,) among all true captions and an image's own adversarial ones, and whether a false one ties."""
+    ranks = []
+    for first, last in _chunks(images_BKD, len(texts_CD) + len(adversarial_AD)):
+        here = slice(*torch.searchsorted(image_of_A, torch.tensor([first, last])).tolist())
+        sims_bN = similarity_matrix(images_BKD[first:last], _candidates(texts_CD, adversarial_AD[here]))
+        foreign_ba = image_of_A[here] != torch.arange(first, last).unsqueeze(1)
+        sims_bN[:, len(texts_CD) :].masked_fill_(foreign_ba, -float("inf"))
+        image_of_N = torch.cat([image_of_C, torch.full_like(image_of_A[here], -1)])
+        ranks.append(best_caption_ranks(sims_bN, image_of_N, first))
+    return ranks
+
+
+def _candidates(texts_CD: Tensor, adversarial_aD: Tensor) -> Tensor:
+    """All candidates (C + a, D), the true captions first."""
+    # Compared in one product: two products of different widths may round the same pair of vectors differently, and an
+    # adversarial with the embedding of its caption would no longer tie with it.
+    return torch.cat([texts_CD, adversarial_aD])
+
+
+def _chunks(images_BKD: Tensor, candidates: int) -> list[tuple[int, int]]:
+    """First and last (excluded) image of each chunk."""
+    size = max(1, CHUNK_ELEMENTS // (candidates * images_BKD.shape[1]))
+    return [(first, min(first + size, len(images_BKD))) for first in range(0, len(images_BKD), size)]

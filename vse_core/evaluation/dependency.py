@@ -1,0 +1,218 @@
+"""Dependencies of a caption resolved by its image: which noun is white, and who eats what."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vse_core.precision import at_least_float32
+
+# G dependencies, N candidates of all dependencies together, W words of a candidate, B images, K views, D embedding.
+
+Words = tuple[int, ...]
+
+# Numbers of the gathered images held at once; 64 MiB in float32.
+CHUNK_ELEMENTS = 2**24
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """Dependencies to resolve, each with its candidates.
+
+    Attributes:
+        words_NW: word ids of every candidate, those of dependency 0 first: (adjective, noun) or (subject, relation,
+            object).
+        first_G1: (G + 1,) where each dependency's candidates begin, and N at the end.
+        right_N: whether the parser found this candidate in the caption.
+        caption_G: the caption of each dependency, counted from 0 in the order given.
+        skipped: dependencies that offer no choice and are left out.
+    """
+
+    words_NW: Tensor
+    first_G1: Tensor
+    right_N: Tensor
+    caption_G: Tensor
+    skipped: int
+
+
+@dataclass(frozen=True)
+class DependencyResult:
+    """How often the image alone finds the dependencies that the parser found.
+
+    Attributes:
+        accuracy: share of resolved dependencies, in per cent.
+        chance: accuracy expected of a random choice, in per cent.
+        dependencies: how many there were.
+        ties: unresolved ones in which a right and a wrong candidate share the highest similarity.
+    """
+
+    accuracy: float
+    chance: float
+    dependencies: int
+    ties: int
+
+    def as_dict(self) -> dict[str, float]:
+        """Flat names and values: ``accuracy``, ``chance``, ``dependencies``, ``ties``."""
+        return {name: float(value) for name, value in vars(self).items()}
+
+
+def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple[int, int]]]]) -> Dependencies:
+    """Ask of every adjective of a caption which of the caption's nouns it belongs to (UniVSE, section 4.4).
+
+    The candidates of an adjective are its pairs with every noun of the caption; right is each that the parser found.
+    The paper leaves open what happens to repeated words, so this is the definition here: a caption's nouns and
+    adjectives count once each, because an image cannot tell two candidates of the same words apart. An adjective
+    that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; where all nouns
+    are right, or there is only one, there is nothing to resolve and the dependency is left out.
+
+    Args:
+        captions: of each caption the noun ids of its objects, and its (adjective id, noun id) pairs.
+
+    Raises:
+        ValueError: a pair's noun is not among its caption's nouns.
+    """
+
+    def questions(nouns: Sequence[int], pairs: Sequence[Words]) -> Iterable[list[Words]]:
+        return ([(adjective, noun) for noun in nouns] for adjective in _distinct(pair[0] for pair in pairs))
+
+    return _collect(captions, questions, nouns_at=(1,))
+
+
+def relation_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple[int, int, int]]]]) -> Dependencies:
+    """Ask of every relation of a caption which of its nouns are subject and object (UniVSE, section 4.4, figure 7).
+
+    The candidates of a relation are all ordered pairs of two different nouns, 3 x (3 - 1) = 6 for three nouns; right
+    is each that the parser found. Repeated words, several right candidates and dependencies without a choice are
+    treated as in `attribute_dependencies`. A relation of a noun to itself ("a boy beside a boy") is no candidate;
+    a relation that the parser found only between such is left out.
+
+    Args:
+        captions: of each caption the noun ids of its objects, and its (subject, relation, object) ids.
+
+    Raises:
+        ValueError: a triple's subject or object is not among its caption's nouns.
+    """
+
+    def questions(nouns: Sequence[int], triples: Sequence[Words]) -> Iterable[list[Words]]:
+        ordered = list(itertools.permutations(nouns, 2))
+        for relation in _distinct(triple[1] for triple in triples):
+            yield [(subject, relation, other) for subject, other in ordered]
+
+    return _collect(captions, questions, nouns_at=(0, 2))
+
+
+def candidate_similarities(images_BKD: Tensor, candidates_ND: Tensor, image_of_N: Tensor) -> Tensor:
+    """Similarity of every candidate with its own image, the matching score of UniVSE's figure 7.
+
+    Args:
+        images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
+        candidates_ND: (N, D) unit vectors.
+        image_of_N: (N,) index of the image that each candidate's caption describes.
+
+    Returns:
+        (N,) similarities in float32.
+
+    Raises:
+        ValueError: the numbers of candidates and of their images differ.
+    """
+    if len(candidates_ND) != len(image_of_N):
+        raise ValueError(f"{len(candidates_ND)} candidates need as many indices of images, got {len(image_of_N)}")
+    images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
+    size = max(1, CHUNK_ELEMENTS // images_BKD.shape[1:].numel())
+    chunks = zip(candidates_ND.split(size), image_of_N.split(size), strict=True)
+    # Sums along rows, not a matrix product: candidates of equal embeddings must tie, wherever they stand.
+    return torch.cat(
+        [
+            (at_least_float32(images_BKD[of_n]) * at_least_float32(candidates_nD).unsqueeze(1)).sum(-1).amax(-1)
+            for candidates_nD, of_n in chunks
+        ]
+    )
+
+
+def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, right_N: Tensor) -> DependencyResult:
+    """Choose the best candidate of every dependency and count how often the parser agrees (UniVSE, table 4).
+
+    A dependency is resolved where a right candidate is more similar to the image than every wrong one; a tie between
+    right and wrong counts as wrong, and is counted. Chance is the mean share of right candidates: of 1/candidates
+    where one is right.
+
+    Args:
+        scores_N: (N,) similarity of each candidate with its image, those of dependency 0 first.
+        first_G1: (G + 1,) where each dependency's candidates begin, and N at the end.
+        right_N: (N,) whether the candidate is right.
+
+    Raises:
+        ValueError: there is no dependency, the sizes differ, or a dependency lacks a right or a wrong candidate.
+    """
+    counts_G = first_G1.diff()
+    if not len(counts_G):
+        raise ValueError("nothing to evaluate: there are no dependencies")
+    if not len(scores_N) == len(right_N) == int(first_G1[-1]) or int(first_G1[0]) != 0 or int(counts_G.min()) < 0:
+        raise ValueError(
+            f"{len(scores_N)} scores and {len(right_N)} flags do not fit candidates from {int(first_G1[0])} "
+            f"to {int(first_G1[-1])}"
+        )
+    dependency_of_N = torch.repeat_interleave(torch.arange(len(counts_G)), counts_G)
+    rights_G = torch.zeros_like(counts_G).index_add(0, dependency_of_N, right_N.long())
+    if bool(((rights_G == 0) | (rights_G == counts_G)).any()):
+        dependency = int(((rights_G == 0) | (rights_G == counts_G)).nonzero()[0])
+        raise ValueError(
+            f"dependency {dependency} has {int(rights_G[dependency])} right of {int(counts_G[dependency])} candidates; "
+            f"leave out those with nothing to choose"
+        )
+    best_right_G = _best(scores_N[right_N], dependency_of_N[right_N], len(counts_G))
+    best_wrong_G = _best(scores_N[~right_N], dependency_of_N[~right_N], len(counts_G))
+    return DependencyResult(
+        accuracy=100.0 * (best_right_G > best_wrong_G).double().mean().item(),
+        chance=100.0 * (rights_G.double() / counts_G).mean().item(),
+        dependencies=len(counts_G),
+        ties=int((best_right_G == best_wrong_G).sum()),
+    )
+
+
+def _best(scores_n: Tensor, dependency_of_n: Tensor, dependencies: int) -> Tensor:
+    """Highest score (G,) of each dependency."""
+    lowest_G = scores_n.new_full((dependencies,), -float("inf"))
+    return lowest_G.scatter_reduce(0, dependency_of_n, scores_n, "amax")
+
+
+def _collect(
+    captions: Iterable[tuple[Sequence[int], Sequence[Words]]],
+    questions: Callable[[Sequence[int], Sequence[Words]], Iterable[list[Words]]],
+    nouns_at: tuple[int, ...],
+) -> Dependencies:
+    """Flatten the questions about all captions, and leave out those that offer no choice."""
+    words: list[Words] = []
+    right: list[bool] = []
+    first, owners, skipped = [0], [], 0
+    for caption, (objects, found) in enumerate(captions):
+        nouns, known = _distinct(objects), {tuple(component) for component in found}
+        for component in found:
+            if any(component[place] not in nouns for place in nouns_at):
+                raise ValueError(f"caption {caption} has the component {component}, but only the nouns {nouns}")
+        for candidates in questions(nouns, found):
+            agreed = [candidate in known for candidate in candidates]
+            if not any(agreed) or all(agreed):
+                skipped += 1
+                continue
+            words += candidates
+            right += agreed
+            first.append(len(words))
+            owners.append(caption)
+    width = len(nouns_at) + 1
+    return Dependencies(
+        words_NW=torch.tensor(words, dtype=torch.long).reshape(-1, width),
+        first_G1=torch.tensor(first),
+        right_N=torch.tensor(right, dtype=torch.bool),
+        caption_G=torch.tensor(owners, dtype=torch.long),
+        skipped=skipped,
+    )
+
+
+def _distinct(values: Iterable[int]) -> list[int]:
+    """The values in their order, each once."""
+    return list(dict.fromkeys(values))

@@ -1,0 +1,174 @@
+"""Where in an image a word or phrase is found: relevance maps (UniVSE, section 4.3 and figure 6)."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor, nn
+
+from vse_core.evaluation.plots import GREY
+from vse_core.losses.similarity import similarity_matrix
+
+# Q queries, N regions or grid cells of one image, D embedding; H x W pixels.
+
+# The steps of inferno rise in lightness, so the map reads the same under every colour deficiency and in grey.
+_COLOURS = "inferno"
+# Of no heat and of the most: the photograph stays visible where nothing is found.
+_OPACITY = (0.3, 0.8)
+_MOST_COLUMNS = 5
+_PANEL_WIDTH = 3.1
+_LINE_LENGTH = 36
+
+
+def relevance(queries_QD: Tensor, regions_ND: Tensor, temperature: float = 0.1) -> Tensor:
+    """Spread every query over the regions of one image: ``softmax_n(s(query, region_n) / temperature)``.
+
+    This is UniVSE's equation (2); the loss has it at temperature 1, the paper's figure 6 at 0.1.
+
+    Args:
+        queries_QD: (Q, D) unit vectors of words, phrases or sentences.
+        regions_ND: (N, D) unit vectors of grid cells or regions.
+        temperature: the smaller, the more of the map lies on the best region.
+
+    Returns:
+        (Q, N) in float32, each row of sum 1.
+
+    Raises:
+        ValueError: the temperature is not positive.
+    """
+    if not temperature > 0:
+        raise ValueError(f"the temperature of a softmax is above 0; got {temperature}")
+    # Every region is one "image" with a single view.
+    return (similarity_matrix(regions_ND.unsqueeze(1), queries_QD).T / temperature).softmax(dim=1)
+
+
+def plot_relevance(
+    photograph_HW3: np.ndarray,
+    queries: Sequence[str],
+    relevance_QN: Tensor,
+    regions: tuple[int, int] | np.ndarray,
+    similarities: Sequence[float] | None = None,
+) -> Figure:
+    """Show a photograph, and beside it the relevance map of every query laid over it.
+
+    All maps share one scale, in multiples of an even spread: 1 means that a place is as relevant as any, so a query
+    that is nowhere in particular looks flat and not like a find.
+
+    Args:
+        photograph_HW3: (H, W, 3) RGB, 0 to 255.
+        queries: the text of each query, its panel's title.
+        relevance_QN: (Q, N) of `relevance`.
+        regions: where the N values lie. (rows, columns) of a grid whose cells divide the whole photograph, row by row:
+            the map is interpolated between the cells' centres. Or boxes (N, 4) of left, top, right and bottom in
+            pixels: a pixel shows the most relevant of the boxes over it, 0 where there is none, and the query's best
+            box is outlined.
+        similarities: the matching score of each query with the whole image, shown under its text. None: not shown.
+
+    Returns:
+        The figure: the photograph first, then one panel a query, five to a row at most, with one colour bar.
+
+    Raises:
+        ValueError: there is no query, or texts, maps, regions and similarities do not fit each other.
+    """
+    _check(queries, relevance_QN, regions, similarities)
+    size = photograph_HW3.shape[:2]
+    even_QN = relevance_QN.double() * relevance_QN.shape[1]
+    if isinstance(regions, tuple):
+        heat_QHW = _grid_heat(even_QN, regions, size)
+    else:
+        heat_QHW = np.stack([_box_heat(values_N, regions, size) for values_N in even_QN.numpy()])
+    titles = [textwrap.fill(f"“{text}”", _LINE_LENGTH) for text in queries]
+    if similarities is not None:
+        titles = [f"{title}\nsimilarity {score:.3f}" for title, score in zip(titles, similarities, strict=True)]
+    figure, panels = _panels(len(queries) + 1, size, 1 + max(title.count("\n") for title in titles))
+    panels[0].imshow(photograph_HW3)
+    panels[0].set_title("photograph", fontsize=10, color=GREY)
+    scale = Normalize(0.0, float(heat_QHW.max()))
+    for place, (axes, title) in enumerate(zip(panels[1:], titles, strict=True)):
+        _draw_heat(axes, photograph_HW3, heat_QHW[place], scale)
+        axes.set_title(title, fontsize=10)
+        if not isinstance(regions, tuple):
+            _outline(axes, regions[int(relevance_QN[place].argmax())])
+    colours = ScalarMappable(scale, _COLOURS)
+    bar = figure.colorbar(colours, ax=panels, shrink=0.85, pad=0.015, aspect=25)
+    bar.set_label("relevance (1 = evenly spread)", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    return figure
+
+
+def _check(
+    queries: Sequence[str],
+    relevance_QN: Tensor,
+    regions: tuple[int, int] | np.ndarray,
+    similarities: Sequence[float] | None,
+) -> None:
+    """Refuse texts, maps and regions that do not belong together."""
+    if not queries:
+        raise ValueError("there is nothing to show: give at least one query")
+    if len(queries) != len(relevance_QN) or (similarities is not None and len(similarities) != len(queries)):
+        scores = "" if similarities is None else f" and {len(similarities)} similarities"
+        raise ValueError(f"{len(queries)} queries need as many maps; got {len(relevance_QN)} maps{scores}")
+    here = regions[0] * regions[1] if isinstance(regions, tuple) else len(regions)
+    if here != relevance_QN.shape[1]:
+        raise ValueError(f"each map has {relevance_QN.shape[1]} values, but there are {here} regions")
+
+
+def _grid_heat(values_QN: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
+    """Heat (Q, H, W), interpolated between the centres of the cells."""
+    cells_Q1hw = values_QN.reshape(-1, 1, *grid)
+    pixels_Q1HW = nn.functional.interpolate(cells_Q1hw, size=size, mode="bilinear", align_corners=False)
+    return np.asarray(pixels_Q1HW.squeeze(1))
+
+
+def _box_heat(values_N: np.ndarray, boxes_N4: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Heat (H, W): the highest value among the boxes over a pixel's centre."""
+    heat_HW = np.zeros(size)
+    for value, (left, top, right, bottom) in zip(values_N, boxes_N4, strict=True):
+        rows, columns = _pixels(top, bottom), _pixels(left, right)
+        heat_HW[rows, columns] = np.maximum(heat_HW[rows, columns], value)
+    return heat_HW
+
+
+def _pixels(low: float, high: float) -> slice:
+    """The pixels of one axis whose centres lie between two edges."""
+    return slice(max(0, int(np.ceil(low - 0.5))), max(0, int(np.ceil(high - 0.5))))
+
+
+def _panels(count: int, size: tuple[int, int], title_lines: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its bare panels, made for photographs of a size under titles of some lines."""
+    rows = math.ceil(count / _MOST_COLUMNS)
+    columns = math.ceil(count / rows)
+    height = _PANEL_WIDTH * min(size[0] / size[1], 1.6) + 0.25 + 0.17 * title_lines
+    figure = Figure(figsize=(columns * _PANEL_WIDTH + 0.9, rows * height), layout="compressed")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    panels = list(grid.flat)
+    for axes in panels:
+        axes.set_axis_off()
+    for axes in panels[count:]:
+        axes.remove()
+    return figure, panels[:count]
+
+
+def _draw_heat(axes: Axes, photograph_HW3: np.ndarray, heat_HW: np.ndarray, scale: Normalize) -> None:
+    """Lay heat over the photograph, which turns grey so that its own colours are not taken for heat."""
+    luminance_HW = photograph_HW3 @ np.array([0.299, 0.587, 0.114])
+    axes.imshow(luminance_HW, cmap="gray", vmin=0, vmax=255)
+    low, high = _OPACITY
+    axes.imshow(heat_HW, cmap=_COLOURS, norm=scale, alpha=low + (high - low) * np.asarray(scale(heat_HW)))
+
+
+def _outline(axes: Axes, box_4: np.ndarray) -> None:
+    """Draw a box in white on black, which shows on any ground."""
+    left, top, right, bottom = (float(edge) for edge in box_4)
+    style: dict[str, Any] = {"fill": False, "joinstyle": "miter"}
+    for colour, width in (("black", 3.2), ("white", 1.6)):
+        axes.add_patch(
+            Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, edgecolor=colour, linewidth=width, **style)
+        )

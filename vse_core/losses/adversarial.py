@@ -1,0 +1,81 @@
+"""The loss of VSE-C: the triplet loss, and a hinge against the hardest adversarial caption."""
+
+from typing import Literal
+
+from torch import Tensor
+from typing_extensions import override
+
+from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.hinge import Negatives
+from vse_core.losses.result import LossResult
+from vse_core.losses.similarity import best_view
+from vse_core.losses.triplet import TripletLoss
+from vse_core.outputs import AdversarialOutput
+from vse_core.precision import at_least_float32, full_precision
+from vse_core.training.gather import gather_rows
+
+
+class AdversarialLoss(GlobalLoss):
+    """Push each pair above captions that were altered to be wrong, too (VSE-C, Shi et al. 2018).
+
+    To :class:`~vse_core.losses.triplet.TripletLoss` comes ``[margin + max_s s(i, s) - s(i, c)]+`` for every image i and
+    its caption c, where s runs over the batch's adversarial captions. Without them, as VSE-C begins for an epoch, it is
+    the triplet loss alone.
+
+    Args:
+        margin: how far a pair must lie above its negatives, in similarity.
+        negatives: of the triplet loss, ``hardest`` or ``all``.
+        reduction: ``sum`` over the batch or its ``mean`` (the sum divided by B).
+        mask_same_image: do not take other captions of the same image as negatives of the triplet loss.
+
+    Raises:
+        ValueError: an option has an unknown value.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        negatives: Negatives = "hardest",
+        reduction: Literal["sum", "mean"] = "sum",
+        mask_same_image: bool = False,
+    ) -> None:
+        super().__init__()
+        self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
+
+    def forward(
+        self, images_BKD: Tensor, texts_BD: Tensor, adversarial_BD: Tensor | None, image_ids_B: Tensor
+    ) -> LossResult:
+        """Loss of B pairs.
+
+        Args:
+            images_BKD: (B, K, D) unit vectors, K views of each image.
+            texts_BD: (B, D) unit vectors of their captions.
+            adversarial_BD: (B, D) unit vectors of each image's hardest adversarial caption; None where there are none.
+            image_ids_B: (B,) integers, equal where two captions belong to one image.
+
+        Returns:
+            The total; as parts those of the triplet loss, and with adversarial captions ``adversarial``, their share of
+            the total.
+        """
+        result: LossResult = self.triplet(images_BKD, texts_BD, image_ids_B)
+        if adversarial_BD is None:
+            return result
+        hinges_B = self.triplet.margin + _row_similarities(images_BKD, adversarial_BD)
+        hinges_B = (hinges_B - _row_similarities(images_BKD, texts_BD)).clamp(min=0)
+        adversarial = hinges_B.mean() if self.triplet.reduction == "mean" else hinges_B.sum()
+        return LossResult(result.total + adversarial, result.parts | {"adversarial": adversarial.detach()})
+
+    @override
+    def over_processes(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
+        """The global batch's loss of what :class:`~vse_core.models.adversarial.AdversarialModel` gave."""
+        hardest = None if output.hardest_bD is None else gather_rows(output.hardest_bD, counts)
+        images_BKD, texts_BD = gather_rows(output.images_bKD, counts), gather_rows(output.texts_bD, counts)
+        result: LossResult = self(images_BKD, texts_BD, hardest, gather_rows(image_ids_b, counts))
+        return result
+
+
+def _row_similarities(images_BKD: Tensor, texts_BD: Tensor) -> Tensor:
+    """Similarity (B,) of every image and the text in the same row."""
+    with full_precision(images_BKD):
+        sims_BK1 = at_least_float32(images_BKD) @ at_least_float32(texts_BD).unsqueeze(2)
+    return best_view(sims_BK1).squeeze(1)

@@ -1,0 +1,81 @@
+"""VSE-C: a two-tower model, trained against the hardest of many adversarial captions.
+
+b images of this process and B of all, K views, P adversarial captions of this process or of all, D dimensions.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.losses.similarity import similarity_matrix
+from vse_core.models.two_tower import TwoTower
+from vse_core.outputs import AdversarialOutput
+from vse_core.training.gather import gather_counts, gather_rows
+
+
+class AdversarialModel(nn.Module):
+    """The towers as training against adversarial captions calls them (VSE-C, Shi et al. 2018, and its released code).
+
+    Every image is compared with the adversarial captions of the whole global batch. Only its hardest enters the loss,
+    so all are encoded without a gradient, and each image's hardest once more with one.
+
+    Args:
+        towers: the model; what is trained and saved.
+        chunk: how many adversarial captions are encoded at once.
+    """
+
+    def __init__(self, towers: TwoTower, chunk: int = 256) -> None:
+        super().__init__()
+        self.towers = towers
+        self.chunk = chunk
+
+    def forward(
+        self,
+        images: Tensor,
+        elements: Tensor,
+        tokens_BL: Tensor,
+        token_lengths_B: Tensor,
+        adversarial_tokens_PL: Tensor | None = None,
+        adversarial_lengths_P: Tensor | None = None,
+    ) -> AdversarialOutput:
+        """Encode a batch of pairs and each image's hardest adversarial caption.
+
+        Args:
+            images: as the image encoder takes them.
+            elements: as the image encoder takes them.
+            tokens_BL: word ids of the captions.
+            token_lengths_B: their lengths.
+            adversarial_tokens_PL: word ids of adversarial captions of any of the captions; P may be 0. None on all
+                processes where training does without.
+            adversarial_lengths_P: their lengths.
+        """
+        images_bKD, texts_bD = self.towers(images, elements, tokens_BL, token_lengths_B)
+        if adversarial_tokens_PL is None or adversarial_lengths_P is None:
+            return AdversarialOutput(images_bKD, texts_bD, None)
+        hardest = self._hardest(images_bKD.detach(), adversarial_tokens_PL, adversarial_lengths_P)
+        if hardest is None:
+            return AdversarialOutput(images_bKD, texts_bD, None)
+        tokens_QL, lengths_Q, rows_b = hardest
+        return AdversarialOutput(images_bKD, texts_bD, self.towers.encode_texts(tokens_QL, lengths_Q)[rows_b])
+
+    @torch.no_grad()
+    def _hardest(
+        self, images_bKD: Tensor, tokens_PL: Tensor, lengths_P: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Tokens and lengths of the captions that are some image's hardest, and for every image which of them is.
+
+        None where no process has an adversarial caption.
+        """
+        pools = gather_counts([*tokens_PL.shape], tokens_PL.device)
+        counts = [captions for captions, _ in pools]
+        if not sum(counts):
+            return None
+        texts_PD = images_bKD.new_zeros(len(tokens_PL), images_bKD.shape[2])
+        for first in range(0, len(tokens_PL), self.chunk):
+            share = slice(first, first + self.chunk)
+            texts_PD[share] = self.towers.encode_texts(tokens_PL[share], lengths_P[share])
+        longest = max(length for _, length in pools)
+        tokens_PL = gather_rows(nn.functional.pad(tokens_PL, (0, longest - tokens_PL.shape[1])), counts)
+        lengths_P, texts_PD = gather_rows(lengths_P, counts), gather_rows(texts_PD, counts)
+        chosen_Q, rows_b = similarity_matrix(images_bKD, texts_PD).argmax(dim=1).unique(return_inverse=True)
+        lengths_Q = lengths_P[chosen_Q]
+        return tokens_PL[chosen_Q, : int(lengths_Q.max())], lengths_Q, rows_b

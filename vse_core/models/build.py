@@ -1,0 +1,36 @@
+"""Any model from plain values, as configurations and saved models hold them."""
+
+from typing import Any
+
+from vse_core.models.two_tower import TwoTower, build_two_tower
+from vse_core.models.unified import UnifiedModel, build_unified_model
+
+Model = TwoTower | UnifiedModel
+
+
+def build_model(
+    feature_dim: int | None, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
+) -> Model:
+    """Build a model: UniVSE where the text side is named ``components``, two towers otherwise.
+
+    Args:
+        feature_dim: F, width of the image features; None for a backbone, which takes pixels.
+        vocabulary_size: number of token ids that captions consist of.
+        embed_dim: D, width of the joint space.
+        image: name and options of the image side; see :func:`~vse_core.models.two_tower.build_two_tower` and
+            :func:`~vse_core.models.unified.build_unified_model`.
+        text: name and options of the text side.
+
+    Raises:
+        ValueError: a name or an option is unknown, the two sides do not go together, or pretrained weights cannot be
+            used.
+    """
+    names = (image.get("name", "features"), text.get("name", "bigru"))
+    if (names[0] == "regions") != (names[1] == "components"):
+        raise ValueError(f"the image side 'regions' and the text side 'components' go together, got {names}")
+    if names[1] != "components":
+        return build_two_tower(feature_dim, vocabulary_size, embed_dim, image, text)
+    if feature_dim is None:
+        raise ValueError("UniVSE takes features, not pixels: feature_dim must be given")
+    sides = ({key: value for key, value in side.items() if key != "name"} for side in (image, text))
+    return build_unified_model(feature_dim, vocabulary_size, embed_dim, *sides)

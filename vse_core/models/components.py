@@ -1,0 +1,59 @@
+"""The components of captions as a model takes them (UniVSE).
+
+O objects, A pairs of an adjective and a noun, T triples of a subject, a relation and an object, N negatives of a
+component, C captions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """The components of C captions, all in one vocabulary of word ids; O, A and T may be 0.
+
+    The owner of a component is the row of its caption; components may come in any order. Negatives are what training
+    contrasts a component with.
+
+    Attributes:
+        objects_O: ids of nouns.
+        object_owner_O: rows of their captions.
+        object_negatives_ON: ids of other nouns, or None.
+        pairs_A2: ids of an adjective and of its noun.
+        pair_owner_A: rows of their captions.
+        pair_negatives_AN2: the first half with another adjective, the second half with another noun; or None.
+        triples_T3: ids of subject, relation and object.
+        triple_owner_T: rows of their captions.
+        triple_negatives_TN3: triples of which one word is another; or None.
+    """
+
+    objects_O: Tensor
+    object_owner_O: Tensor
+    object_negatives_ON: Tensor | None = None
+    pairs_A2: Tensor
+    pair_owner_A: Tensor
+    pair_negatives_AN2: Tensor | None = None
+    triples_T3: Tensor
+    triple_owner_T: Tensor
+    triple_negatives_TN3: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> Components:
+        """Copy to a device; from pinned memory the copy runs beside the computation."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> Components:
+        """Copy to page-locked memory, from which :meth:`to` copies to a GPU without waiting."""
+        return self._map(torch.Tensor.pin_memory)
+
+    def without_negatives(self) -> Components:
+        """The components alone, as inference needs them."""
+        return replace(self, object_negatives_ON=None, pair_negatives_AN2=None, triple_negatives_TN3=None)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Components:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: change(value) for name, value in values.items() if value is not None})

@@ -1,0 +1,158 @@
+"""UniVSE: images, regions, sentences and the components of sentences in one space."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.encoders.components import ComponentEncoder, check_share, combine, compose
+from vse_core.encoders.regions import RegionEncoder
+from vse_core.models.components import Components
+from vse_core.names import choose
+from vse_core.outputs import ComponentVectors, UnifiedOutput
+from vse_core.pooling import build_pooling
+
+
+class UnifiedModel(nn.Module):
+    """Unified visual-semantic embeddings (Wu et al. 2019): a caption's vector covers all its components.
+
+    A caption is embedded as a sentence, u_sent, and as the sum of its objects, attributes and relations, u_comp.
+    Training aligns each of them with the image; retrieval compares the image with
+
+        u_cap = Norm( alpha * u_sent + (1 - alpha) * u_comp ).
+
+    A caption without components is its sentence.
+
+    Differs from the paper: u_cap is brought to unit length, without which the length of each caption's sum would take
+    part in ranking captions for an image.
+
+    Args:
+        image_encoder: features to images and regions.
+        text_encoder: words to sentences and components.
+        alpha: share of the sentence; the attribute may be changed at any time, since training does not use it.
+
+    Raises:
+        ValueError: ``alpha`` is no share.
+    """
+
+    def __init__(self, image_encoder: RegionEncoder, text_encoder: ComponentEncoder, alpha: float = 0.75) -> None:
+        super().__init__()
+        self.image_encoder = image_encoder
+        self.text_encoder = text_encoder
+        self.alpha = check_share(alpha)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest caption that the text encoder reads, in tokens: there is no limit."""
+        return None
+
+    def encode_images(self, images: Tensor, elements: Tensor) -> Tensor:
+        """One unit vector per image, (B, 1, D) in float32, of features (B, N, F) with their lengths (B,)."""
+        images_B1D: Tensor = self.image_encoder(images, elements)
+        return images_B1D
+
+    def encode_regions(self, images: Tensor, elements: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit vectors (B, N, D) of the images' regions, zero where there is none, and the mask (B, N) of regions."""
+        return self.image_encoder.regions(images, elements)
+
+    def encode_texts(
+        self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
+    ) -> Tensor:
+        """One unit vector per caption, u_cap: (C, D) in float32.
+
+        Args:
+            tokens_CL: word ids.
+            lengths_C: lengths of the captions.
+            components: of the captions; negatives are not looked at. Without them every caption is its sentence.
+            alpha: share of the sentence, in place of the model's.
+        """
+        if components is None:
+            return self.encode_sentences(tokens_CL, lengths_C)
+        halves = self._encode_captions(tokens_CL, lengths_C, components.without_negatives())[:3]
+        return combine(*halves, self.alpha if alpha is None else alpha)
+
+    def encode_sentences(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """Captions as sequences of words, u_sent: (C, D)."""
+        return self.text_encoder.encode_sentences(tokens_CL, lengths_C)
+
+    def encode_objects(self, nouns_O: Tensor) -> Tensor:
+        """Nouns by themselves: (O, D)."""
+        return self.text_encoder.encode_objects(nouns_O)
+
+    def encode_pairs(self, adjectives_A: Tensor, nouns_A: Tensor) -> Tensor:
+        """Nouns with an adjective: (A, D)."""
+        return self.text_encoder.encode_pairs(torch.stack([adjectives_A, nouns_A], dim=-1))
+
+    def encode_triples(self, subjects_T: Tensor, relations_T: Tensor, objects_T: Tensor) -> Tensor:
+        """Relations between a subject and an object: (T, D)."""
+        return self.text_encoder.encode_triples(torch.stack([subjects_T, relations_T, objects_T], dim=-1))
+
+    def forward(
+        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, components: Components
+    ) -> UnifiedOutput:
+        """Encode all that training looks at, in one call as DistributedDataParallel wants it.
+
+        Every parameter takes part in the sentences and the images already, so that none is without a gradient in a
+        batch that has no components.
+        """
+        images_B1D, regions_BND, mask_BN = self.image_encoder.images_and_regions(images, elements)
+        sentences_BD, composed_BD, has_B, *kinds = self._encode_captions(tokens_BL, token_lengths_B, components)
+        return UnifiedOutput(images_B1D, regions_BND, mask_BN, sentences_BD, composed_BD, has_B, *kinds)
+
+    def _encode_captions(
+        self, tokens_CL: Tensor, lengths_C: Tensor, components: Components
+    ) -> tuple[Tensor, Tensor, Tensor, ComponentVectors, ComponentVectors, ComponentVectors]:
+        """Sentences, composed components, which captions have any; objects, pairs and triples."""
+        sentences_CD, objects_OVD, pairs_AVD, triples_TVD = self.text_encoder(
+            tokens_CL,
+            lengths_C,
+            _before_negatives(components.objects_O, components.object_negatives_ON),
+            _before_negatives(components.pairs_A2, components.pair_negatives_AN2),
+            _before_negatives(components.triples_T3, components.triple_negatives_TN3),
+        )
+        kinds = (
+            ComponentVectors(objects_OVD, components.object_owner_O),
+            ComponentVectors(pairs_AVD, components.pair_owner_A),
+            ComponentVectors(triples_TVD, components.triple_owner_T),
+        )
+        composed_CD, has_C = compose(len(lengths_C), [kind.own for kind in kinds], [kind.owners_M for kind in kinds])
+        return sentences_CD, composed_CD, has_C, *kinds
+
+
+def _before_negatives(own: Tensor, negatives: Tensor | None) -> Tensor:
+    """Components (M, ...) and their negatives (M, N, ...) in one tensor (M, 1 + N, ...)."""
+    own = own.unsqueeze(1)
+    return own if negatives is None else torch.cat([own, negatives], dim=1)
+
+
+def build_unified_model(
+    feature_dim: int, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
+) -> UnifiedModel:
+    """Build UniVSE from plain values.
+
+    Args:
+        feature_dim: F, width of the image features.
+        vocabulary_size: number of word ids, of captions and of components.
+        embed_dim: D, width of the joint space.
+        image: ``{"pooling": {"name": ..., **options}}``; without it the mean of each dimension's ten largest values.
+        text: ``alpha``, the share of the sentence in a caption's vector, and options of
+            :class:`~vse_core.encoders.components.ComponentEncoder`.
+
+    Raises:
+        ValueError: an aggregator or an option is unknown, or a value is out of range.
+    """
+    image_options = {key: value for key, value in image.items() if key != "pooling"}
+    text_options = {key: value for key, value in text.items() if key != "alpha"}
+    pooling = build_pooling(dim=embed_dim, **image.get("pooling", {"name": "kmax", "k": 10}))
+    sizes = {"embed_dim": embed_dim, "vocabulary_size": vocabulary_size}
+    image_encoder = choose(
+        "image encoder",
+        {"regions": RegionEncoder},
+        "regions",
+        feature_dim=feature_dim,
+        embed_dim=embed_dim,
+        pooling=pooling,
+        **image_options,
+    )
+    text_encoder = choose("text encoder", {"components": ComponentEncoder}, "components", **sizes, **text_options)
+    return UnifiedModel(image_encoder, text_encoder, text.get("alpha", 0.75))
