@@ -44,48 +44,6 @@ def quality_table() -> str:
     )
 
 
-COMPONENT_SYSTEMS = {
-    "flickr8k_vse_pp": "VSE++",
-    "flickr8k": "VSE-infinity",
-    "flickr8k_vse_c": "VSE-C",
-    "flickr8k_univse": "UniVSE",
-}
-
-
-def components_table() -> str:
-    """UniVSE and its baselines on all four evaluations."""
-    rows = []
-    for name, label in COMPONENT_SYSTEMS.items():
-        for path in sorted(RESULTS.glob(f"{name}-seed*.json")):
-            metrics = json.loads(path.read_text())["metrics"]
-            if "attack/total" in metrics:
-                rows.append([f"**{label}**", *_component_figures(metrics)])
-    return _table(
-        [
-            "",
-            "retrieval (RSUM)",
-            "attack: object / attribute / relation",
-            "sum",
-            "mAP: objects / attributes / relations",
-            "dependencies: attributes / relations",
-        ],
-        rows,
-    )
-
-
-def _component_figures(metrics: dict[str, float]) -> list[str]:
-    def row(pattern: str, names: tuple[str, ...]) -> str:
-        return " / ".join(f"{metrics[pattern.format(name)]:.1f}" for name in names)
-
-    return [
-        f"{metrics['rsum']:.1f}",
-        row("attack/{}_recall_sum", ("object", "attribute", "relation")),
-        f"{metrics['attack/total']:.1f}",
-        row("components/{}_map", ("objects", "attributes", "relations")),
-        row("dependencies/{}_accuracy", ("attributes", "relations")),
-    ]
-
-
 def _quality_row(label: str, runs: list[dict[str, Any]]) -> list[str]:
     """Means over the seeds of a system."""
 
@@ -179,7 +137,6 @@ WORKS = ("training_step", "inference")
 TABLES: dict[str, Callable[[], str]] = {
     "quality": quality_table,
     "gpo study": gpo_study_table,
-    "components": components_table,
     "speed": speed_table,
 }
 
