@@ -202,14 +202,14 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     for name, (title, rows) in sheets.items():
         files.append(directory / f"{name}.png")
         contact_sheet_png(title, rows).save(files[-1])
-    for name, figure in pooling_figures(embedded).items():
+    for name, figure in pooling_figures(embedded.model, embedded.set_size).items():
         files.append(directory / f"{name}.png")
         figure.savefig(files[-1], bbox_inches="tight")
     return files
 
 
-def pooling_figures(embedded: EmbeddedSplit) -> dict[str, Figure]:
-    """The learned GPO coefficients of both towers, a figure for each view of the images; none without GPO."""
+def pooling_figures(model: Model, set_size: int) -> dict[str, Figure]:
+    """The learned GPO coefficients of both towers for sets of this size, a figure for each view; none without GPO."""
     import torch
 
     from vse_core.evaluation.plots import plot_gpo_coefficients
@@ -225,11 +225,11 @@ def pooling_figures(embedded: EmbeddedSplit) -> dict[str, Figure]:
         return {length: row[:length].tolist() for length, row in zip(lengths, rows, strict=True)}
 
     # As at inference, and as after the size augmentation of training.
-    sizes = tuple(dict.fromkeys((embedded.set_size, max(1, round(0.8 * embedded.set_size)))))
-    pooling: Any = embedded.model.image_encoder.pooling
+    sizes = tuple(dict.fromkeys((set_size, max(1, round(0.8 * set_size)))))
+    pooling: Any = model.image_encoder.pooling
     views = list(pooling.views) if isinstance(pooling, MultiViewPooling) else [pooling]
     # UniVSE pools no words.
-    texts = weights(getattr(embedded.model.text_encoder, "pooling", None), _CAPTION_LENGTHS)
+    texts = weights(getattr(model.text_encoder, "pooling", None), _CAPTION_LENGTHS)
     figures = {}
     for number, view in enumerate(views, start=1):
         images = weights(view, sizes)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from pipelines.config import load_config
-from pipelines.evaluation import EmbeddedSplit, embed_split, pooling_figures
+from pipelines.evaluation import embed_split, pooling_figures
 from pipelines.stage import StageError
 from vse_core.models import build_model, save_model
 
@@ -41,5 +41,5 @@ def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path
 )
 def test_pooling_weights_have_a_figure_for_each_view(image: dict[str, Any], text: str, figures: list[str]) -> None:
     model = build_model(**SPECIFICATION | {"image": image, "text": {"pooling": {"name": text}, "word_dim": 6}})
-    drawn = pooling_figures(EmbeddedSplit(model, gallery=cast("Any", None), set_size=7))
+    drawn = pooling_figures(model, set_size=7)
     assert list(drawn) == figures

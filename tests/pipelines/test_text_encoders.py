@@ -83,7 +83,7 @@ def make_config(text: str, *overrides: str) -> PipelineConfig:
 def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
     """What the stage does before training."""
     out.mkdir(exist_ok=True)
-    return train._caption_encoder(config, train._captions(ShardReader(shards / "train", "grid")), out)[0]
+    return train._caption_encoder(config, ShardReader(shards / "train", "grid"), None, out)[0]
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
@@ -167,7 +167,7 @@ def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) ->
     trainer = make_trainer(config, shards, tmp_path / "out", None)
     ids = [trainer.caption_encoder.encode(word)[1] for word in ("red", "star")]
     assert trainer.model.text_encoder.embed.weight[ids].tolist() == [[1, 2, 3], [7, 8, 9]]
-    _, facts = train._caption_encoder(config, train._captions(trainer.splits.train), tmp_path / "out")
+    _, facts = train._caption_encoder(config, trainer.splits.train, None, tmp_path / "out")
     assert facts == {"vocabulary_size": 17, "word_vector_coverage": round(2 / 17, 4)}
     assert "word_vectors" not in trainer.checkpoints.specification["text"]
 
@@ -205,7 +205,7 @@ def test_options_go_with_their_encoder() -> None:
     }
     with pytest.raises(ConfigError, match=r"model\.text\.word_dim: unknown key"):
         make_config(name, "model.text.word_dim=3")
-    with pytest.raises(ConfigError, match=r"model\.text\.name: must be one of bigru, bert; got 'brt'"):
+    with pytest.raises(ConfigError, match=r"model\.text\.name: must be one of bigru, bert, components; got 'brt'"):
         make_config("model.text.name=brt")
     assert make_config("model.text.word_dim=5").model.text.name == "bigru"
 
