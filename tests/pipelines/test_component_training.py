@@ -55,7 +55,9 @@ def make_config(system: str, *overrides: str) -> PipelineConfig:
     return load_config(None, [f"preset={system}", *common, *own[system], *overrides])
 
 
-def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+def make_trainer(
+    config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None, prepared: bool = False
+) -> Trainer:
     splits = Splits(
         ShardReader(shards / "train/features", "grid"),
         ShardReader(shards / "dev/features", "grid"),
@@ -65,8 +67,9 @@ def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Reco
     graphs = list(chain.from_iterable(graphs_of(shards / "train/graphs", splits.train)))
     texts = [c["text"] for i in range(len(splits.train)) for c in splits.train.meta(i)["captions"]]
     out.mkdir(exist_ok=True)
-    Pools.build(graphs, 1, 1, 1).save(out / Pools.FILE)
-    if config.loss.name == "vse_c":
+    if not prepared:
+        Pools.build(graphs, 1, 1, 1).save(out / Pools.FILE)
+    if config.loss.name == "vse_c" and not prepared:
         entries = [
             Adversarial(
                 str(number // 5),
@@ -126,7 +129,8 @@ def run_rank(rank: int, world: int, port: int, system: str, shards: str, out: st
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    history = make_trainer(make_config(system), Path(shards), Path(out), Recorder() if rank == 0 else None).run()
+    observer = Recorder() if rank == 0 else None
+    history = make_trainer(make_config(system), Path(shards), Path(out), observer, prepared=True).run()
     Path(out, f"history-{rank}.json").write_text(json.dumps(history))
     dist.destroy_process_group()
 
@@ -136,6 +140,8 @@ def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_pat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    # The files that all processes read are written once, as the stage does it.
+    make_trainer(make_config(system), shards, tmp_path, None)
     mp.spawn(run_rank, args=(2, port, system, str(shards), str(tmp_path)), nprocs=2)
     assert losses_of(tmp_path) == pytest.approx(losses, rel=1e-5, abs=1e-5)
     assert (tmp_path / "history-0.json").read_text() == (tmp_path / "history-1.json").read_text()
