@@ -21,7 +21,7 @@ from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.loader import caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
 from vse_core.evaluation.embedding import embed_images, embed_texts
-from vse_core.models import Model
+from vse_core.models import Model, UnifiedModel
 
 EMBEDDINGS = "embeddings.safetensors"
 ITEMS = "items.json"
@@ -123,7 +123,12 @@ def build_gallery(
 
     Returns:
         The gallery, on the CPU.
+
+    Raises:
+        ValueError: UniVSE is given no graphs.
     """
+    if isinstance(model, UnifiedModel) and graphs is None:
+        raise ValueError("UniVSE reads the components of captions: give the directory of their graphs")
     images_BKD = embed_images(model, image_batches(image_source(model, reader), batch_size))
     table = component_table(graphs, reader, caption_encoder) if graphs is not None else None
     texts_CD = embed_texts(model, text_batches(caption_batches(reader, caption_encoder, batch_size), table))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pipelines.text_input import text_batches
-from preprocessing.captions.components import Components as ComponentTable
+from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import pad_tokens

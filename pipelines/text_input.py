@@ -22,7 +22,7 @@ from preprocessing.captions.adversarial import (
     write_adversarials,
 )
 from preprocessing.captions.adversarial.vse_c import VSECAttack
-from preprocessing.captions.components import Components as ComponentTable
+from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError

@@ -206,6 +206,8 @@ def _prepare(
         )
     caption_encoder, facts = _caption_encoder(config, readers["train"], graphs, directory)
     save_caption_encoder(caption_encoder, directory)
+    if graphs is not None:
+        facts |= _write_negatives(config, readers["train"], graphs, directory)
     sampler = BatchSampler(readers["train"].num_captions, batch, config.seed)
     return facts, config.training.epochs * sampler.steps_per_epoch
 
@@ -215,8 +217,7 @@ def _caption_encoder(
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     """The vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it.
 
-    Where captions have graphs, the words of their components are in the vocabulary, and the pools that negatives are
-    drawn from are written beside it.
+    UniVSE's vocabulary holds the words of the captions' components as well.
     """
     from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
     from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
@@ -228,7 +229,7 @@ def _caption_encoder(
             tokenizer = WordPiece.from_pretrained(text.weights)
             return tokenizer, {"vocabulary_size": len(tokenizer)}
         minimum = config.vocabulary.min_count
-        words = _component_words(config, reader, graphs, directory) if graphs is not None else ()
+        words = _component_words(reader, graphs, minimum) if graphs is not None and config.model.is_unified else ()
         vocabulary = Vocabulary.build(_captions(reader), minimum, words)
         facts: dict[str, float] = {"vocabulary_size": len(vocabulary)}
         if text.word_vectors is not None:
@@ -240,17 +241,33 @@ def _caption_encoder(
     return vocabulary, facts
 
 
-def _component_words(config: PipelineConfig, reader: ShardReader, graphs: Path, directory: Path) -> list[str]:
-    """The words of components that are frequent enough; writes the pools of words, and adversarial captions."""
-    from pipelines.text_input import ADVERSARIAL, graphs_of, write_adversarial_texts
+def _component_words(reader: ShardReader, graphs: Path, minimum: int) -> list[str]:
+    """The words of components that are frequent enough."""
+    from pipelines.text_input import graphs_of
     from preprocessing.captions.components import component_words
-    from preprocessing.captions.pools import Pools
 
-    pools = Pools.build(itertools.chain.from_iterable(graphs_of(graphs, reader)))
+    return component_words(itertools.chain.from_iterable(graphs_of(graphs, reader)), minimum)
+
+
+def _write_negatives(config: PipelineConfig, reader: ShardReader, graphs: Path, directory: Path) -> dict[str, float]:
+    """Write what negatives are drawn from, pools of words and VSE-C's adversarial captions; figures about them."""
+    from pipelines.text_input import ADVERSARIAL, graphs_of, write_adversarial_texts
+    from preprocessing.captions.pools import Pools, PoolsError
+
+    try:
+        pools = Pools.build(itertools.chain.from_iterable(graphs_of(graphs, reader)))
+    except PoolsError as error:
+        raise StageError(f"{NAME}: {error}") from error
     pools.save(directory / Pools.FILE)
-    if config.loss.name == "vse_c":
-        write_adversarial_texts(graphs, pools, config.seed, directory / ADVERSARIAL)
-    return component_words(itertools.chain.from_iterable(graphs_of(graphs, reader)), config.vocabulary.min_count)
+    if config.loss.name != "vse_c":
+        return {}
+    report = write_adversarial_texts(graphs, pools, config.seed, directory / ADVERSARIAL)
+    return {
+        "adversarial_captions": report.adversarials,
+        # Of three attacks on every caption.
+        "adversarial_attacks": report.captions,
+        "adversarial_attacks_impossible": sum(report.impossible.values()),
+    }
 
 
 def _coverage(facts: Mapping[str, float]) -> str:

@@ -27,6 +27,7 @@ from pipelines.image_input import image_source
 from pipelines.loss_schedule import LossSchedule
 from pipelines.text_input import ADVERSARIAL, adversarial_texts, component_table, negative_sampler, text_batches
 from preprocessing.captions.adversarial.pool import AdversarialPool
+from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.negatives import NegativeSampler
 from preprocessing.captions.word_vectors import WordVectors
@@ -127,11 +128,7 @@ class Trainer:
             adversarial=self._adversarial(),
         )
         self.evaluation_images = image_source(self.model, splits.evaluation)
-        self.evaluation_components = (
-            component_table(splits.evaluation_graphs, splits.evaluation, caption_encoder)
-            if config.model.is_unified and splits.evaluation_graphs is not None
-            else None
-        )
+        self.evaluation_components = self._components(splits.evaluation, splits.evaluation_graphs)
         self._set_word_vectors()
         self.optimizer = build_optimizer(
             self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
@@ -158,11 +155,18 @@ class Trainer:
             self._finish_epoch(epoch)
         return self.progress.history
 
+    def _components(self, reader: ShardReader, graphs: Path | None) -> ComponentTable | None:
+        """The components of a split's captions; None where the model takes none."""
+        if not self.config.model.is_unified:
+            return None
+        assert graphs is not None, "UniVSE is trained on parsed captions"
+        return component_table(graphs, reader, self.caption_encoder)
+
     def _negatives(self) -> NegativeSampler | None:
         """What draws the negatives of captions' components; None where the model takes none."""
-        if not self.config.model.is_unified or self.splits.train_graphs is None:
+        table = self._components(self.splits.train, self.splits.train_graphs)
+        if table is None:
             return None
-        table = component_table(self.splits.train_graphs, self.splits.train, self.caption_encoder)
         return negative_sampler(self.config, table, self.caption_encoder, self.directory)
 
     def _adversarial(self) -> AdversarialPool | None:

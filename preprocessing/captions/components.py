@@ -73,7 +73,7 @@ def component_words(
 
 
 @dataclass(frozen=True, slots=True)
-class Components:
+class ComponentTable:
     """The components of all captions of a split, one caption's after the other's.
 
     A component that occurs twice in a caption is there once. One with a word that the vocabulary lacks is left out.
@@ -105,7 +105,7 @@ class Components:
         captions_by_image: Iterable[Sequence[SceneGraph]],
         vocabulary: Vocabulary,
         kinds: Collection[AttributeKind] = DESCRIBING,
-    ) -> Components:
+    ) -> ComponentTable:
         """Look the components up.
 
         Args:
@@ -200,7 +200,9 @@ class _Flat:
         self._starts.append(len(self._ids))
 
     def ids(self, width: int) -> npt.NDArray[np.int32]:
+        """All components, a row each."""
         return np.array(self._ids, dtype=np.int32).reshape(-1, width)
 
     def starts(self) -> npt.NDArray[np.int64]:
+        """The first row of each caption, and the end."""
         return np.array(self._starts, dtype=np.int64)

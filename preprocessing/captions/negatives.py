@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.augment import sample_rng
-from preprocessing.captions.components import Components, rows_of
+from preprocessing.captions.components import ComponentTable, rows_of
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.relatedness import Relatedness
 from preprocessing.captions.vocabulary import Vocabulary
@@ -110,7 +110,7 @@ class NegativeSampler:
 
     def __init__(
         self,
-        components: Components,
+        components: ComponentTable,
         pools: Pools,
         vocabulary: Vocabulary,
         seed: int,
@@ -283,6 +283,7 @@ class _Exchange:
         self._shifted = forbidden - (np.arange(len(forbidden)) - self._first_G1[forbidden // self._stride])
 
     def check(self, ids: npt.NDArray[np.int32], vocabulary: Vocabulary) -> None:
+        """Raise if there is nothing to draw for some component."""
         empty = np.flatnonzero(self._free_G[self._group_S] == 0)
         if self.count and len(empty):
             words = " ".join(vocabulary.word(word) for word in ids[empty[0]].tolist())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from spacy.language import Language
 
 from preprocessing.captions import load_pipeline
 from preprocessing.captions.counts import GraphCounts
@@ -17,7 +18,7 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def nlp():  # type: ignore[no-untyped-def]
+def nlp() -> Language:
     return load_pipeline()
 
 
@@ -40,13 +41,13 @@ def features(tmp_path: Path) -> Path:
     return path
 
 
-def parsed(folder: Path, features: Path, nlp) -> tuple[Path, GraphCounts]:  # type: ignore[no-untyped-def]
+def parsed(folder: Path, features: Path, nlp: Language) -> tuple[Path, GraphCounts]:
     folder.mkdir()
     path = folder / features.name
     return path, parse_shard(ParseSpec(path, features, "graphs"), nlp, 2)
 
 
-def test_every_caption_keeps_its_place(tmp_path: Path, features: Path, nlp) -> None:  # type: ignore[no-untyped-def]
+def test_every_caption_keeps_its_place(tmp_path: Path, features: Path, nlp: Language) -> None:
     path, counts = parsed(tmp_path / "graphs", features, nlp)
     index = verify_shard(path, deep=True)
     assert index.keys == read_index(features).keys
@@ -62,7 +63,7 @@ def test_every_caption_keeps_its_place(tmp_path: Path, features: Path, nlp) -> N
     assert counts == read_counts(path)
 
 
-def test_graphs_count_the_tokens_beside_them(tmp_path: Path, features: Path, nlp) -> None:  # type: ignore[no-untyped-def]
+def test_graphs_count_the_tokens_beside_them(tmp_path: Path, features: Path, nlp: Language) -> None:
     path, _ = parsed(tmp_path / "graphs", features, nlp)
     for captions in read_captions(path.parent):
         for caption in captions:
@@ -70,19 +71,19 @@ def test_graphs_count_the_tokens_beside_them(tmp_path: Path, features: Path, nlp
                 assert thing.word in caption.tokens[thing.start : thing.end]
 
 
-def test_bytes_depend_on_the_captions_alone(tmp_path: Path, features: Path, nlp) -> None:  # type: ignore[no-untyped-def]
+def test_bytes_depend_on_the_captions_alone(tmp_path: Path, features: Path, nlp: Language) -> None:
     paths = [parsed(tmp_path / name, features, nlp)[0] for name in ("one", "two")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert counts_path(paths[0]).read_bytes() == counts_path(paths[1]).read_bytes()
 
 
-def test_a_damaged_feature_shard_is_named(tmp_path: Path, features: Path, nlp) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_feature_shard_is_named(tmp_path: Path, features: Path, nlp: Language) -> None:
     features.write_bytes(features.read_bytes()[:-512])
     with pytest.raises(ShardError, match="cut short"):
         parsed(tmp_path / "graphs", features, nlp)
 
 
-def test_counts_of_parts_add_up(tmp_path: Path, features: Path, nlp) -> None:  # type: ignore[no-untyped-def]
+def test_counts_of_parts_add_up(tmp_path: Path, features: Path, nlp: Language) -> None:
     _, whole = parsed(tmp_path / "graphs", features, nlp)
     twice = GraphCounts()
     twice.merge(whole)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from vse_core.encoders.normalize import unit_length
+from vse_core.encoders.word_vectors import fill_embedding
 
 
 class ObjectEncoder(nn.Module):
@@ -45,7 +46,6 @@ class ObjectEncoder(nn.Module):
         # W1 and W2, one below the other.
         self.fusion = nn.Linear(word_dim + modifier_dim, 2 * embed_dim)
 
-    @torch.no_grad()
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
         """Begin with given basic embeddings, of GloVe for instance, for some of the words.
 
@@ -56,12 +56,7 @@ class ObjectEncoder(nn.Module):
         Raises:
             ValueError: the shapes disagree with each other or with the encoder.
         """
-        if vectors_WE.shape != (len(words_W), self.basic.embedding_dim):
-            raise ValueError(
-                f"{len(words_W)} words need vectors of the shape {(len(words_W), self.basic.embedding_dim)}, "
-                f"got {tuple(vectors_WE.shape)}"
-            )
-        self.basic.weight[words_W] = vectors_WE.to(self.basic.weight)
+        fill_embedding(self.basic, words_W, vectors_WE)
 
     def forward(self, modifiers_U: Tensor, nouns_U: Tensor) -> Tensor:
         """Encode nouns (U,) with their modifiers (U,), which are the nouns themselves where there are none: (U, D)."""

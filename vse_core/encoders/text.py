@@ -1,10 +1,10 @@
 """Text encoder over word indices: embedding, GRU, aggregator."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vse_core.encoders.normalize import unit_length
+from vse_core.encoders.word_vectors import fill_embedding
 
 
 class BiGRUEncoder(nn.Module):
@@ -33,7 +33,6 @@ class BiGRUEncoder(nn.Module):
         self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=directions == 2)
         self.pooling = pooling
 
-    @torch.no_grad()
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
         """Begin with given vectors, of GloVe for instance, for some of the words; they train on like the others.
 
@@ -44,12 +43,7 @@ class BiGRUEncoder(nn.Module):
         Raises:
             ValueError: the shapes disagree with each other or with the encoder.
         """
-        if vectors_WE.shape != (len(words_W), self.embed.embedding_dim):
-            raise ValueError(
-                f"{len(words_W)} words need vectors of the shape {(len(words_W), self.embed.embedding_dim)}, "
-                f"got {tuple(vectors_WE.shape)}"
-            )
-        self.embed.weight[words_W] = vectors_WE.to(self.embed.weight)
+        fill_embedding(self.embed, words_W, vectors_WE)
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode (C, L) word indices with lengths (C,) into (C, D) vectors of unit length."""

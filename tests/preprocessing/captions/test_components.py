@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from preprocessing.captions.components import Components, component_words, nouns_of, pairs_of, triples_of
+from preprocessing.captions.components import ComponentTable, component_words, nouns_of, pairs_of, triples_of
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
 from tests.preprocessing.captions.markup import graph
@@ -35,7 +35,7 @@ def test_words_of_components_above_a_count() -> None:
 def test_ids_by_caption() -> None:
     images = [[TWO_DOGS, SceneGraph()], [graph("[a {black} dog] (on|on) [grass]")]]
     vocabulary = Vocabulary.build([], extra_words=component_words([g for image in images for g in image], 1))
-    components = Components.build(images, vocabulary)
+    components = ComponentTable.build(images, vocabulary)
 
     def words(ids: np.ndarray) -> list[str]:
         return [" ".join(vocabulary.word(i) for i in row) for row in ids.reshape(len(ids), -1).tolist()]
@@ -53,7 +53,7 @@ def test_ids_by_caption() -> None:
 
 def test_unknown_words_are_left_out_and_counted() -> None:
     vocabulary = Vocabulary.build(["dog black on"], min_count=1)
-    components = Components.build([[graph("[a {black} dog] (on|on) [the {black} grass]")]], vocabulary)
+    components = ComponentTable.build([[graph("[a {black} dog] (on|on) [the {black} grass]")]], vocabulary)
     assert len(components.objects_O) == 1
     assert len(components.pairs_A2) == 1
     assert components.triples_T3.shape == (0, 3)
@@ -61,6 +61,6 @@ def test_unknown_words_are_left_out_and_counted() -> None:
 
 
 def test_no_captions_at_all() -> None:
-    components = Components.build([], Vocabulary.build(["dog"], min_count=1))
+    components = ComponentTable.build([], Vocabulary.build(["dog"], min_count=1))
     assert len(components) == 0
     assert components.pairs_A2.shape == (0, 2)

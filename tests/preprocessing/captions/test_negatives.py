@@ -2,13 +2,14 @@
 
 import itertools
 from collections import Counter
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocessing.captions.components import Components, component_words, nouns_of, pairs_of, triples_of
+from preprocessing.captions.components import ComponentTable, component_words, nouns_of, pairs_of, triples_of
 from preprocessing.captions.graph import Attribute, Relation, SceneGraph, SceneObject
 from preprocessing.captions.negatives import ComponentBatch, NegativeCounts, NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools
@@ -46,7 +47,7 @@ splits = st.lists(st.lists(scene_graphs(), min_size=1, max_size=3), min_size=1, 
 
 
 def sampler(images: list[list[SceneGraph]], counts: NegativeCounts | None = None, seed: int = 5) -> NegativeSampler:
-    return NegativeSampler(Components.build(images, VOCABULARY), POOLS, VOCABULARY, seed, counts)
+    return NegativeSampler(ComponentTable.build(images, VOCABULARY), POOLS, VOCABULARY, seed, counts)
 
 
 def words(ids: np.ndarray) -> list[tuple[str, ...]]:
@@ -97,10 +98,10 @@ ARRAYS = [field for field in ComponentBatch.__slots__ if "owner" not in field]
 
 @settings(deadline=None)
 @given(splits, st.randoms(use_true_random=False))
-def test_a_caption_gets_the_same_negatives_in_every_batch(images: list[list[SceneGraph]], random: object) -> None:
+def test_a_caption_gets_the_same_negatives_in_every_batch(images: list[list[SceneGraph]], random: Random) -> None:
     drawn = sampler(images)
     captions = list(range(sum(map(len, images)))) * 2
-    random.shuffle(captions)  # type: ignore[attr-defined]
+    random.shuffle(captions)
     whole = drawn.batch(np.array(captions), 2)
     alone = [drawn.batch(np.array([caption]), 2) for caption in captions]
     for name in ARRAYS:
@@ -147,7 +148,12 @@ def test_relatives_of_what_is_true_may_be_left_out() -> None:
     images = [[graph("[a {a0} n0] (r0|r0) [a n1]"), graph("[a {a1} n0]")]]
     relatedness = Relatedness([("n0", "n2"), ("n1", "n3"), ("a1", "a2"), ("n4", "n5")])
     drawn = NegativeSampler(
-        Components.build(images, VOCABULARY), POOLS, VOCABULARY, 0, NegativeCounts(99, 99, 99, 99, 99, 99), relatedness
+        ComponentTable.build(images, VOCABULARY),
+        POOLS,
+        VOCABULARY,
+        0,
+        NegativeCounts(99, 99, 99, 99, 99, 99),
+        relatedness,
     ).batch(np.array([0]), 0)
     assert {noun for (noun,) in words(drawn.object_negatives_ON[:, :, None])} == {"n4", "spare noun"}
     assert set(words(drawn.pair_negatives_AN2[0, 99:])) == {("a0", n) for n in ("n1", "n3", "n4", "spare noun")}
@@ -180,7 +186,7 @@ def test_captions_without_components() -> None:
 
 
 def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:
-    components = Components.build(BUSY, VOCABULARY)
+    components = ComponentTable.build(BUSY, VOCABULARY)
     with pytest.raises(NegativesError, match=r"all 2 nouns .* in 'n0' \(7 such components\)"):
         NegativeSampler(components, Pools(("n0", "n1"), ("a0", "a3"), ("r2",)), VOCABULARY, 0)
     with pytest.raises(NegativesError, match=r"all 1 relations of the pool .* 'n0 r0 n1'"):
@@ -189,7 +195,7 @@ def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:
 
 def test_a_pool_that_the_vocabulary_lacks_is_refused() -> None:
     with pytest.raises(NegativesError, match="none of the pool's adjectives"):
-        NegativeSampler(Components.build(BUSY, VOCABULARY), Pools(("n3",), ("unheard",), ("r2",)), VOCABULARY, 0)
+        NegativeSampler(ComponentTable.build(BUSY, VOCABULARY), Pools(("n3",), ("unheard",), ("r2",)), VOCABULARY, 0)
 
 
 def test_captions_outside_the_split() -> None:
@@ -200,4 +206,4 @@ def test_captions_outside_the_split() -> None:
 def test_words_of_components_are_a_vocabulary() -> None:
     graphs = [one for image in BUSY for one in image]
     vocabulary = Vocabulary.build(["a caption"], min_count=1, extra_words=component_words(graphs, 1))
-    assert not Components.build(BUSY, vocabulary).dropped
+    assert not ComponentTable.build(BUSY, vocabulary).dropped
