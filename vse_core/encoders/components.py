@@ -219,9 +219,7 @@ def compose(count: int, vectors: list[Tensor], owners: list[Tensor]) -> tuple[Te
     vectors_MD, owners_M = torch.cat(vectors), torch.cat(owners)
     sums_CD = vectors_MD.new_zeros(count, vectors_MD.shape[1]).index_add(0, owners_M, vectors_MD)
     has_C = owners_M.bincount(minlength=count) > 0
-    absent_C1 = ~has_C.unsqueeze(1)
-    # The length's derivative is not defined at zero, so that rows of zeros must not reach it.
-    return unit_length(sums_CD.masked_fill(absent_C1, 1.0)).masked_fill(absent_C1, 0.0), has_C
+    return unit_length(sums_CD), has_C
 
 
 def combine(sentences_CD: Tensor, composed_CD: Tensor, has_C: Tensor, alpha: float) -> Tensor:

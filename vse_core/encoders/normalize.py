@@ -8,9 +8,14 @@ from vse_core.training.gather import all_reduce_sum, world_size
 
 
 def unit_length(vectors: Tensor) -> Tensor:
-    """Scale the last axis to length 1 in float32: ``x / (||x|| + 1e-8)``, as the released VSE-infinity code does."""
+    """Scale the last axis to length 1 in float32: ``x / (||x|| + 1e-8)``, as the released VSE-infinity code does.
+
+    A vector of zeros stays one, and its gradient is finite: some cells of real feature maps are nothing but zeros.
+    """
     vectors = at_least_float32(vectors)
-    return vectors / (vectors.square().sum(dim=-1, keepdim=True).sqrt() + 1e-8)
+    squares = vectors.square().sum(dim=-1, keepdim=True)
+    # The derivative of the root is infinite at zero.
+    return vectors / (squares.masked_fill(squares == 0, 1.0).sqrt() + 1e-8)
 
 
 class GlobalBatchNorm(nn.Module):

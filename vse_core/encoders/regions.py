@@ -51,7 +51,6 @@ class RegionEncoder(nn.Module):
             ValueError: a length is 0 or exceeds N.
         """
         rows_MD, mask_BN = self._project(features_BNF, lengths_B)
-        # Rows of padding are zero, where the derivative of the length is not defined: only real ones are scaled.
         return self._pool(rows_MD, mask_BN, lengths_B), _into_sets(unit_length(rows_MD), mask_BN), mask_BN
 
     def _project(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:

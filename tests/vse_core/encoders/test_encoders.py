@@ -150,3 +150,10 @@ def test_unit_length_is_float32_and_safe_at_zero():
     vectors = unit_length(torch.tensor([[3e4, 4e4], [0.0, 0.0]]).half())
     assert vectors.dtype == torch.float32
     torch.testing.assert_close(vectors, torch.tensor([[0.6, 0.8], [0.0, 0.0]]), atol=1e-3, rtol=0)
+
+
+def test_unit_length_has_a_gradient_at_zero():
+    vectors = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    unit_length(vectors).sum().backward()
+    # Of x / |x|: (1 - u (u . 1)) / |x|.
+    torch.testing.assert_close(vectors.grad, torch.tensor([[0.032, -0.024], [1.0, 1.0]]))

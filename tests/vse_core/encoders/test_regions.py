@@ -58,3 +58,18 @@ def test_the_order_of_regions_does_not_matter_to_the_image() -> None:
 def test_empty_sets_are_refused() -> None:
     with pytest.raises(ValueError, match="sample 1 of the batch has length 0"):
         make_encoder().regions(FEATURES, torch.tensor([6, 0, 4]))
+
+
+def test_cells_that_a_backbone_left_at_zero() -> None:
+    encoder, features = make_encoder(), FEATURES[:1].clone()
+    features[0, 2] = 0
+    found = []
+    for cells in (features, features[:, [0, 1, 3, 4, 5]]):
+        _, regions, mask = encoder.images_and_regions(cells, torch.tensor([cells.shape[1]]))
+        assert mask.all()
+        regions.sum().backward()
+        found.append(encoder.projection.weight.grad.clone())
+        encoder.zero_grad()
+        if cells is features:
+            assert regions[0, 2].eq(0).all()
+    torch.testing.assert_close(found[0], found[1])
