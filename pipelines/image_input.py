@@ -28,6 +28,7 @@ def image_source(
     seed: int = 0,
     image_augmentation: bool = False,
     size_augmentation: SizeAugmentation = "none",
+    feature_dropout: float = 0.0,
 ) -> ImageSource:
     """The images of a split as a model takes them; pictures are decoded by as many threads as torch computes with.
 
@@ -37,10 +38,11 @@ def image_source(
         seed: of the augmentations in training.
         image_augmentation: crop and mirror pictures.
         size_augmentation: leave out features or cells.
+        feature_dropout: share of the features' dimensions to leave out.
     """
     pixels = pixel_format(model)
     if pixels is None:
-        return FeatureSource(reader, seed, size_augmentation)
+        return FeatureSource(reader, seed, size_augmentation, feature_dropout)
     return PixelSource(reader, pixels, torch.get_num_threads(), seed, image_augmentation, size_augmentation)
 
 

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from pipelines.config import PipelineConfig
-from pipelines.config.training import UnifiedLoss
 from pipelines.stage import StageError
-from preprocessing.captions.adversarial import (
-    AttackReport,
-    Lexicon,
-    read_adversarials,
-    vse_c_attack,
-    write_adversarials,
-)
-from preprocessing.captions.adversarial.vse_c import VSECAttack
 from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
-from preprocessing.captions.pools import Pools, PoolsError
-from preprocessing.captions.relatedness import Relatedness
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.parsing import read_captions, read_graphs
+from preprocessing.parsing import read_graphs
 from preprocessing.shards.batch import component_tensors
 from preprocessing.shards.reader import ShardReader, shard_paths
 from vse_core.models import Components
-
-ADVERSARIAL = "adversarial.jsonl"
 
 
 def graphs_of(directory: Path, reader: ShardReader) -> Iterator[list[SceneGraph]]:
@@ -83,62 +66,3 @@ def component_table(directory: Path, reader: ShardReader, vocabulary: CaptionEnc
     """The components of a split's captions as ids of a model's vocabulary."""
     assert isinstance(vocabulary, Vocabulary)
     return ComponentTable.build(graphs_of(directory, reader), vocabulary)
-
-
-def negative_sampler(
-    config: PipelineConfig, table: ComponentTable, vocabulary: CaptionEncoder, directory: Path
-) -> NegativeSampler:
-    """What draws the negatives of the training captions' components.
-
-    Args:
-        config: says how many of each kind.
-        table: the components of the training captions.
-        vocabulary: of the model.
-        directory: of the training stage, where the pools of words are.
-
-    Raises:
-        StageError: the training captions have too few different words.
-    """
-    loss = config.loss
-    assert isinstance(vocabulary, Vocabulary)
-    assert isinstance(loss, UnifiedLoss)
-    subjects, relations, objects = loss.relation_negatives
-    counts = NegativeCounts(
-        loss.object_negatives, loss.attribute_negatives, loss.attribute_negatives, subjects, relations, objects
-    )
-    try:
-        return NegativeSampler(table, Pools.load(directory / Pools.FILE), vocabulary, config.seed, counts)
-    except (NegativesError, PoolsError) as error:
-        raise StageError(f"train: {error}") from error
-
-
-def write_adversarial_texts(graphs: Path, pools: Pools, seed: int, path: Path) -> AttackReport:
-    """Write adversarial captions of VSE-C's three kinds for training captions, an entry a caption and kind.
-
-    Args:
-        graphs: directory of the training captions' graphs.
-        pools: of the training captions.
-        seed: the captions depend on it alone.
-        path: of the file.
-    """
-    images = list(read_captions(graphs))
-    relatedness = Relatedness.build([caption.graph for caption in captions] for captions in images)
-    lexicon = Lexicon(chain.from_iterable(images), pools, relatedness)
-    kinds = get_args(VSECAttack)
-    return write_adversarials(path, chain.from_iterable(vse_c_attack(images, kind, lexicon, seed) for kind in kinds))
-
-
-def adversarial_texts(path: Path, reader: ShardReader) -> Iterator[list[str]]:
-    """The adversarial captions of every caption of a split, in its order.
-
-    Args:
-        path: of the file that :func:`write_adversarial_texts` has written.
-        reader: the split.
-    """
-    texts: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for entry in read_adversarials(path):
-        texts[entry.image_id, entry.caption_id].extend(entry.texts)
-    for image in range(len(reader)):
-        meta = reader.meta(image)
-        for caption in meta["captions"]:
-            yield texts.get((meta["image_id"], caption["caption_id"]), [])

@@ -251,7 +251,8 @@ def _component_words(reader: ShardReader, graphs: Path, minimum: int) -> list[st
 
 def _write_negatives(config: PipelineConfig, reader: ShardReader, graphs: Path, directory: Path) -> dict[str, float]:
     """Write what negatives are drawn from, pools of words and VSE-C's adversarial captions; figures about them."""
-    from pipelines.text_input import ADVERSARIAL, graphs_of, write_adversarial_texts
+    from pipelines.negatives import ADVERSARIAL, write_adversarial_texts
+    from pipelines.text_input import graphs_of
     from preprocessing.captions.pools import Pools, PoolsError
 
     try:

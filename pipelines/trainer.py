@@ -25,7 +25,8 @@ from pipelines.config import PipelineConfig
 from pipelines.config.model import ModelConfig
 from pipelines.image_input import image_source
 from pipelines.loss_schedule import LossSchedule
-from pipelines.text_input import ADVERSARIAL, adversarial_texts, component_table, negative_sampler, text_batches
+from pipelines.negatives import ADVERSARIAL, adversarial_texts, negative_sampler
+from pipelines.text_input import component_table, text_batches
 from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
@@ -116,7 +117,12 @@ class Trainer:
         self.loader = TrainLoader(
             splits.train,
             image_source(
-                self.model, splits.train, config.seed, training.image_augmentation, training.size_augmentation
+                self.model,
+                splits.train,
+                config.seed,
+                training.image_augmentation,
+                training.size_augmentation,
+                training.feature_dropout,
             ),
             caption_encoder,
             self.sampler,

@@ -152,6 +152,8 @@ class PipelineConfig(Strict):
             raise ValueError(
                 "training.image_augmentation: has no effect on features, which were computed before; set it to false"
             )
+        if self.training.feature_dropout and takes_pictures:
+            raise ValueError("training.feature_dropout: there are no features before the backbone; set it to 0")
         return self
 
 

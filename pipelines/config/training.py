@@ -172,6 +172,13 @@ class TrainingConfig(Strict):
     size_augmentation: Literal["region", "grid", "none"] = Field(
         description="leave out features at random: region 20 %, grid at a random rate up to 20 % (VSE-infinity's code)"
     )
+    feature_dropout: Float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the feature dimensions that each training image goes without: what keeps a few thousand "
+        "images from being learned by heart (no paper has it)",
+    )
     image_augmentation: bool = Field(
         False, description="crop and mirror pictures at random, where a backbone is trained (VSE-infinity's code)"
     )

@@ -170,6 +170,23 @@ def drop_grids(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArr
     return _kept_rows(draws[1:], rate * float(draws[0]))
 
 
+def drop_dimensions(width: int, rate: float, rng: np.random.Generator) -> npt.NDArray[np.float16]:
+    """Factors of an image's feature dimensions: 0 with probability ``rate``, else what makes up for those that are gone.
+
+    All elements of the set lose the same dimensions. Dropped for each element anew, they would come back in the
+    aggregate of the set.
+
+    Args:
+        width: F.
+        rate: from 0 to below 1.
+        rng: see :func:`sample_rng`.
+
+    Returns:
+        (F,) float16.
+    """
+    return np.where(rng.random(width) < rate, 0.0, 1 / (1 - rate)).astype(np.float16)
+
+
 def _kept_rows(draws_N: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.intp]:
     kept = np.flatnonzero(draws_N > rate)
     return kept if len(kept) else np.array([np.argmax(draws_N)])

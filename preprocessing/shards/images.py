@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import drop_dimensions, drop_grids, drop_regions, sample_rng
 from preprocessing.features.images import ImageError
 from preprocessing.shards.batch import FeatureBuffers, pad_features
 from preprocessing.shards.index import MEND, ShardError
@@ -31,6 +31,7 @@ _DROP: dict[str, Callable[[int, np.random.Generator], npt.NDArray[np.intp]]] = {
 SIZE_STREAM = 0
 CAPTION_STREAM = 1
 PIXEL_STREAM = 2
+FEATURE_STREAM = 5  # negatives and adversarial captions have 3 and 4
 # Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
 _ALIVE = 5
 
@@ -58,16 +59,26 @@ class FeatureSource:
         reader: of features.
         seed: of the augmentation.
         size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
+        feature_dropout: share of the F dimensions that an image is trained without (:func:`drop_dimensions`).
 
     Raises:
-        ValueError: the augmentation is unknown.
+        ValueError: the augmentation is unknown, or the share is not from 0 to below 1.
     """
 
-    def __init__(self, reader: ShardReader, seed: int = 0, size_augmentation: SizeAugmentation = "none") -> None:
+    def __init__(
+        self,
+        reader: ShardReader,
+        seed: int = 0,
+        size_augmentation: SizeAugmentation = "none",
+        feature_dropout: float = 0.0,
+    ) -> None:
+        if not 0 <= feature_dropout < 1:
+            raise ValueError(f"feature_dropout is a share from 0 to below 1, got {feature_dropout}")
         self._reader = reader
         self._buffers = FeatureBuffers(_ALIVE)
         self._seed = seed
         self._drop = _drop(size_augmentation)
+        self._feature_dropout = feature_dropout
 
     def __len__(self) -> int:
         """Number of images."""
@@ -78,7 +89,15 @@ class FeatureSource:
         return pad_features([self._reader.features(image) for image in images], None, self._buffers)
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
-        """Images with elements of their sets left out."""
+        """Images with elements of their sets, and dimensions of all their elements, left out."""
+        features_BNF, lengths_B = self._without_elements(images, epoch, samples)
+        if self._feature_dropout:
+            for features_NF, sample in zip(features_BNF.numpy(), samples, strict=True):
+                rng = sample_rng(self._seed, epoch, sample, FEATURE_STREAM)
+                features_NF *= drop_dimensions(features_NF.shape[1], self._feature_dropout, rng)
+        return features_BNF, lengths_B
+
+    def _without_elements(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         if self._drop is None:
             return self.whole(images)
         features = [self._reader.features(image) for image in images]

@@ -205,6 +205,7 @@ MISTAKES = {
     "model.image.architecture=null": "needs weights, or an architecture",
     "model.image.weights=some/network": "leave out the one given",
     "model.image.frozen_epochs=-1": "model.image.frozen_epochs",
+    "training.feature_dropout=0.5": "there are no features before the backbone",
 }
 
 

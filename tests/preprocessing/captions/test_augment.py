@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocessing.captions.augment import augment_tokens, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import augment_tokens, drop_dimensions, drop_grids, drop_regions, sample_rng
 from preprocessing.captions.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.build([" ".join(f"w{i}" for i in range(995))], min_count=1)
@@ -153,3 +153,10 @@ def test_grid_cells_follow_the_two_stage_rule() -> None:
     assert drop_grids(3, Draws(0.5, 0.09, 0.11, 0.9)).tolist() == [1, 2]  # type: ignore[arg-type]
     assert drop_grids(3, Draws(1.0, 0.19, 0.21, 0.2)).tolist() == [1]  # type: ignore[arg-type]
     assert drop_grids(3, Draws(1.0, 0.1, 0.15, 0.0)).tolist() == [1]  # type: ignore[arg-type]
+
+
+def test_dimensions_keep_their_mean() -> None:
+    factors = np.concatenate([drop_dimensions(500, 0.2, sample_rng(0, 0, sample, 5)) for sample in range(100)])
+    assert factors.dtype == np.float16
+    assert set(factors.tolist()) == {0.0, 1.25}
+    assert abs(factors.mean(dtype=np.float64) - 1) < 0.01

@@ -44,9 +44,10 @@ def make_loader(
     size: SizeAugmentation = "region",
     captions: bool = True,
     batch: int = BATCH,
+    dropout: float = 0.0,
 ) -> TrainLoader:
     sampler = BatchSampler(reader.num_captions, batch, SEED)
-    images = FeatureSource(reader, SEED, size)
+    images = FeatureSource(reader, SEED, size, dropout)
     return TrainLoader(reader, images, vocabulary, sampler, rank, world, SEED, captions)
 
 
@@ -106,6 +107,25 @@ def test_ranks_join_to_the_batches_of_one_process(
             for rank in range(world)
         ]
         assert [list(itertools.chain(*parts)) for parts in zip(*ranks, strict=True)] == alone
+
+
+def test_dimensions_that_an_image_is_trained_without(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    batches = list(make_loader(reader, vocabulary, size="none", dropout=0.25).epoch(1))
+    for batch in batches:
+        for b, caption in enumerate(batch.caption_indices_B.tolist()):
+            features = reader.features(int(batch.image_indices_B[b]))
+            gone = sample_rng(SEED, 1, caption, 5).random(features.shape[1]) < 0.25
+            expected = np.where(gone, 0, features.astype(np.float32) / 0.75)
+            np.testing.assert_allclose(batch.images[b, : len(features)], expected, rtol=2e-3)
+    halves = [list(make_loader(reader, vocabulary, rank, 2, "none", dropout=0.25).epoch(1)) for rank in range(2)]
+    joined = [list(itertools.chain(*map(rows, parts))) for parts in zip(*halves, strict=True)]
+    assert joined == [rows(batch) for batch in batches]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_dropout_that_is_no_share_is_refused(reader: ShardReader, share: float) -> None:
+    with pytest.raises(ValueError, match="feature_dropout is a share from 0 to below 1"):
+        FeatureSource(reader, feature_dropout=share)
 
 
 def test_every_caption_once_an_epoch(reader: ShardReader, vocabulary: Vocabulary) -> None:
