@@ -24,7 +24,11 @@ SYSTEMS = {
     "flickr8k": "VSE-infinity",
     "flickr8k_mv_vse": "MV-VSE",
     "flickr8k_vse_2ad": "VSE+2AD",
+    "flickr8k_gpo_adopt": "GPO with the loss of VSE+2AD",
     "flickr8k_bert": "VSE-infinity, MiniLM for the text",
+    "flickr8k_bert_adopt": "the same with the loss of VSE+2AD and feature dropout",
+    "flickr8k_vse_c": "VSE-C",
+    "flickr8k_univse": "UniVSE",
 }
 
 
@@ -55,6 +59,48 @@ def _quality_row(label: str, runs: list[dict[str, Any]]) -> list[str]:
     each = ", ".join(f"{run['metrics']['rsum']:.1f}" for run in runs)
     spread = f" ({each})" if len(runs) > 1 else ""
     return [f"**{label}**, {epochs} epochs", *recalls, f"**{mean('rsum')}**{spread}"]
+
+
+COMPONENT_SYSTEMS = {
+    "flickr8k_vse_pp": "VSE++",
+    "flickr8k": "VSE-infinity",
+    "flickr8k_vse_c": "VSE-C",
+    "flickr8k_univse": "UniVSE",
+}
+
+
+def components_table() -> str:
+    """UniVSE and its baselines on all four evaluations."""
+    rows = []
+    for name, label in COMPONENT_SYSTEMS.items():
+        for path in sorted(RESULTS.glob(f"{name}-seed*.json")):
+            metrics = json.loads(path.read_text())["metrics"]
+            if "attack/total" in metrics:
+                rows.append([f"**{label}**", *_component_figures(metrics)])
+    return _table(
+        [
+            "",
+            "retrieval (RSUM)",
+            "attack: object / attribute / relation",
+            "sum",
+            "mAP: objects / attributes / relations",
+            "dependencies: attributes / relations",
+        ],
+        rows,
+    )
+
+
+def _component_figures(metrics: dict[str, float]) -> list[str]:
+    def row(pattern: str, names: tuple[str, ...]) -> str:
+        return " / ".join(f"{metrics[pattern.format(name)]:.1f}" for name in names)
+
+    return [
+        f"{metrics['rsum']:.1f}",
+        row("attack/{}_recall_sum", ("object", "attribute", "relation")),
+        f"{metrics['attack/total']:.1f}",
+        row("components/{}_map", ("objects", "attributes", "relations")),
+        row("dependencies/{}_accuracy", ("attributes", "relations")),
+    ]
 
 
 def gpo_study_table() -> str:
@@ -136,6 +182,7 @@ WORKS = ("training_step", "inference")
 
 TABLES: dict[str, Callable[[], str]] = {
     "quality": quality_table,
+    "components": components_table,
     "gpo study": gpo_study_table,
     "speed": speed_table,
 }
