@@ -2,6 +2,8 @@
 
 Run: python pipelines/full.py --config pipelines/configs/flickr8k.yaml
      python tests/benchmarks/quality.py --config pipelines/configs/flickr8k.yaml
+
+What evaluate.py --model has found out about the same model later is added to the record by --evaluation DIRECTORY.
 """
 
 from __future__ import annotations
@@ -9,22 +11,42 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from reader import RESULTS, machine
 
 from pipelines import evaluate, train
-from pipelines.config import load_config
+from pipelines.config import PipelineConfig, load_config
 from pipelines.stage import StageDir
 from preprocessing.shards.storage import write_json_atomic
 
 
 def main() -> None:
-    """Read the manifests of the run and write the result."""
+    """Write the result of a run, or add to it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--evaluation", type=Path, metavar="DIRECTORY", help="add the metrics of this evaluation")
     arguments = parser.parse_args()
     config = load_config(arguments.config, arguments.set)
+    path = RESULTS / f"{config.name}-seed{config.seed}.json"
+    if arguments.evaluation is not None:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        result["metrics"] |= read_metrics(arguments.evaluation)
+    else:
+        result = finished_run(config, arguments)
+    write_json_atomic(path, result)
+    print(json.dumps(result, indent=1))
+
+
+def read_metrics(directory: Path) -> dict[str, float]:
+    """The metrics of an evaluation."""
+    metrics: dict[str, float] = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["metrics"]
+    return metrics
+
+
+def finished_run(config: PipelineConfig, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the manifests of a run tell."""
     manifests = {}
     for stage in (train, evaluate):
         plan = stage.plan(config)
@@ -32,7 +54,7 @@ def main() -> None:
     trained = manifests["train"]
     settings = {"model", "loss", "training", "seed", "preset"}
     overrides = "".join(f" --set {item}" for item in arguments.set)
-    result = {
+    return {
         "command": f"python pipelines/full.py --config {arguments.config}{overrides}",
         "split": config.dataset.eval_split,
         "metrics": manifests["evaluate"]["metrics"],
@@ -44,8 +66,6 @@ def main() -> None:
         "recipe": config.model_dump(mode="json", include=settings),
         "machine": machine(),
     }
-    write_json_atomic(RESULTS / f"{config.name}-seed{config.seed}.json", result)
-    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":
