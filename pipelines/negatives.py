@@ -8,10 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import get_args
 
+from tqdm import tqdm
+
 from pipelines.config import PipelineConfig
 from pipelines.config.training import UnifiedLoss
+from pipelines.shard_work import bar_interval
 from pipelines.stage import StageError
 from preprocessing.captions.adversarial import (
+    Adversarial,
     AttackReport,
     Lexicon,
     read_adversarials,
@@ -70,8 +74,12 @@ def write_adversarial_texts(graphs: Path, pools: Pools, seed: int, path: Path) -
     images = list(read_captions(graphs))
     relatedness = Relatedness.build([caption.graph for caption in captions] for captions in images)
     lexicon = Lexicon(chain.from_iterable(images), pools, relatedness)
-    kinds = get_args(VSECAttack)
-    return write_adversarials(path, chain.from_iterable(vse_c_attack(images, kind, lexicon, seed) for kind in kinds))
+
+    def attacked(kind: VSECAttack) -> Iterator[Adversarial]:
+        shown = tqdm(images, desc=f"train: captions with a wrong {kind}", unit=" images", mininterval=bar_interval())
+        return vse_c_attack(shown, kind, lexicon, seed)
+
+    return write_adversarials(path, chain.from_iterable(map(attacked, get_args(VSECAttack))))
 
 
 def adversarial_texts(path: Path, reader: ShardReader) -> Iterator[list[str]]:

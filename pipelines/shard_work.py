@@ -34,10 +34,13 @@ def follow(done: Iterable[int], total: int, stage: str, unit: str, tracker: Trac
         unit: what is counted, in the plural: "images".
         tracker: takes the rate as ``<stage>/<unit>_per_second``.
     """
-    # A log that is no terminal gets a line every ten seconds.
-    seconds = 0.5 if sys.stderr.isatty() else 10.0
-    with tqdm(total=total, desc=stage, unit=f" {unit}", mininterval=seconds, smoothing=0) as bar:
+    with tqdm(total=total, desc=stage, unit=f" {unit}", mininterval=bar_interval(), smoothing=0) as bar:
         start = time.monotonic()
         for count in done:
             bar.update(count)
             tracker.log_metrics({f"{stage}/{unit}_per_second": bar.n / (time.monotonic() - start)}, step=bar.n)
+
+
+def bar_interval() -> float:
+    """Seconds between two states of a progress bar: a log that is no terminal gets a line every ten seconds."""
+    return 0.5 if sys.stderr.isatty() else 10.0
