@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +20,7 @@ from preprocessing.features.extractor import Extractor, FeaturesNF
 from preprocessing.features.images import ImageError
 from preprocessing.shards.index import ShardIndex
 from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.storage import S3Storage, is_s3, relative
 
 # Part of every fingerprint: raise it when the same records would give other bytes.
 FORMAT = 1
@@ -54,7 +54,8 @@ class SplitSummary:
     """What a split consists of, without its images.
 
     Attributes:
-        digest: sha256 over ids, relative URIs, captions, and size and time of the local files.
+        digest: sha256 over ids, relative URIs, captions, and size and time of the local files, or size and ETag of the
+            objects on S3.
         images: number of records.
         captions: number of captions, empty ones included.
     """
@@ -69,12 +70,14 @@ def summarize(dataset: Dataset, split: str) -> SplitSummary:
 
     Raises:
         DatasetError: there is no such split, or its files are malformed.
+        StorageError: the images are on S3, which does not answer or refuses.
     """
     digest = hashlib.sha256()
     images = captions = 0
+    stamp = _object_stamp(dataset.root) if is_s3(dataset.root) else _stamp
     for record in dataset.records(split):
         texts = [[caption.caption_id, caption.text] for caption in record.captions]
-        entry = [record.image_id, relative_uri(record.image_uri, dataset.root), _stamp(record.image_uri), texts]
+        entry = [record.image_id, relative_uri(record.image_uri, dataset.root), stamp(record.image_uri), texts]
         digest.update(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
         images += 1
         captions += len(texts)
@@ -121,7 +124,7 @@ def extract_shard(spec: ShardSpec, extractor: Extractor, batch_size: int, thread
 
 def relative_uri(uri: str, root: str) -> str:
     """Return an image's URI relative to the dataset's root, as it is written into shards."""
-    return os.path.relpath(uri, root) if root else uri
+    return relative(uri, root) if root else uri
 
 
 def _shard_path(directory: Path, number: int) -> Path:
@@ -201,6 +204,17 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
 def _set_aside(key: str, record: Record, root: str, reason: str) -> dict[str, str]:
     image = relative_uri(record.image_uri, root)
     return {"key": key, "image_id": record.image_id, "image": image, "reason": reason}
+
+
+def _object_stamp(folder: str) -> Callable[[str], list[int | str] | None]:
+    """What gives the size and ETag of an image on S3, None where it is not there.
+
+    The folder is listed once, a request for a thousand images: asking for each would take longer than all the rest.
+    """
+    listed: dict[str, list[int | str]] = {
+        entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()
+    }
+    return lambda uri: listed.get(relative(uri, folder))
 
 
 def _stamp(uri: str) -> list[int] | None:

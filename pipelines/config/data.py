@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipelines.config.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
+from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, folder_or_hub_name
 
 # The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
 EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
@@ -34,7 +34,7 @@ class FlickrDataset(_Dataset):
     """Flickr8k or Flickr30k as published: a folder of images, a token file, one file of names for each split."""
 
     format: Literal["flickr"]
-    images: AbsolutePath = Field(description="folder of the images")
+    images: Address = Field(description="folder of the images: a path, or s3://bucket/folder")
     tokens: AbsolutePath = Field(description="captions, one `NAME.jpg#N<TAB>caption` a line")
     splits: dict[str, AbsolutePath] = Field(description="split -> file of image names, one a line", min_length=1)
 
@@ -43,7 +43,9 @@ class KarpathyDataset(_Dataset):
     """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json); restval counts as train."""
 
     format: Literal["karpathy"]
-    images: AbsolutePath = Field(description="folder of the images; COCO's subfolders are named in the JSON")
+    images: Address = Field(
+        description="folder of the images, a path or s3://bucket/folder; COCO's subfolders are named in the JSON"
+    )
     annotations: AbsolutePath = Field(description="dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json")
 
 
@@ -51,7 +53,9 @@ class CocoDataset(_Dataset):
     """COCO's own captions JSON, one file and one folder of images for each split."""
 
     format: Literal["coco"]
-    images: dict[str, AbsolutePath] = Field(description="split -> folder of its images", min_length=1)
+    images: dict[str, Address] = Field(
+        description="split -> folder of its images, a path or s3://bucket/folder", min_length=1
+    )
     annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
     instances: dict[str, AbsolutePath] = Field(
         {}, description="split -> its instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
