@@ -120,8 +120,7 @@ class _Parsing:
     def work(self, spec: parsing.ParseSpec) -> int:
         """Make a shard; return the number of captions in it."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
-        features = {spec.features.name, sidecar_path(spec.features).name}
-        with self._mirror.held(spec.features.parent, wanted=features.__contains__):
+        with self._mirror.held_shard(spec.features):
             captions = parsing.parse_shard(spec, self._nlp, self._batch_size).captions
         self._mirror.push(spec.path, parsing.counts_path(spec.path), sidecar_path(spec.path))
         self._mirror.make_room()

@@ -147,7 +147,7 @@ def best_model(config: PipelineConfig) -> Path:
     """
     stage = _stage(config, extract.plan(config))
     best = _best(stage)
-    stage.mirror.pull(best)
+    stage.mirror.pull_folder(best)
     return best
 
 

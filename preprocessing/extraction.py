@@ -28,6 +28,7 @@ EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
 
 _KEY_DIGITS = 8
+_S3_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ def extract_shard(spec: ShardSpec, extractor: Extractor, batch_size: int, thread
         OSError: the shard cannot be written.
     """
     set_aside: list[dict[str, str]] = []
-    with ThreadPoolExecutor(threads) as pool:
+    # A thread that reads from S3 mostly waits, and needs no core meanwhile.
+    with ThreadPoolExecutor(max(threads, _S3_READERS) if is_s3(spec.root) else threads) as pool:
         samples = _samples(spec, extractor, batch_size, pool, set_aside)
         # The list is filled while the samples are consumed, and read by the writer after the last of them.
         return write_shard(spec.path, samples, spec.fingerprint, set_aside)

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from preprocessing.shards.index import sidecar_path
 from preprocessing.shards.storage import sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
 
@@ -117,7 +119,7 @@ class Mirror:
             _touch(directory / name)
 
     @contextlib.contextmanager
-    def held(self, *directories: Path, wanted: Callable[[str], bool] = everything) -> Iterator[None]:
+    def held(self, *directories: Path) -> Iterator[None]:
         """Have directories on this machine for as long as the block lasts; no process of it removes their shards then.
 
         Raises:
@@ -129,7 +131,25 @@ class Mirror:
                     directory.mkdir(parents=True, exist_ok=True)
                     stack.enter_context(_locked(directory / _IN_USE, fcntl.LOCK_SH))
                 for directory in directories:
-                    self.pull(directory, wanted)
+                    self.pull(directory)
+            yield
+
+    @contextlib.contextmanager
+    def held_shard(self, shard: Path) -> Iterator[None]:
+        """The same for one shard with its sidecar.
+
+        Raises:
+            StorageError: the storage does not answer, or the limit leaves no room.
+        """
+        names = {shard.name, sidecar_path(shard).name}
+        with contextlib.ExitStack() as stack:
+            while self.address is not None:
+                self.pull(shard.parent, names.__contains__)
+                with contextlib.suppress(FileNotFoundError):
+                    stack.enter_context(_locked(shard, fcntl.LOCK_SH, os.O_RDWR))
+                # Nobody has removed it just before we had the lock; or it is nowhere, as its reader will say.
+                if shard.exists() or not self.has(shard):
+                    break
             yield
 
     def make_room(self) -> None:
@@ -141,10 +161,12 @@ class Mirror:
         """Copy a folder that appears as a whole: it is on the storage once its list of contents is."""
         if self.address is None:
             return
-        files = [path for path in sorted(directory.iterdir()) if path.name != CONTENTS]
+        files = sorted(directory.iterdir())
         self.push(*files)
-        write_json_atomic(directory / CONTENTS, {path.name: path.stat().st_size for path in files})
-        self.push(directory / CONTENTS)
+        with tempfile.TemporaryDirectory() as elsewhere:
+            contents = Path(elsewhere) / CONTENTS
+            write_json_atomic(contents, {path.name: path.stat().st_size for path in files})
+            self._storage.upload(contents, f"{self._name(directory)}/{CONTENTS}")
 
     def pull_folder(self, directory: Path) -> None:
         """Copy a whole folder to this machine, where it appears under its name when all of it is there.
@@ -161,7 +183,9 @@ class Mirror:
             aside = directory.with_name(f".{directory.name}.pulled")
             shutil.rmtree(aside, ignore_errors=True)
             self._download(directory / CONTENTS, aside / CONTENTS)
-            for name in json.loads((aside / CONTENTS).read_bytes()):
+            contents = json.loads((aside / CONTENTS).read_bytes())
+            (aside / CONTENTS).unlink()
+            for name in contents:
                 self._download(directory / name, aside / name)
             aside.rename(directory)
             sync_directory(directory.parent)
@@ -217,7 +241,12 @@ class Mirror:
 
     def _remove(self, path: Path, size: int) -> bool:
         """Remove a copy that nobody holds and the storage has as well."""
-        with contextlib.suppress(BlockingIOError), _locked(path.parent / _IN_USE, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        alone = fcntl.LOCK_EX | fcntl.LOCK_NB
+        with (
+            contextlib.suppress(BlockingIOError, FileNotFoundError),
+            _locked(path.parent / _IN_USE, alone),
+            _locked(path, alone, os.O_RDWR),
+        ):
             entry = self._storage.find(self._name(path))
             if entry is not None and entry.bytes == size:
                 path.unlink(missing_ok=True)
@@ -230,9 +259,9 @@ NO_MIRROR = Mirror()
 
 
 @contextlib.contextmanager
-def _locked(path: Path, how: int) -> Iterator[None]:
+def _locked(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[None]:
     """Hold a lock of a file; the kernel lets go of it with the process, however that ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(path, flags, 0o666)
     try:
         fcntl.flock(descriptor, how)
         yield

@@ -124,6 +124,18 @@ def test_held_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
     assert [path.exists() for path in (*paths, only_here)] == [False, False, True]
 
 
+def test_one_held_shard_stays(here: Mirror) -> None:
+    first, second = (write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(2))
+    here.push(first, second)
+    with here.held_shard(first):
+        limited(here, 0).make_room()
+        assert (first.exists(), second.exists()) == (True, False)
+    limited(here, 0).make_room()
+    assert not first.exists()
+    with here.held_shard(first):
+        assert first.read_bytes() == bytes(100)
+
+
 def test_more_than_the_limit_at_once_is_an_error(here: Mirror, there: Mirror) -> None:
     shards(here, 3)
     small = limited(there, 250)
@@ -145,3 +157,9 @@ def test_a_folder_appears_as_a_whole(here: Mirror, there: Mirror) -> None:
     here.drop_folder(here.root / "run/step-1")
     assert here.stored(here.root / "run") == {}
     assert not (here.root / "run/step-1").exists()
+
+
+def test_a_shard_that_is_nowhere_is_left_to_its_reader(here: Mirror) -> None:
+    missing = here.root / "stage" / "shard-00000.tar"
+    with here.held_shard(missing):
+        assert not missing.exists()
