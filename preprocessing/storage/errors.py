@@ -17,7 +17,7 @@ _FORBIDDEN = "these credentials may not do this: ask for the permissions GetObje
 _ADVICE = {
     "NoSuchBucket": "there is no such bucket: create it, or correct the address",
     "InvalidAccessKeyId": f"the server does not know this access key: correct it ({_CREDENTIALS})",
-    "SignatureDoesNotMatch": f"the secret key is wrong, or the clock of this machine: correct it ({_CREDENTIALS})",
+    "SignatureDoesNotMatch": f"the access key or its secret is wrong, or this clock: correct it ({_CREDENTIALS})",
     "ExpiredToken": "the session token has expired: get new credentials and run the same command again, which goes on",
     "InvalidToken": "the session token is not valid: get new credentials, or unset AWS_SESSION_TOKEN",
     "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",

@@ -52,4 +52,5 @@ def proxy(swift: s3_server.Swift, s3_client: None, monkeypatch: pytest.MonkeyPat
     """A proxy in front of the server, through which this process goes, and which can spoil requests."""
     with faults.faulty_proxy(swift.port) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.endpoint)
+        s3._client.cache_clear()  # other fixtures may have used it before
         yield running
