@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pipelines.config.data import (
+    ButdFeatures,
     CocoDataset,
     FlickrDataset,
     GridFeatures,
@@ -117,9 +118,9 @@ class PipelineConfig(Strict):
         FlickrDataset | KarpathyDataset | CocoDataset | PrecomputedDataset | ScenesDataset,
         Field(discriminator="format"),
     ] = Field(description="images and captions")
-    features: Annotated[GridFeatures | ImageFeatures | PrecomputedFeatures, Field(discriminator="extractor")] = Field(
-        description="what the image encoder reads"
-    )
+    features: Annotated[
+        GridFeatures | ButdFeatures | ImageFeatures | PrecomputedFeatures, Field(discriminator="extractor")
+    ] = Field(description="what the image encoder reads")
     parsing: ParsingConfig = Field(ParsingConfig(), description="caption parser")
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")
     model: ModelConfig = Field(description="the two towers")

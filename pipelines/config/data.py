@@ -108,6 +108,48 @@ class GridFeatures(_Extraction):
         return {"weights": self.weights, "seed": self.random_seed}
 
 
+class DetectorSize(Strict):
+    """How large a randomly initialised detector is; the released weights have the published size."""
+
+    width: Int = Field(64, gt=0, description="channels of the first convolution; features are 32 times as wide")
+    blocks: tuple[Int, Int, Int] = Field((3, 4, 23), description="residual blocks of the stages 2, 3, 4 (ResNet-101)")
+    objects: Int = Field(1600, gt=0, description="object classes (BUTD)")
+    attributes: Int = Field(400, gt=0, description="attribute classes (BUTD)")
+
+
+class ButdFeatures(_Extraction):
+    """Regions of the bottom-up-attention detector, with their boxes, objects and attributes (BUTD)."""
+
+    extractor: Literal["butd"]
+    batch_size: Int = Field(4, gt=0, description="images in a forward pass, of about 600 x 900 pixels each")
+    weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+        None, description="local file or folder, or name on the hub (unc-nlp/frcnn-vg-finetuned)"
+    )
+    variant: Literal["caffe", "detectron2"] = Field(
+        "caffe", description="resizing, boxes and selection of the original code, or of its port to detectron2 (LXMERT)"
+    )
+    min_regions: Int = Field(36, gt=0, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
+    max_regions: Int = Field(36, gt=0, description="regions of an image")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")
+    random_seed: Int | None = Field(
+        None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
+    )
+    random_size: DetectorSize | None = Field(None, description="of the network with random weights")
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "region"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
+        return {
+            **self.model_dump(mode="json", include={"weights", "variant", "min_regions", "max_regions", "dtype"}),
+            "seed": self.random_seed,
+            "size": self.random_size and self.random_size.model_dump(mode="json"),
+        }
+
+
 class ImageFeatures(_Extraction):
     """The images themselves, as JPEG files, for an image encoder that is trained end to end (model.image.name)."""
 
