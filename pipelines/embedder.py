@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.image_input import pixel_format
 from pipelines.text_embedder import TextEmbedder
-from preprocessing.features import build_extractor
+from preprocessing.features import RegionFeatures, build_extractor
 from preprocessing.features.images import ImageError
 from preprocessing.shards.pixels import decode_pixels, whole_view
 from vse_core.evaluation.embedding import embed_images
@@ -102,7 +102,8 @@ class Embedder:
         if pixels is not None:
             views = [whole_view(decode_pixels(data), pixels.size) for data in features]
             return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
-        sets = [torch.from_numpy(array_NF) for array_NF in features]
+        arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
+        sets = [torch.from_numpy(array_NF) for array_NF in arrays]
         return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
 
 
@@ -112,25 +113,34 @@ def default_device() -> str:
 
 
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
-    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are a local folder.
+    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are local.
 
     Args:
         directory: where to write; made where it is not there.
         name: name of the extractor, as `build_extractor` knows it.
-        options: its options besides the device; `weights`, where it has them, is a local folder or a name on the hub.
+        options: its options besides the device; `weights`, where it has them, is a local folder or file or a name on
+            the hub.
     """
     directory.mkdir(parents=True, exist_ok=True)
     options = dict(options)
     weights = options.get("weights")
-    if weights is not None and Path(weights).is_dir():
-        target = directory / WEIGHTS
-        target.mkdir(exist_ok=True)
-        # What transformers reads, and nothing that could run.
-        for file in sorted([*Path(weights).glob("*.json"), *Path(weights).glob("*.safetensors")]):
-            shutil.copyfile(file, target / file.name)
+    if weights is not None and Path(weights).exists():
+        _write_weights(directory / WEIGHTS, name, Path(weights))
         options["weights"] = {"folder": WEIGHTS}
     content = json.dumps({"name": name, "options": options}, indent=2)
     (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
+
+
+def _write_weights(target: Path, name: str, weights: Path) -> None:
+    """Take local weights along, without anything that could run."""
+    target.mkdir(exist_ok=True)
+    if name == "butd":  # mostly released as pickles
+        from preprocessing.features.butd.weights import rewrite_weights
+
+        rewrite_weights(str(weights), target / "model.safetensors")
+        return
+    for file in sorted([*weights.glob("*.json"), *weights.glob("*.safetensors")]):
+        shutil.copyfile(file, target / file.name)
 
 
 def _extractor_options(directory: Path, device: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from preprocessing.features.butd.anchors import RATIOS, SCALES, detectron2_anchors, order_of
@@ -65,19 +65,28 @@ def load_weights(network: torch.nn.Module, weights: str) -> None:
         ExtractorError: there are no such weights, they cannot be read without running code in them, or they do not fit
             the network tensor by tensor.
     """
-    path = _located(weights)
-    try:
-        state = canonical(_read(path))
-    except ValueError as error:
-        raise ExtractorError(f"weights {path}: {error}") from error
+    state = _canonical_file(weights)
     report = compare(state, network.state_dict())
     if report:
-        raise ExtractorError(f"weights {path} are not those of this detector ({report}); use {SOURCES}")
+        raise ExtractorError(f"weights {weights} are not those of this detector ({report}); use {SOURCES}")
     for name, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise ExtractorError(f"weights {path}: {name} holds NaN or infinite numbers; the file is damaged")
+            raise ExtractorError(f"weights {weights}: {name} holds NaN or infinite numbers; the file is damaged")
     # The counters of training batches, which no file needs to have, are all that is left out.
     network.load_state_dict(state, strict=False)
+
+
+def rewrite_weights(weights: str, path: Path) -> None:
+    """Write released weights, whatever their form, as a safetensors file in which nothing can run.
+
+    Args:
+        weights: a file, a folder that holds one, or a hub id.
+        path: of the new file.
+
+    Raises:
+        ExtractorError: there are no such weights, or they cannot be read.
+    """
+    save_file({name: tensor.contiguous() for name, tensor in _canonical_file(weights).items()}, path)
 
 
 def compare(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> KeyReport:
@@ -145,6 +154,18 @@ def _from_milvlg(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return converted | {_ANCHORS: detectron2_anchors()}
 
 
+def _canonical_file(weights: str) -> dict[str, Tensor]:
+    path = _located(weights)
+    state = _read(path)
+    try:
+        return canonical(state)
+    # Of tensors that have the right names and shapes that cannot be converted.
+    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+        raise ExtractorError(
+            f"weights {path} are not those of this detector ({_first_line(error)}); use {SOURCES}"
+        ) from error
+
+
 def _located(weights: str) -> Path:
     """The file of the weights on this machine; fetched from the hub where `weights` is a hub id."""
     path = Path(weights).expanduser()
@@ -163,24 +184,18 @@ def _located(weights: str) -> Path:
 def _downloaded(hub_id: str) -> Path:
     # Imported when needed: a local file does without it.
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
-    reasons = []
+    reason: Exception = FileNotFoundError(hub_id)
     for name in _FILES:
         try:
             return Path(hf_hub_download(hub_id, name))
-        except LocalEntryNotFoundError as error:  # the hub is out of reach: no other name will help
-            reasons = [error]
-            break
-        except EntryNotFoundError as error:
-            reasons.append(error)
-        except (HfHubHTTPError, HFValidationError, OSError) as error:
-            reasons = [error]
-            break
+        except (EntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
+            reason = error
     raise ExtractorError(
-        f"weights {hub_id!r} cannot be had from the hub ({_first_line(reasons[-1])}); check the name and the network, "
+        f"weights {hub_id!r} cannot be had from the hub ({_first_line(reason)}); check the name and the network, "
         f"or download them elsewhere and name the file. Weights are: {SOURCES}"
-    ) from reasons[-1]
+    ) from reason
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -41,7 +41,7 @@ def random_scores(count: int, classes: int, sharpness: float, seed: int) -> np.n
     ("sharpness", "minimum", "maximum", "case"),
     [
         (2.0, 5, 40, "between"),
-        (0.3, 5, 40, "few"),
+        (0.1, 5, 40, "few"),
         (2.0, 3, 6, "many"),
         (2.0, 8, 8, "fixed"),
         (0.3, 8, 8, "fixed"),
