@@ -101,16 +101,15 @@ class Backbone(nn.Module):
         # After a ReLU a zero is as good as no value: it never wins a maximum.
         x = functional.max_pool2d(_cut(x, inside), kernel_size=3, stride=2, ceil_mode=True)
         sizes = [(_pooled(height), _pooled(width)) for height, width in sizes]
-        x = _through(self.res2, x, sizes)
+        x = _through(self.res2, x, sizes, stride=1)
         for blocks in (self.res3, self.res4):
             sizes = [(_halved(height), _halved(width)) for height, width in sizes]
-            x = _through(blocks, x, sizes)
+            x = _through(blocks, x, sizes, stride=2)
         return _cut(x, _inside(sizes, x)), sizes
 
 
-def _through(blocks: nn.ModuleList, x_BFHW: Tensor, sizes: Sizes) -> Tensor:
-    """A stage's output; `sizes` are those of its images in cells of the output."""
-    stride = blocks[0].conv1.stride[0]
+def _through(blocks: nn.ModuleList, x_BFHW: Tensor, sizes: Sizes, stride: int) -> Tensor:
+    """The output of a stage of that stride; `sizes` are those of its images in cells of the output."""
     inside = _inside(sizes, x_BFHW[:, :, ::stride, ::stride])
     for block in blocks:
         x_BFHW = block(x_BFHW, inside)

@@ -66,7 +66,7 @@ def select_distinct(boxes_R4: Tensor, scores_R: Tensor, minimum: int, maximum: i
     Returns:
         Indices of the regions' proposals.
     """
-    kept = nms(boxes_R4, scores_R, DETECTRON2_OVERLAPS[0])
+    kept: Tensor = nms(boxes_R4, scores_R, DETECTRON2_OVERLAPS[0])
     for limit in DETECTRON2_OVERLAPS[1:]:
         if len(kept[:maximum]) >= minimum:
             break
