@@ -171,6 +171,7 @@ def random_detector(size: Size, variant: Variant, minimum: int, maximum: int, se
         torch.manual_seed(seed)
         detector = Detector(size, variant, minimum, maximum)
         head, predictor = detector.proposal_generator.rpn_head, detector.roi_heads.box_predictor
-        for layer in (*head.children(), *predictor.children()):
-            nn.init.normal_(layer.weight, std=0.01)
+        for weight in (*head.parameters(), *predictor.parameters()):
+            if weight.ndim > 1:  # biases stay
+                nn.init.normal_(weight, std=0.01)
     return detector

@@ -45,7 +45,8 @@ class Predictor(nn.Module):
         """How the box of each region has to move, (R, 4), if it holds the object of the given class."""
         all_RO4 = self.bbox_pred(features_RF).unflatten(1, (-1, 4))
         chosen_R4 = all_RO4[torch.arange(len(all_RO4), device=all_RO4.device), objects_R]
-        return chosen_R4 / chosen_R4.new_tensor(BOX_WEIGHTS)
+        moves_R4: Tensor = chosen_R4 / chosen_R4.new_tensor(BOX_WEIGHTS)
+        return moves_R4
 
 
 class RegionHeads(nn.Module):
@@ -77,8 +78,9 @@ class RegionHeads(nn.Module):
         return torch.cat([self._pooled(map_1FHW, part_R4) for part_R4 in boxes_R4.split(_REGIONS_AT_ONCE)])
 
     def _pooled(self, map_1FHW: Tensor, boxes_R4: Tensor) -> Tensor:
-        dtype = self.res5[0].conv1.weight.dtype
-        x_RFHW = roi_pool(map_1FHW, [boxes_R4], POOLED, 1 / STRIDE).to(dtype, memory_format=torch.channels_last)
+        dtype = next(self.res5.parameters()).dtype
+        x_RFHW: Tensor = roi_pool(map_1FHW, [boxes_R4], POOLED, 1 / STRIDE)
+        x_RFHW = x_RFHW.to(dtype, memory_format=torch.channels_last)
         for block in self.res5:
             x_RFHW = block(x_RFHW)
         return x_RFHW.mean(dim=(2, 3), dtype=torch.float32)
