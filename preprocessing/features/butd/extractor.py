@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from preprocessing.features.butd.detector import Detector, Regions, Size, random_detector
@@ -110,11 +111,13 @@ class ButdExtractor:
         }
         return RegionFeatures(
             features_NF.cpu().numpy(),
-            {
-                name: values.cpu().numpy().astype(np.float32 if values.is_floating_point() else np.int32)
-                for name, values in companions.items()
-            },
+            {name: _array(values) for name, values in companions.items()},
         )
+
+
+def _array(values: torch.Tensor) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:
+    array = values.cpu().numpy()
+    return array.astype(np.float32) if values.is_floating_point() else array.astype(np.int32)
 
 
 def _check_options(
