@@ -270,7 +270,7 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_error() -> None:
 
 
 def test_an_unknown_extractor_lists_those_there_are() -> None:
-    with pytest.raises(ExtractorError, match="no extractor 'gird'; the extractors are grid, images, precomputed"):
+    with pytest.raises(ExtractorError, match="no extractor 'gird'; the extractors are butd, grid, images, precomputed"):
         build_extractor("gird")
 
 
