@@ -327,9 +327,11 @@ class _Throughput:
         self.waited = loader.wait_seconds
 
     def add(self, samples: int) -> None:
+        """Count the samples of a step."""
         self.samples += samples
 
     def take(self) -> dict[str, float]:
+        """The metrics since the last call; begins anew."""
         seconds = time.perf_counter() - self.began
         metrics = {
             "train/samples_per_second": self.samples / seconds,
