@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tqdm import tqdm
-
+from pipelines.progress import progress_bar
 from pipelines.stage import StageDir, StagePlan, fingerprint
 from preprocessing.shards import ShardError, verify_shard
 
@@ -82,13 +80,8 @@ def follow(done: Iterable[int], total: int, stage: str, unit: str, tracker: Trac
         unit: what is counted, in the plural: "images".
         tracker: takes the rate as ``<stage>/<unit>_per_second``.
     """
-    with tqdm(total=total, desc=stage, unit=f" {unit}", mininterval=bar_interval(), smoothing=0) as bar:
+    with progress_bar(stage, total, unit) as bar:
         start = time.monotonic()
         for count in done:
             bar.update(count)
             tracker.log_metrics({f"{stage}/{unit}_per_second": bar.n / (time.monotonic() - start)}, step=bar.n)
-
-
-def bar_interval() -> float:
-    """Seconds between two states of a progress bar: a log that is no terminal gets a line every ten seconds."""
-    return 0.5 if sys.stderr.isatty() else 10.0
