@@ -15,10 +15,12 @@ from pipelines.config.data import (
     FlickrDataset,
     GridFeatures,
     ImageFeatures,
+    ImageShardsDataset,
     KarpathyDataset,
     PrecomputedDataset,
     PrecomputedFeatures,
     ScenesDataset,
+    TableDataset,
     VocabularyConfig,
 )
 from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, absolute
@@ -115,7 +117,13 @@ class PipelineConfig(Strict):
         description="folder for everything that is written; shared between the machines of a cluster, or with storage",
     )
     dataset: Annotated[
-        FlickrDataset | KarpathyDataset | CocoDataset | PrecomputedDataset | ScenesDataset,
+        FlickrDataset
+        | KarpathyDataset
+        | CocoDataset
+        | TableDataset
+        | ImageShardsDataset
+        | PrecomputedDataset
+        | ScenesDataset,
         Field(discriminator="format"),
     ] = Field(description="images and captions")
     features: Annotated[
