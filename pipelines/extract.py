@@ -99,9 +99,11 @@ class Split:
 class _Extraction:
     """The actor: holds the extractor and makes one shard at a time."""
 
-    def __init__(self, name: str, options: dict[str, Any], batch_size: int, threads: int, mirror: Mirror) -> None:
+    def __init__(
+        self, name: str, options: dict[str, Any], batch_size: int, threads: int, timeout: float, mirror: Mirror
+    ) -> None:
         self._name, self._options = name, options
-        self._batch_size, self._threads = batch_size, threads
+        self._batch_size, self._threads, self._timeout = batch_size, threads, timeout
         self._mirror = mirror
 
     def prepare(self) -> None:
@@ -116,7 +118,7 @@ class _Extraction:
     def work(self, spec: extraction.ShardSpec) -> int:
         """Make a shard; return the number of records it covers."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
-        extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads)
+        extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads, self._timeout)
         # The sidecar last: on the storage, too, it says that the shard is whole.
         self._mirror.push(spec.path, sidecar_path(spec.path))
         self._mirror.make_room()
@@ -139,7 +141,8 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         runtime_env={"env_vars": cluster.KEEP_MEMORY},
     )
     threads = max(1, int(features.cpus_per_actor))
-    arguments = (features.extractor, _options(config), features.batch_size, threads, config.mirror)
+    sizes = (features.batch_size, threads, features.image_timeout)
+    arguments = (features.extractor, _options(config), *sizes, config.mirror)
     missing = sum(len(split.missing()) for split in splits)
     specs = chain.from_iterable(split.missing_specs() for split in splits)
     done = map_unordered(

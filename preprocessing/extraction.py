@@ -8,9 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 from preprocessing.datasets.record import Caption, Dataset, Record
 from preprocessing.features.extractor import Extractor, FeaturesNF, RegionFeatures
 from preprocessing.features.images import ImageError
+from preprocessing.image_loader import ImageLoader
 from preprocessing.shards.index import ShardIndex
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage import S3Storage, is_s3, relative
@@ -102,17 +101,21 @@ def shard_specs(
         first += len(chunk)
 
 
-def extract_shard(spec: ShardSpec, extractor: Extractor, batch_size: int, threads: int = 1) -> ShardIndex:
+def extract_shard(
+    spec: ShardSpec, extractor: Extractor, batch_size: int, threads: int = 1, timeout: float | None = None
+) -> ShardIndex:
     """Make one shard: decode the images in threads while the model works on those before, and write.
 
     Images that cannot be used, images without captions and empty captions are set aside with their reason. Batches are
-    formed of the usable images in order, so the bytes do not depend on anything that happens at the same time.
+    formed of the usable images in order, so the bytes do not depend on anything that happens at the same time, unless
+    an image takes longer than it may.
 
     Args:
         spec: what goes into the shard.
         extractor: computes the features.
         batch_size: images in a forward pass.
         threads: threads that decode.
+        timeout: seconds that are waited for an image before it is set aside; None waits for ever.
 
     Raises:
         ExtractorError: the extractor gave features that cannot be stored.
@@ -120,8 +123,9 @@ def extract_shard(spec: ShardSpec, extractor: Extractor, batch_size: int, thread
     """
     set_aside: list[dict[str, str]] = []
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
-    with ThreadPoolExecutor(max(threads, _S3_READERS) if is_s3(spec.root) else threads) as pool:
-        samples = _samples(spec, extractor, batch_size, pool, set_aside)
+    threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
+    with ImageLoader(extractor.load, threads, 2 * batch_size, timeout) as loader:
+        samples = _samples(spec, extractor, batch_size, loader, set_aside)
         # The list is filled while the samples are consumed, and read by the writer after the last of them.
         return write_shard(spec.path, samples, spec.fingerprint, set_aside)
 
@@ -145,15 +149,15 @@ class _Entry:
 
 
 def _samples(
-    spec: ShardSpec, extractor: Extractor, batch_size: int, pool: ThreadPoolExecutor, set_aside: list[dict[str, str]]
+    spec: ShardSpec, extractor: Extractor, batch_size: int, loader: ImageLoader, set_aside: list[dict[str, str]]
 ) -> Iterator[Sample]:
     """Yield the samples of a shard in order; fills `set_aside` on the way, complete and in order at the end."""
     batch: list[tuple[_Entry, Any]] = []
-    for entry, loading in _loading(_usable(spec, set_aside), extractor, pool, 2 * batch_size):
-        try:
-            batch.append((entry, loading.result()))
-        except ImageError as error:
-            set_aside.append(_set_aside(entry.key, entry.record, spec.root, str(error)))
+    for entry, image in loader.load(_usable(spec, set_aside), lambda entry: entry.record.image_uri):
+        if isinstance(image, ImageError):
+            set_aside.append(_set_aside(entry.key, entry.record, spec.root, str(image)))
+        else:
+            batch.append((entry, image))
         if len(batch) == batch_size:
             yield from _computed(batch, extractor, spec.root)
             batch = []
@@ -175,18 +179,6 @@ def _usable(spec: ShardSpec, set_aside: list[dict[str, str]]) -> Iterator[_Entry
             yield _Entry(key, record, captions)
         else:
             set_aside.append(_set_aside(key, record, spec.root, NO_CAPTION))
-
-
-def _loading(
-    entries: Iterator[_Entry], extractor: Extractor, pool: ThreadPoolExecutor, depth: int
-) -> Iterator[tuple[_Entry, Future[Any]]]:
-    """Yield entries in order with their images being decoded, `depth` images ahead of the consumer."""
-    ahead: deque[tuple[_Entry, Future[Any]]] = deque()
-    for entry in entries:
-        ahead.append((entry, pool.submit(extractor.load, entry.record.image_uri)))
-        if len(ahead) > depth:
-            yield ahead.popleft()
-    yield from ahead
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:

@@ -106,6 +106,9 @@ class _Extraction(Strict):
     actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
     cpus_per_actor: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, an actor")
     gpus_per_actor: Float = Field(0, ge=0, description="GPUs reserved for an actor; 0 computes on the CPU")
+    image_timeout: Float = Field(
+        60, gt=0, description="seconds that reading and decoding an image may hold up the others; then it is set aside"
+    )
 
 
 class GridFeatures(_Extraction):

@@ -269,3 +269,21 @@ def test_generated_images_have_no_files() -> None:
     scene = Record("0", "scene://0/0", "train", (Caption("0#0", "a"),))
     assert extraction.relative_uri(scene.image_uri, "") == "scene://0/0"
     assert summarize(ListDataset([scene], ""), "train").images == 1
+
+
+def test_an_image_that_never_comes_is_set_aside(tmp_path: Path) -> None:
+    released = threading.Event()
+
+    class Stuck(NumberExtractor):
+        def load(self, uri: str) -> int:
+            if uri.endswith("/3"):
+                released.wait()
+            return super().load(uri)
+
+    records = [record(str(number)) for number in range(8)]
+    index = extract_shard(spec(tmp_path, records), Stuck(), batch_size=2, timeout=0.3)
+    released.set()
+    assert index.count == 7
+    assert [(item["image_id"], item["reason"]) for item in index.set_aside] == [
+        ("3", "took longer than 0.3 seconds to load")
+    ]
