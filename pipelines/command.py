@@ -6,13 +6,14 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from pipelines.cluster import ClusterError
-from pipelines.config import ConfigError, load_config
+from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runner import run_stages
 from pipelines.stage import StageError
 from pipelines.tracking import TrackingError
@@ -25,16 +26,39 @@ _EXPECTED = (ConfigError, ClusterError, StageError, TrackingError, DatasetError,
 _INTERRUPTED = 130
 
 
-def main(*stages: str) -> NoReturn:
+@dataclass(frozen=True)
+class Repair:
+    """Something that may be done to the output of a stage before it is brought up to date.
+
+    Attributes:
+        option: of the command line: "verify" is ``--verify``.
+        help: for the user.
+        run: does it; in a dry run only prints what would be done.
+    """
+
+    option: str
+    help: str
+    run: Callable[[PipelineConfig, bool], None]
+
+
+def main(*stages: str, repairs: Sequence[Repair] = ()) -> NoReturn:
     """Run stages as the command of this process and exit: 0 when all is done, 1 with one message when it is not.
 
     Args:
         stages: names of the stages, in their order.
+        repairs: what the user may ask for beforehand.
     """
 
     def command() -> None:
-        options = make_parser(f"Stages: {', '.join(stages)}.").parse_args()
-        run_stages(load_config(options.config, options.set), stages, options.dry_run)
+        parser = make_parser(f"Stages: {', '.join(stages)}.")
+        for repair in repairs:
+            parser.add_argument(f"--{repair.option}", action="store_true", help=repair.help, dest=repair.option)
+        options = parser.parse_args()
+        config = load_config(options.config, options.set)
+        for repair in repairs:
+            if vars(options)[repair.option]:
+                repair.run(config, options.dry_run)
+        run_stages(config, stages, options.dry_run)
 
     sys.exit(guarded(command))
 

@@ -4,6 +4,8 @@ Each split has its own directory, `<work_dir>/extract/<split>/<fingerprint>/`: e
 the work on the training split.
 
 python pipelines/extract.py --config pipelines/configs/flickr8k.yaml
+
+--verify reads all shards first and makes the broken ones anew; --retry-failed makes those anew that lack images.
 """
 
 from __future__ import annotations
@@ -78,6 +80,24 @@ class Split:
     directory: StageDir
     shards: tuple[Path, ...]
     shard_size: int
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of what is in the shards: that of the directory, until images that failed have come to them."""
+        return fingerprint([self.directory.fingerprint, self.revision]) if self.revision else self.directory.fingerprint
+
+    @property
+    def revision(self) -> int:
+        """How often shards were made anew with other images set aside than before."""
+        return int(self._manifest().get("revision", 0))
+
+    @property
+    def set_aside(self) -> list[dict[str, str]] | None:
+        """What the manifest says was set aside; None where the split has never been complete."""
+        return self._manifest().get("set_aside")
+
+    def _manifest(self) -> dict[str, Any]:
+        return self.directory.read_manifest() if self.directory.is_complete() else {}
 
     def missing(self) -> set[Path]:
         """Shards that are not there as a whole, here or on the storage."""
@@ -185,7 +205,8 @@ def _write_manifest(split: Split) -> None:
     }
     if not counts["images"]:
         raise StageError(f"{NAME}: no image of {split.name} was usable ({_by_reason(set_aside)}); check the data set")
-    split.directory.complete({"split": split.name, "counts": counts, "set_aside": set_aside})
+    revision = split.revision + (split.set_aside not in (None, set_aside))
+    split.directory.complete({"split": split.name, "counts": counts, "set_aside": set_aside, "revision": revision})
 
 
 @dataclass(frozen=True)
@@ -286,5 +307,6 @@ def _asked_identity(name: str, options: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     from pipelines.command import main
+    from pipelines.repair import REPAIRS
 
-    main(NAME)
+    main(NAME, repairs=REPAIRS)

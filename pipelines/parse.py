@@ -77,6 +77,11 @@ class _Split:
     shards: tuple[Path, ...]
     features: Path
 
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the graphs."""
+        return self.directory.fingerprint
+
     def missing(self) -> list[Path]:
         """Shards that are not there as a whole, here or on the storage."""
         stored = self.directory.stored()
@@ -193,7 +198,7 @@ def _splits(config: PipelineConfig) -> list[_Split]:
             directory := StageDir(
                 config.work_dir,
                 f"{NAME}/{split.name}",
-                fingerprint({**settings, "features": split.directory.fingerprint}),
+                fingerprint({**settings, "features": split.fingerprint}),
                 config.mirror,
             ),
             tuple(extraction.shard_paths(directory.path, split.summary.images, split.shard_size)),

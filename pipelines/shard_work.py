@@ -27,6 +27,10 @@ class ShardedSplit(Protocol):
         """Where its shards stand."""
 
     @property
+    def fingerprint(self) -> str:
+        """Identity of what is in them."""
+
+    @property
     def shards(self) -> Sequence[Path]:
         """All its shards, there or not."""
 
@@ -51,7 +55,7 @@ def shard_plan(
     complete = done == total and all(split.directory.is_complete() for split in splits)
     return StagePlan(
         name=name,
-        fingerprint=fingerprint([split.directory.fingerprint for split in splits]),
+        fingerprint=fingerprint([split.fingerprint for split in splits]),
         directory=root / name,
         total=total,
         # All shards without their manifest: the stage still has to write it.

@@ -190,6 +190,17 @@ class Mirror:
             aside.rename(directory)
             sync_directory(directory.parent)
 
+    def drop(self, *paths: Path) -> None:
+        """Remove files here and on the storage, in this order.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        for path in paths:
+            if self.address is not None:
+                self._storage.delete(self._name(path))
+            path.unlink(missing_ok=True)
+
     def drop_folder(self, directory: Path) -> None:
         """Remove a folder here and on the storage."""
         if self.address is not None:

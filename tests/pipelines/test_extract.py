@@ -83,7 +83,9 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
     """From the configuration to what training and drawing read, by the actor's own code."""
     config = load_config(None, [f"work_dir={tmp_path}", "dataset.images={train: 2, dev: 1}", BUTD])
     for split in extract.splits_of(config):
-        actor = extract._Extraction("butd", extract._options(config), config.features.batch_size, 1, config.mirror)
+        actor = extract._Extraction(
+            "butd", extract._options(config), config.features.batch_size, 1, 60.0, config.mirror
+        )
         actor.prepare()
         assert sum(actor.work(spec) for spec in split.missing_specs()) == {"train": 2, "dev": 1}[split.name]
         assert not split.missing()
