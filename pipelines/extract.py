@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.data import EXTRACTORS, GridFeatures
+from pipelines.config.data import EXTRACTORS, NetworkFeatures
 from pipelines.shard_work import follow, is_whole
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
@@ -236,7 +236,7 @@ def splits_of(config: PipelineConfig) -> list[Split]:
 def _options(config: PipelineConfig) -> dict[str, Any]:
     """Keyword arguments of the extractor."""
     features = config.features
-    if isinstance(features, GridFeatures):
+    if isinstance(features, NetworkFeatures):
         return {**features.options(), "device": "cuda" if features.gpus_per_actor else "cpu"}
     return features.options()
 
@@ -253,12 +253,12 @@ def _identity(config: PipelineConfig) -> dict[str, Any]:
     Asking the extractor means importing torch and loading the weights, which takes longer than all the rest of a plan.
     """
     name, options = config.features.extractor, config.features.options()
-    folder = Path(options.get("weights", EXTRACTORS))
-    if not folder.is_dir():  # on the hub, where it may change
+    origin = Path(options.get("weights") or options.get("source") or EXTRACTORS)
+    if not origin.exists():  # on the hub, where it may change
         return _asked_identity(name, json.dumps(options))
-    files = [*folder.iterdir(), *EXTRACTORS.glob("*.py")]
+    files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
     stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
-    key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "pillow"))])
+    key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
     note = config.work_dir / NAME / "extractors" / f"{key[:16]}.json"
     if not note.is_file():
         note.parent.mkdir(parents=True, exist_ok=True)

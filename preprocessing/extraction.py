@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.datasets.record import Caption, Dataset, Record
-from preprocessing.features.extractor import Extractor, FeaturesNF
+from preprocessing.features.extractor import Extractor, FeaturesNF, RegionFeatures
 from preprocessing.features.images import ImageError
 from preprocessing.shards.index import ShardIndex
 from preprocessing.shards.writer import Sample, write_shard
@@ -183,7 +183,7 @@ def _loading(
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:
-    features: Sequence[FeaturesNF | bytes] = extractor([item for _, item in batch])
+    features: Sequence[FeaturesNF | RegionFeatures | bytes] = extractor([item for _, item in batch])
     for (entry, _), feature in zip(batch, features, strict=True):
         captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in entry.captions]
         meta = {
@@ -194,6 +194,8 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
         }
         if isinstance(feature, bytes):
             yield Sample(entry.key, {}, meta, files={extractor.name: feature})
+        elif isinstance(feature, RegionFeatures):
+            yield Sample(entry.key, {extractor.name: feature.features}, meta, companions=feature.companions)
         else:
             yield Sample(entry.key, {extractor.name: feature}, meta)
 

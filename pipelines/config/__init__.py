@@ -11,12 +11,10 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pipelines.config.data import (
     CocoDataset,
+    Features,
     FlickrDataset,
-    GridFeatures,
-    ImageFeatures,
     KarpathyDataset,
     PrecomputedDataset,
-    PrecomputedFeatures,
     ScenesDataset,
     VocabularyConfig,
 )
@@ -82,9 +80,7 @@ class PipelineConfig(Strict):
         FlickrDataset | KarpathyDataset | CocoDataset | PrecomputedDataset | ScenesDataset,
         Field(discriminator="format"),
     ] = Field(description="images and captions")
-    features: Annotated[GridFeatures | ImageFeatures | PrecomputedFeatures, Field(discriminator="extractor")] = Field(
-        description="what the image encoder reads"
-    )
+    features: Features = Field(description="what the image encoder reads")
     parsing: ParsingConfig = Field(ParsingConfig(), description="caption parser")
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")
     model: ModelConfig = Field(description="the two towers")

@@ -1,6 +1,7 @@
 """The protocol of the feature extractors, and the error for one that cannot be built or run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,19 @@ FeaturesNF = npt.NDArray[np.float16]
 
 class ExtractorError(Exception):
     """An extractor cannot be built, or gives features that cannot be stored; says what and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFeatures:
+    """A set of feature vectors with what else is known of each vector's region.
+
+    Attributes:
+        features: (N, F).
+        companions: name -> N values, or N rows of values, float32 or int32, such as "boxes" (N, 4).
+    """
+
+    features: FeaturesNF
+    companions: Mapping[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
 
 
 class Extractor(Protocol):
@@ -34,8 +48,8 @@ class Extractor(Protocol):
         """
         ...
 
-    def __call__(self, items: Sequence[Any]) -> list[FeaturesNF] | list[bytes]:
-        """The features (N, F) of each item of a batch, or the contents of its file."""
+    def __call__(self, items: Sequence[Any]) -> list[FeaturesNF] | list[RegionFeatures] | list[bytes]:
+        """The features (N, F) of each item of a batch, alone or with their companions, or the contents of its file."""
         ...
 
     def identity(self) -> dict[str, Any]:

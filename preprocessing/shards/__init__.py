@@ -4,7 +4,7 @@
 """
 
 from preprocessing.shards.index import ShardError, ShardIndex, read_index, verify_shard
-from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.reader import ShardReader, read_arrays
 from preprocessing.shards.sampler import BatchSampler, rank_slice
 from preprocessing.shards.storage import write_bytes_atomic, write_json_atomic
 from preprocessing.shards.writer import Sample, write_shard
@@ -16,6 +16,7 @@ __all__ = [
     "ShardIndex",
     "ShardReader",
     "rank_slice",
+    "read_arrays",
     "read_index",
     "verify_shard",
     "write_bytes_atomic",

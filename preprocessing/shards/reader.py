@@ -9,7 +9,7 @@ import re
 import threading
 import tokenize
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -256,6 +256,30 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             except ValueError as error:
                 raise ShardError(f"shard {path}, sample {key}: the record is damaged ({error}); {MEND}") from error
             yield key, record
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
+    """Arrays of one shard by name, with their keys, in order: a feature together with its companions.
+
+    Args:
+        path: of the tar.
+        names: such as "region", "boxes" and "objects".
+
+    Raises:
+        ShardError: the shard is not whole, holds no such array, or one is damaged.
+    """
+    index = verify_shard(path, deep=False)
+    places = [_places(path.parent, [index], f"{name}.npy").T.tolist() for name in names]
+    with path.open("rb") as file:
+        for key, *of_sample in zip(index.keys, *places, strict=True):
+            arrays = {}
+            for name, (offset, size) in zip(names, of_sample, strict=True):
+                file.seek(offset)
+                try:
+                    arrays[name] = np.load(io.BytesIO(file.read(size)), allow_pickle=False)
+                except (ValueError, EOFError, OSError) as error:
+                    raise ShardError(f"shard {path}, sample {key}: {name}.npy is damaged ({error}); {MEND}") from error
+            yield key, arrays
 
 
 def shard_paths(directory: Path) -> list[Path]:

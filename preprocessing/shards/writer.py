@@ -7,7 +7,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,12 +34,15 @@ class Sample:
         arrays: name -> float16 array without an empty dimension; "grid" becomes the member "<key>.grid.npy".
         meta: JSON: image_id, image, split, captions (a list of {caption_id, text}); becomes "<key>.json".
         files: extension -> bytes stored as they are, such as "jpg".
+        companions: name -> array that belongs to a feature and is not read for training, float32 or int32: boxes,
+            whose coordinates float16 would round to half a pixel and more; "boxes" becomes "<key>.boxes.npy".
     """
 
     key: str
     arrays: dict[str, npt.NDArray[np.float16]]
     meta: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
+    companions: Mapping[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
 
 
 class _HashingFile:
@@ -115,7 +118,7 @@ def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> 
         raise ValueError(f"a sample's key is made of digits only, got {sample.key!r}")
     if previous_key is not None and (len(sample.key) != len(previous_key) or sample.key <= previous_key):
         raise ValueError(f"keys have one width and ascend within a shard; {sample.key!r} follows {previous_key!r}")
-    for name in (*sample.arrays, *sample.files):
+    for name in (*sample.arrays, *sample.companions, *sample.files):
         if not _NAME.fullmatch(name):
             raise ValueError(f"sample {sample.key}: a member's name has lower-case letters, digits and _, got {name!r}")
     for name in sample.files:
@@ -128,19 +131,26 @@ def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> 
             raise ValueError(
                 f"sample {sample.key}: {name!r} must be non-empty float16, got {array.dtype} of shape {array.shape}"
             )
+    for name, array in sample.companions.items():
+        if array.dtype not in (np.float32, np.int32) or array.size == 0 or name in sample.arrays:
+            raise ValueError(
+                f"sample {sample.key}: the companion {name!r} must be non-empty float32 or int32 and have a name of "
+                f"its own, got {array.dtype} of shape {array.shape}"
+            )
     captions = sample.meta.get("captions")
     if not isinstance(captions, list) or not all({"caption_id", "text"} <= set(caption) for caption in captions):
         raise ValueError(f"sample {sample.key}: meta must hold 'captions', a list of objects with caption_id and text")
-    found = {*(f"{name}.npy" for name in sample.arrays), *sample.files, "json"}
+    found = {*(f"{name}.npy" for name in (*sample.arrays, *sample.companions)), *sample.files, "json"}
     if kinds is not None and found != kinds:
         raise ValueError(f"sample {sample.key} has the members {sorted(found)}, those before it {sorted(kinds)}")
 
 
 def _encoded(sample: Sample) -> Iterator[tuple[str, bytes]]:
     """Members of a sample by name, in the order in which they are stored."""
-    for name in sorted(sample.arrays):
+    arrays: dict[str, npt.NDArray[Any]] = {**sample.arrays, **sample.companions}
+    for name in sorted(arrays):
         buffer = io.BytesIO()
-        little_endian = np.ascontiguousarray(sample.arrays[name], dtype="<f2")
+        little_endian = np.ascontiguousarray(arrays[name], dtype=arrays[name].dtype.newbyteorder("<"))
         np.lib.format.write_array(buffer, little_endian, version=(1, 0), allow_pickle=False)
         yield f"{name}.npy", buffer.getvalue()
     yield from sorted(sample.files.items())
