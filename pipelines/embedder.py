@@ -112,12 +112,13 @@ def default_device() -> str:
 
 
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
-    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are a local folder.
+    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are local.
 
     Args:
         directory: where to write; made where it is not there.
         name: name of the extractor, as `build_extractor` knows it.
-        options: its options besides the device; `weights`, where it has them, is a local folder or a name on the hub.
+        options: its options besides the device; `weights`, where it has them, is a local folder or a name on the hub; a
+            file where it belongs to a network of torchvision.
     """
     directory.mkdir(parents=True, exist_ok=True)
     options = dict(options)
@@ -128,6 +129,15 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
         # What transformers reads, and nothing that could run.
         for file in sorted([*Path(weights).glob("*.json"), *Path(weights).glob("*.safetensors")]):
             shutil.copyfile(file, target / file.name)
+        options["weights"] = {"folder": WEIGHTS}
+    elif options.get("network") is not None and weights is not None:  # a file, mostly released as a pickle
+        from safetensors.torch import save_file
+
+        from preprocessing.features.networks.torchvision_cnn import read_state
+
+        target = directory / WEIGHTS
+        target.mkdir(exist_ok=True)
+        save_file(read_state(Path(weights)), target / "model.safetensors")
         options["weights"] = {"folder": WEIGHTS}
     content = json.dumps({"name": name, "options": options}, indent=2)
     (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")

@@ -30,7 +30,7 @@ MAX_VALUES = 1 << 26
 
 # COCO's file names, and its ids padded with zeros.
 _COCO = re.compile(r"(?:COCO_[a-z]+\d+_)?0*(\d+)")
-_ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png")
+_ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".mkv", ".webm")
 
 
 @dataclass(frozen=True, slots=True)

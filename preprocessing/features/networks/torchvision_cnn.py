@@ -52,6 +52,7 @@ _UPDOWN_MODULES = {
     "top.0": "layer4",
 }
 _LISTED = 4
+_IN_FOLDER = "model.safetensors"
 
 
 def load_torchvision(
@@ -71,7 +72,8 @@ def load_torchvision(
     Args:
         network: "resnext101_32x8d", "resnet101_caffe", "vgg19", ...
         weights: file with the network's state dict in torchvision's names, or VSE-infinity's
-            original_updown_backbone.pth: safetensors, or a PyTorch file that holds tensors only.
+            original_updown_backbone.pth: safetensors, or a PyTorch file that holds tensors only. A folder stands for
+            the model.safetensors in it.
         image_size: what pictures are brought to.
         device: where the model runs, as torch names it.
         seed: initialises the network from this number instead.
@@ -87,7 +89,7 @@ def load_torchvision(
     trunk, head = _build(network, 0 if seed is None else seed)
     _check_source(network, weights, seed)
     if weights is not None:
-        _fill(trunk, head, _state(Path(weights).expanduser()), weights)
+        _fill(trunk, head, read_state(Path(weights).expanduser()), weights)
     normalization = CAFFE if network.endswith(_SUFFIX) else IMAGENET
     identity = {
         "network": network,
@@ -144,8 +146,13 @@ def _check_source(network: str, weights: str | None, seed: int | None) -> None:
         raise ExtractorError(f"weights {weights} and a seed were given; leave out the seed to use the weights")
 
 
-def _state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by torchvision's names."""
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, or of the model.safetensors of a folder, by torchvision's names.
+
+    Raises:
+        ExtractorError: there is no such file, or it holds something other than tensors by name.
+    """
+    path = path / _IN_FOLDER if path.is_dir() else path
     if not path.is_file():
         raise ExtractorError(f"weights: there is no file {path.absolute()}")
     try:

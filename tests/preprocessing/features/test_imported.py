@@ -16,7 +16,7 @@ def test_the_keys_of_images() -> None:
     same = ["42", "000000000042", "COCO_val2014_000000000042", "COCO_train2014_000000000042.jpg", "a/b/42.jpg.npz"]
     assert {image_key(name) for name in same} == {"42"}
     assert image_key("1000268201_693b08cb0e.jpg") == "1000268201_693b08cb0e"
-    assert image_key("/videos/video7.mp4") == "video7.mp4"
+    assert image_key("/videos/video7.mp4") == "video7"
     assert image_key("0") == image_key("000.jpg") == "0"
 
 
@@ -45,6 +45,27 @@ def test_features_come_by_the_name_of_the_image(source: Path) -> None:
         extractor.load("/photographs/000000000004.jpg")
 
 
+def test_all_images_of_a_source_are_of_one_kind(tmp_path: Path) -> None:
+    """A shard's samples all have the same members: what the first readable image has is what counts."""
+    (tmp_path / "0.npz").write_bytes(b"PK")
+    boxes = np.ones((2, 4), np.float32)
+    np.savez(tmp_path / "1.npz", x=np.ones((2, 3), np.float32), bbox=boxes)
+    np.savez(tmp_path / "2.npz", x=np.ones((2, 3), np.float32))
+    with_boxes = build_extractor("imported", source=str(tmp_path), form="npz")
+    assert set(with_boxes.load("1.jpg").companions) == {"boxes"}
+    with pytest.raises(ImageError, match=r"^no boxes, which the other images of the source have$"):
+        with_boxes.load("2.jpg")
+    np.savez(tmp_path / "0.npz", x=np.ones((2, 3), np.float32))
+    without = build_extractor("imported", source=str(tmp_path), form="npz")
+    assert [set(without.load(f"{number}.jpg").companions) for number in (0, 1, 2)] == [set(), set(), set()]
+
+
+def test_a_source_of_damaged_images_alone(tmp_path: Path) -> None:
+    (tmp_path / "0.npz").write_bytes(b"PK")
+    with pytest.raises(ExtractorError, match=r"none of the 1 images of .* can be used; the first: not a readable npz"):
+        build_extractor("imported", source=str(tmp_path), form="npz").identity()
+
+
 def test_the_identity_is_that_of_the_files(source: Path) -> None:
     first = build_extractor("imported", source=str(source), form="npz").identity()
     assert build_extractor("imported", source=str(source), form="npz").identity() == first
@@ -55,7 +76,14 @@ def test_the_identity_is_that_of_the_files(source: Path) -> None:
 def test_a_source_without_images(tmp_path: Path) -> None:
     (tmp_path / "empty.tsv").touch()
     with pytest.raises(ExtractorError, match="holds no image"):
-        build_extractor("imported", source=str(tmp_path / "empty.tsv"), form="butd_tsv")
+        build_extractor("imported", source=str(tmp_path / "empty.tsv"), form="butd_tsv").identity()
+
+
+def test_a_source_is_opened_when_it_is_asked_for(tmp_path: Path) -> None:
+    extractor = build_extractor("imported", source=str(tmp_path / "gone.tsv"), form="butd_tsv")
+    for ask in (extractor.identity, lambda: extractor.load("42.jpg")):
+        with pytest.raises(ExtractorError, match="published features: there is no"):
+            ask()
 
 
 def test_the_last_of_two_rows_counts(tmp_path: Path) -> None:

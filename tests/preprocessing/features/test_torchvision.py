@@ -62,9 +62,7 @@ def test_cells_are_those_before_the_average(weights: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
 
 
-@pytest.mark.parametrize(
-    "name", ["alexnet", "convnext_tiny", "efficientnet_b0", "mobilenet_v3_small", "regnet_x_400mf", "vgg11"]
-)
+@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v3_small", "regnet_x_400mf"])
 def test_every_family_ends_at_its_last_feature_map(name: str) -> None:
     seen: list[Tensor] = []
     with torch.random.fork_rng(devices=[]):
@@ -146,7 +144,7 @@ def test_the_same_weights_in_other_files_give_the_same_network(weights: Path, tm
         ("resnet50", "add", "1 unknown .layer9.weight."),
         ("resnet50", "shape", "1 of another shape .conv1.weight."),
         ("resnext50_32x4d", "none", "of another shape"),
-        ("vgg11", "none", r"\d+ missing .*; \d+ unknown .*; name the network that they were trained in"),
+        ("mobilenet_v3_small", "none", r"\d+ missing .*; \d+ unknown .*; name the network that they were trained in"),
         ("resnet50", "list", "hold no state dict"),
         ("resnet50", "object", "cannot be read as tensors alone .*never executed"),
         ("resnet50", "short", "cannot be read as tensors alone"),
@@ -185,7 +183,7 @@ def test_weights_that_do_not_fit_are_told(weights: Path, network: str, change: s
         ({"network": "resnet50", "image_size": "600", "seed": 0}, "got '600'"),
         ({"network": "resnet5", "image_size": 96, "seed": 0}, "torchvision has no network 'resnet5'; it has resnet50"),
         ({"network": "vgg11_caffe", "image_size": 96, "seed": 0}, "torchvision has no network 'vgg11_caffe'"),
-        ({"network": "vit_b_16", "image_size": 224, "seed": 0}, "'vit_b_16' is not of a family"),
+        ({"network": "squeezenet1_1", "image_size": 224, "seed": 0}, "'squeezenet1_1' is not of a family"),
     ],
 )
 def test_wrong_options_are_one_clear_error(options: dict[str, Any], message: str) -> None:
