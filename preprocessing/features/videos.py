@@ -10,8 +10,20 @@ from PIL import Image
 
 from preprocessing.features.images import MAX_PIXELS, ImageError
 
-# What PyAV raises on damaged files besides its own errors.
-_DECODER_ERRORS = (av.FFmpegError, OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError)
+# What PyAV raises on damaged files besides its own errors; a stream without a known codec lacks attributes.
+_DECODER_ERRORS = (
+    av.FFmpegError,
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    LookupError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+)
 # Containers that do not count their frames tell a duration, which is rounded: less than this many frames is no loss.
 _TOLERANCE = 1.5
 
