@@ -15,6 +15,8 @@ import torch
 from pipelines.text_embedder import write_parser
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.shards.storage import sync_directory
+from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import CONTENTS
 from vse_core.models import Model, UnifiedModel, save_model
 from vse_core.models.bundle import WEIGHTS
 from vse_core.training.state import Progress, save_state
@@ -23,34 +25,47 @@ from vse_core.training.state import Progress, save_state
 class Checkpoints:
     """Writes and finds the checkpoints of one run; whole directories appear by rename, so none is ever half there.
 
+    Each is copied to the storage, where there is one, before it supersedes another.
+
     Args:
         directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
         specification: keyword arguments of ``vse_core.models.build_model``.
         caption_encoder: saved beside every model.
         parser: the pipeline that captions are parsed with (see :func:`~pipelines.text_embedder.write_parser`), noted
             beside models that read components.
+        mirror: the work folder that the directory is in.
     """
 
     def __init__(
-        self, directory: Path, specification: dict[str, Any], caption_encoder: CaptionEncoder, parser: str | None
+        self,
+        directory: Path,
+        specification: dict[str, Any],
+        caption_encoder: CaptionEncoder,
+        parser: str | None,
+        mirror: Mirror,
     ) -> None:
         self.directory = directory
         self.specification = specification
         self.caption_encoder = caption_encoder
         self.parser = parser
+        self.mirror = mirror
 
     def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the state after ``step`` global steps, then drop what it supersedes."""
         (self.directory / "checkpoints").mkdir(exist_ok=True)
-        with _appearing(self.directory / "checkpoints" / f"step-{step:08d}") as aside:
+        path = self.directory / "checkpoints" / f"step-{step:08d}"
+        with _appearing(path) as aside:
             self._write_model(model, aside)
             save_state(optimizer, progress, aside)
+        self.mirror.push_folder(path)
         self._prune(progress)
 
     def save_best(self, epoch: int, model: Model) -> None:
         """Write the model of a finished epoch (from 0) that was the best so far."""
-        with _appearing(best_directory(self.directory, epoch)) as aside:
+        path = best_directory(self.directory, epoch)
+        with _appearing(path) as aside:
             self._write_model(model, aside)
+        self.mirror.push_folder(path)
 
     def _write_model(self, model: Model, directory: Path) -> None:
         save_model(model, self.specification, directory)
@@ -61,12 +76,12 @@ class Checkpoints:
     def _prune(self, progress: Progress) -> None:
         """Keep the newest checkpoint and the best model that it knows of."""
         for old in sorted(self.directory.glob("checkpoints/step-*"))[:-1]:
-            shutil.rmtree(old)
+            self.mirror.drop_folder(old)
         if progress.best_epoch is not None:
             best = best_directory(self.directory, progress.best_epoch)
             for old in self.directory.glob("best-*"):
                 if old != best:
-                    shutil.rmtree(old)
+                    self.mirror.drop_folder(old)
 
 
 def best_directory(directory: Path, epoch: int) -> Path:
@@ -83,6 +98,33 @@ def weights_digest(model: Path) -> str:
 def newest_checkpoint(directory: Path) -> Path | None:
     """The checkpoint to resume from; None where a run has not begun."""
     return max(directory.glob("checkpoints/step-*"), default=None)
+
+
+def offer_checkpoints(directory: Path, mirror: Mirror) -> None:
+    """Copy to the storage the checkpoints of an earlier run on this machine that it lacks."""
+    newest = newest_checkpoint(directory)
+    for path in ([newest] if newest is not None else []) + sorted(directory.glob("best-*")):
+        if not mirror.has(path / CONTENTS):
+            mirror.push_folder(path)
+
+
+def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
+    """Bring the run's files on this machine to the state on the storage, from which all machines start.
+
+    A checkpoint that only this machine has goes: processes that start from different ones would never agree.
+    """
+    if mirror.address is None:
+        return
+    stored = mirror.stored(directory)
+    whole = {name.removesuffix(f"/{CONTENTS}") for name in stored if name.endswith(f"/{CONTENTS}")}
+    newest = max((name for name in whole if name.startswith("checkpoints/")), default=None)
+    for path in directory.glob("checkpoints/step-*"):
+        if path.relative_to(directory).as_posix() not in whole:
+            shutil.rmtree(path)
+    for name in whole:
+        if name == newest or name.startswith("best-"):
+            mirror.pull_folder(directory / name)
+    mirror.pull(directory, lambda name: "/" not in name)
 
 
 @contextlib.contextmanager

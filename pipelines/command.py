@@ -18,9 +18,10 @@ from pipelines.stage import StageError
 from pipelines.tracking import TrackingError
 from preprocessing.datasets import DatasetError
 from preprocessing.shards import ShardError
+from preprocessing.storage import StorageError
 
 # Errors whose message says all the user needs. Anything else is a fault of the program and shows its traceback.
-_EXPECTED = (ConfigError, ClusterError, StageError, TrackingError, DatasetError, ShardError)
+_EXPECTED = (ConfigError, ClusterError, StageError, TrackingError, DatasetError, ShardError, StorageError)
 _INTERRUPTED = 130
 
 

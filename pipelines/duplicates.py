@@ -14,6 +14,7 @@ from pathlib import Path
 from pipelines.config import ConfigError, load_config
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.duplicates import DEFAULT_DISTANCE, duplicates_across
+from preprocessing.storage import StorageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = load_config(options.config, options.set)
         dataset = build_dataset(config.dataset.format, **config.dataset.options())
         found, unreadable = duplicates_across(dataset, dataset.splits, options.distance)
-    except (ConfigError, DatasetError, ValueError) as error:
+    except (ConfigError, DatasetError, StorageError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     found.sort(key=lambda pair: pair.distance)

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.image_input import pixel_format
 from pipelines.text_embedder import TextEmbedder
-from preprocessing.features import build_extractor
+from preprocessing.features import RegionFeatures, build_extractor
 from preprocessing.features.images import ImageError
 from preprocessing.shards.pixels import decode_pixels, whole_view
 from vse_core.evaluation.embedding import embed_images
@@ -102,7 +102,8 @@ class Embedder:
         if pixels is not None:
             views = [whole_view(decode_pixels(data), pixels.size) for data in features]
             return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
-        sets = [torch.from_numpy(array_NF) for array_NF in features]
+        arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
+        sets = [torch.from_numpy(array_NF) for array_NF in arrays]
         return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
 
 
@@ -117,30 +118,34 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
     Args:
         directory: where to write; made where it is not there.
         name: name of the extractor, as `build_extractor` knows it.
-        options: its options besides the device; `weights`, where it has them, is a local folder or a name on the hub; a
-            file where it belongs to a network of torchvision.
+        options: its options besides the device; `weights`, where it has them, is a local folder or file or a name on
+            the hub.
     """
     directory.mkdir(parents=True, exist_ok=True)
     options = dict(options)
     weights = options.get("weights")
-    if weights is not None and Path(weights).is_dir():
-        target = directory / WEIGHTS
-        target.mkdir(exist_ok=True)
-        # What transformers reads, and nothing that could run.
-        for file in sorted([*Path(weights).glob("*.json"), *Path(weights).glob("*.safetensors")]):
-            shutil.copyfile(file, target / file.name)
-        options["weights"] = {"folder": WEIGHTS}
-    elif options.get("network") is not None and weights is not None:  # a file, mostly released as a pickle
-        from safetensors.torch import save_file
-
-        from preprocessing.features.networks.torchvision_cnn import read_state
-
-        target = directory / WEIGHTS
-        target.mkdir(exist_ok=True)
-        save_file(read_state(Path(weights)), target / "model.safetensors")
+    if weights is not None and Path(weights).exists():
+        _write_weights(directory / WEIGHTS, name, options.get("network"), Path(weights))
         options["weights"] = {"folder": WEIGHTS}
     content = json.dumps({"name": name, "options": options}, indent=2)
     (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
+
+
+def _write_weights(target: Path, name: str, network: str | None, weights: Path) -> None:
+    """Take local weights along, without anything that could run: files of weights are mostly released as pickles."""
+    target.mkdir(exist_ok=True)
+    if name == "butd":
+        from preprocessing.features.butd.weights import rewrite_weights
+
+        rewrite_weights(str(weights), target / "model.safetensors")
+        return
+    if network is not None:
+        from preprocessing.features.networks import rewrite_state
+
+        rewrite_state(weights, target / "model.safetensors")
+        return
+    for file in sorted([*weights.glob("*.json"), *weights.glob("*.safetensors")]):
+        shutil.copyfile(file, target / file.name)
 
 
 def _extractor_options(directory: Path, device: str) -> dict[str, Any]:

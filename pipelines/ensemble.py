@@ -60,11 +60,13 @@ def evaluate_members(members: Sequence[Member]) -> StageReport:
     if len(folds) > 1:
         raise StageError(f"{NAME}: evaluation.folds differs between the configurations: {sorted(folds)}; make it one")
     reports = [evaluate_model(member.config, member.model) for member in members]
+    for member, report in zip(members, reports, strict=True):
+        member.config.mirror.pull(report.directory)
     if len(members) == 1:
         return reports[0]
     first = members[0].config
     content = {"version": VERSION, "members": [str(report.directory.name) for report in reports]}
-    stage = StageDir(first.work_dir, NAME, fingerprint(content))
+    stage = StageDir(first.work_dir, NAME, fingerprint(content), first.mirror)
     if not stage.is_complete():
         _evaluate(members, reports, stage)
     manifest = stage.read_manifest()

@@ -72,7 +72,7 @@ def _stage(config: PipelineConfig) -> StageDir:
         "train": train.plan(config).fingerprint,
         **evaluation_content(config),
     }
-    return StageDir(config.work_dir, NAME, fingerprint(content))
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
 def _command() -> None:

@@ -51,7 +51,7 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
         "features": extract.plan(config).fingerprint,
         **evaluation_content(config),
     }
-    stage = StageDir(config.work_dir, NAME, fingerprint(content))
+    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     if not stage.is_complete():
         with PipelineRuns(config, stage.fingerprint).parent as tracker:
             tracker.set_tags({"vse.model": str(model)})
@@ -75,6 +75,12 @@ def metrics_of(report: StageReport) -> dict[str, float]:
 
 def evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
     """Evaluate a model and complete the stage with its gallery, pictures and metrics."""
+    graphs = parse.plan(config).outputs.values() if config.reads_graphs else ()
+    with config.mirror.held(extract.plan(config).outputs[config.dataset.eval_split], *graphs):
+        _evaluate_into(config, model, stage, tracker)
+
+
+def _evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
     split, folds = config.dataset.eval_split, config.evaluation.folds
     tracker.set_tags(
         {

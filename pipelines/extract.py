@@ -25,6 +25,8 @@ from pipelines.stage import StageDir, StageError, StagePlan, StageReport, finger
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.shards import read_index, write_json_atomic
+from preprocessing.shards.index import sidecar_path
+from preprocessing.storage import Mirror
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -89,8 +91,13 @@ class Split:
     shard_size: int
 
     def missing(self) -> set[Path]:
-        """Shards that are not there as a whole."""
-        return {path for path in self.shards if not is_whole(path, self.directory.fingerprint)}
+        """Shards that are not there as a whole, here or on the storage."""
+        stored = self.directory.stored()
+        return {
+            path
+            for path in self.shards
+            if not (is_whole(path, self.directory.fingerprint) or {path.name, sidecar_path(path).name} <= stored)
+        }
 
     def missing_specs(self) -> Iterator[extraction.ShardSpec]:
         """What the missing shards consist of; reads the records of the split once more, a shard's at a time."""
@@ -103,9 +110,10 @@ class Split:
 class _Extraction:
     """The actor: holds the extractor and makes one shard at a time."""
 
-    def __init__(self, name: str, options: dict[str, Any], batch_size: int, threads: int) -> None:
+    def __init__(self, name: str, options: dict[str, Any], batch_size: int, threads: int, mirror: Mirror) -> None:
         self._name, self._options = name, options
         self._batch_size, self._threads = batch_size, threads
+        self._mirror = mirror
 
     def prepare(self) -> None:
         """Load the extractor, once for all shards."""
@@ -118,7 +126,11 @@ class _Extraction:
 
     def work(self, spec: extraction.ShardSpec) -> int:
         """Make a shard; return the number of records it covers."""
+        spec.path.parent.mkdir(parents=True, exist_ok=True)
         extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads)
+        # The sidecar last: on the storage, too, it says that the shard is whole.
+        self._mirror.push(spec.path, sidecar_path(spec.path))
+        self._mirror.make_room()
         return len(spec.records)
 
 
@@ -137,7 +149,8 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         num_gpus=features.gpus_per_actor,
         runtime_env={"env_vars": cluster.KEEP_MEMORY},
     )
-    arguments = (features.extractor, _options(config), features.batch_size, max(1, int(features.cpus_per_actor)))
+    threads = max(1, int(features.cpus_per_actor))
+    arguments = (features.extractor, _options(config), features.batch_size, threads, config.mirror)
     missing = sum(len(split.missing()) for split in splits)
     specs = chain.from_iterable(split.missing_specs() for split in splits)
     done = map_unordered(
@@ -168,6 +181,7 @@ def _write_manifest(split: Split) -> None:
     Raises:
         StageError: nothing of the split was usable.
     """
+    split.directory.pull(lambda name: name.endswith(".json"))
     indices = [read_index(path) for path in split.shards]
     set_aside = [item for index in indices for item in index.set_aside]
     counts = {
@@ -227,7 +241,8 @@ def splits_of(config: PipelineConfig) -> list[Split]:
     splits = []
     for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
         summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name)
-        directory = StageDir(config.work_dir, f"{NAME}/{name}", fingerprint({**settings, "records": summary.digest}))
+        identity = fingerprint({**settings, "records": summary.digest})
+        directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
         shards = tuple(extraction.shard_paths(directory.path, summary.images, features.shard_size))
         splits.append(Split(name, dataset, summary, directory, shards, features.shard_size))
     return splits

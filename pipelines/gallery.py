@@ -20,6 +20,7 @@ from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.loader import caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
+from preprocessing.storage import join
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import Model, UnifiedModel
 
@@ -139,7 +140,7 @@ def _records(reader: ShardReader, root: str) -> Iterable[Record]:
     """Yield the records of the shards, with their image URIs made absolute."""
     for index in range(len(reader)):
         meta = reader.meta(index)
-        uri = str(Path(root) / meta["image"]) if root else meta["image"]
+        uri = join(root, meta["image"]) if root else meta["image"]
         yield _record_from_json({**meta, "image_uri": uri})
 
 

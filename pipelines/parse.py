@@ -27,6 +27,8 @@ from pipelines.stage import StageDir, StageError, StagePlan, StageReport, conten
 from preprocessing import extraction, parsing
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
+from preprocessing.shards.index import sidecar_path
+from preprocessing.storage import Mirror
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -88,12 +90,12 @@ class _Split:
     features: Path
 
     def missing(self) -> list[Path]:
-        """Shards that are not there as a whole."""
-        return [
-            path
-            for path in self.shards
-            if not (is_whole(path, self.directory.fingerprint) and parsing.counts_path(path).is_file())
-        ]
+        """Shards that are not there as a whole, here or on the storage."""
+        stored = self.directory.stored()
+        return [path for path in self.shards if not (self._is_here(path) or _names(path) <= stored)]
+
+    def _is_here(self, path: Path) -> bool:
+        return is_whole(path, self.directory.fingerprint) and parsing.counts_path(path).is_file()
 
     def missing_specs(self) -> Iterator[parsing.ParseSpec]:
         """What the missing shards are made from."""
@@ -105,8 +107,9 @@ class _Split:
 class _Parsing:
     """The actor: holds the pipeline and makes one shard at a time."""
 
-    def __init__(self, pipeline: str | None, batch_size: int) -> None:
+    def __init__(self, pipeline: str | None, batch_size: int, mirror: Mirror) -> None:
         self._name, self._batch_size = pipeline, batch_size
+        self._mirror = mirror
 
     def prepare(self) -> None:
         """Load the pipeline, once for all shards."""
@@ -116,7 +119,17 @@ class _Parsing:
 
     def work(self, spec: parsing.ParseSpec) -> int:
         """Make a shard; return the number of captions in it."""
-        return parsing.parse_shard(spec, self._nlp, self._batch_size).captions
+        spec.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._mirror.held_shard(spec.features):
+            captions = parsing.parse_shard(spec, self._nlp, self._batch_size).captions
+        self._mirror.push(spec.path, parsing.counts_path(spec.path), sidecar_path(spec.path))
+        self._mirror.make_room()
+        return captions
+
+
+def _names(shard: Path) -> set[str]:
+    """The names of a shard's files."""
+    return {path.name for path in (shard, parsing.counts_path(shard), sidecar_path(shard))}
 
 
 def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker) -> None:
@@ -131,7 +144,7 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
     actor = ray.remote(_Parsing).options(num_cpus=settings.cpus_per_actor)
     missing = sum(len(split.missing()) for split in splits)
     done = map_unordered(
-        start=lambda: actor.remote(settings.pipeline, settings.batch_size),
+        start=lambda: actor.remote(settings.pipeline, settings.batch_size, config.mirror),
         actors=min(settings.actors, missing),
         items=chain.from_iterable(split.missing_specs() for split in splits),
         describe=lambda spec: f"shard {spec.path}",
@@ -144,6 +157,8 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
 
 def _counts(splits: list[_Split]) -> GraphCounts:
     """The counts of whole splits together."""
+    for split in splits:
+        split.directory.pull(lambda name: name.startswith("counts-"))
     counts = GraphCounts()
     for path in chain.from_iterable(split.shards for split in splits):
         counts.merge(parsing.read_counts(path))
@@ -191,6 +206,7 @@ def _splits(config: PipelineConfig) -> list[_Split]:
                 config.work_dir,
                 f"{NAME}/{split.name}",
                 fingerprint({**settings, "features": split.directory.fingerprint}),
+                config.mirror,
             ),
             tuple(extraction.shard_paths(directory.path, split.summary.images, split.shard_size)),
             split.directory.path,

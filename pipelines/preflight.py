@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 from pipelines.cluster import cluster_address, local_cpus
 from pipelines.config import ConfigError, PipelineConfig
 from preprocessing.datasets import DatasetError, build_dataset
+from preprocessing.storage import StorageError, open_storage
 
 _SECONDS = 5.0
 _BACKBONE_FILES = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
@@ -32,6 +35,8 @@ def check_before_start(config: PipelineConfig) -> None:
         ConfigError: something is not there; one message with the key, the value and what to change.
     """
     _check_writable("work_dir", config.work_dir)
+    _check_storage("storage.address", config.storage.address)
+    _check_storage("tracking.artifacts", config.tracking.artifacts)
     _check_dataset(config)
     _check_image(config)
     _check_text(config)
@@ -46,6 +51,22 @@ def _check_writable(key: str, folder: Path) -> None:
         raise ConfigError(f"{key}: cannot make the folder {folder}: {error.strerror}; name another") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{key}: no permission to write into {folder}; name another folder")
+
+
+def _check_storage(key: str, address: str | None) -> None:
+    """Write, read and delete a small file: that asks for the credentials, the bucket and all permissions."""
+    if address is None:
+        return
+    name = f".check-{secrets.token_hex(8)}"
+    storage = open_storage(address)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / name).write_bytes(name.encode())
+            storage.upload(Path(folder) / name, name)
+        storage.read(name)
+        storage.delete(name)
+    except (StorageError, OSError) as error:
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def _check_dataset(config: PipelineConfig) -> None:

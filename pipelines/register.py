@@ -59,7 +59,9 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     evaluated = evaluate.plan(config)
     if not evaluated.complete:
         raise StageError(f"{NAME}: the model has not been evaluated; run the stages train and evaluate first")
-    metrics = StageDir(config.work_dir, evaluated.name, evaluated.fingerprint).read_manifest()["metrics"]
+    evaluation = StageDir(config.work_dir, evaluated.name, evaluated.fingerprint, config.mirror)
+    evaluation.pull()
+    metrics = evaluation.read_manifest()["metrics"]
     split = config.dataset.eval_split
     _write_bundle(config, evaluated.outputs[GALLERY], stage.create())
     tags = {
@@ -92,7 +94,7 @@ def _stage(config: PipelineConfig) -> StageDir:
         "name": config.registered_model,
         "tracking": config.tracking_uri,
     }
-    return StageDir(config.work_dir, NAME, fingerprint(content))
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
 def _is_registered(config: PipelineConfig, stage: StageDir) -> bool:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import NO_MIRROR, everything
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -67,12 +69,14 @@ def _digest(stamps: tuple[tuple[str, int, int], ...]) -> str:
 class StageDir:
     """The output directory of one stage at one fingerprint: `<root>/<stage>/<first 16 digits of the fingerprint>/`.
 
-    The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts.
+    The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts. Where
+    outputs are kept on a storage as well, it is complete when its manifest is there, whatever this machine has of it.
     """
 
     root: Path
     stage: str
     fingerprint: str
+    mirror: Mirror = NO_MIRROR
 
     @property
     def path(self) -> Path:
@@ -85,8 +89,11 @@ class StageDir:
         return self.path
 
     def is_complete(self) -> bool:
-        """Whether a manifest of this very fingerprint is there."""
+        """Whether a manifest of this very fingerprint is there; one on the storage is copied to this machine."""
         manifest = self.path / MANIFEST
+        if not self.mirror.has(manifest):
+            return False
+        self.mirror.pull_file(manifest)
         return manifest.is_file() and self.read_manifest()["fingerprint"] == self.fingerprint
 
     def read_manifest(self) -> dict[str, Any]:
@@ -106,10 +113,28 @@ class StageDir:
             raise StageError(f"{self.stage}: {path} is not a stage manifest: delete it and run the stage again")
         return manifest
 
+    def stored(self) -> set[str]:
+        """Names of the files that the storage has of it, at any depth; none where nothing is kept on a storage."""
+        return set(self.mirror.stored(self.path))
+
+    def pull(self, wanted: Callable[[str], bool] = everything) -> None:
+        """Copy to this machine what only the storage has; does nothing where nothing is kept on a storage.
+
+        Args:
+            wanted: chooses by the names relative to the directory.
+        """
+        self.mirror.pull(self.path, wanted)
+
     def complete(self, manifest: Mapping[str, Any]) -> None:
-        """Declare the stage complete: write the manifest aside, then rename it into place."""
+        """Declare the stage complete: write the manifest aside, then rename it into place.
+
+        Raises:
+            StorageError: what is missing on the storage cannot be copied there; then the stage is not complete.
+        """
         self.create()
+        self.mirror.push_missing(self.path, leave=MANIFEST)
         write_json_atomic(self.path / MANIFEST, {**manifest, "stage": self.stage, "fingerprint": self.fingerprint})
+        self.mirror.push(self.path / MANIFEST)
 
 
 @dataclass(frozen=True)

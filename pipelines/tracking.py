@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage import is_s3
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -364,10 +365,12 @@ def _client(uri: str) -> MlflowClient:
 
 
 def _outages() -> tuple[type[Exception], ...]:
-    """Return what is raised when MLflow does not answer or refuses: its own error, and those of sockets and files."""
+    """Return what is raised when MLflow or its artifacts' S3 does not answer or refuses, and by sockets and files."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
     from mlflow.exceptions import MlflowException
 
-    return (MlflowException, OSError)
+    return (MlflowException, OSError, Boto3Error, BotoCoreError, ClientError)
 
 
 def _experiment(client: MlflowClient, config: PipelineConfig) -> str:
@@ -376,9 +379,7 @@ def _experiment(client: MlflowClient, config: PipelineConfig) -> str:
 
     experiment = client.get_experiment_by_name(config.experiment)
     if experiment is None:
-        # A server has its own place for artifacts; beside a database they go into our folder.
-        local = config.tracking_uri.startswith("sqlite:")
-        location = (config.work_dir / "mlartifacts").as_uri() if local else None
+        location = _artifact_location(config)
         tags = {"mlflow.experimentKind": "custom_model_development"}
         try:
             return str(client.create_experiment(config.experiment, artifact_location=location, tags=tags))
@@ -391,7 +392,21 @@ def _experiment(client: MlflowClient, config: PipelineConfig) -> str:
             f"tracking.experiment {config.experiment!r} has been deleted in MLflow at {config.tracking_uri}: "
             "restore it there, or set another name"
         )
+    if config.tracking.artifacts is not None and experiment.artifact_location != _artifact_location(config):
+        raise TrackingError(
+            f"tracking.artifacts: the experiment {config.experiment!r} keeps its artifacts in "
+            f"{experiment.artifact_location}, which MLflow cannot change; name that, or a new tracking.experiment"
+        )
     return str(experiment.experiment_id)
+
+
+def _artifact_location(config: PipelineConfig) -> str | None:
+    """Where a new experiment keeps its artifacts; None where the server decides."""
+    address = config.tracking.artifacts
+    if address is not None:
+        return address if is_s3(address) else Path(address).as_uri()
+    local = config.tracking_uri.startswith("sqlite:")
+    return (config.work_dir / "mlartifacts").as_uri() if local else None
 
 
 def _reopened(client: MlflowClient, run_id: str) -> bool:

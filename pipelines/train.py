@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import extract, parse
 from pipelines.config import PipelineConfig
 from pipelines.config.training import HingeLoss
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
+from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -75,7 +75,7 @@ def plan(config: PipelineConfig) -> StagePlan:
         done=epochs if stage.is_complete() else min(_finished_epochs(stage.path), epochs - 1),
         unit="epochs",
         size=f"{epochs} epochs, batch {config.training.batch_size}, {config.training.workers} worker(s)",
-        outputs={"best": best_model(config)} if stage.is_complete() else {},
+        outputs={"best": _best(stage)} if stage.is_complete() else {},
     )
 
 
@@ -85,7 +85,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     Raises:
         StageError: training cannot start, or has ended in NaN or in collapse.
     """
-    from pipelines.checkpoints import best_directory
+    from pipelines.checkpoints import adopt_checkpoints, best_directory, offer_checkpoints
 
     features = extract.plan(config)
     stage = _stage(config, features)
@@ -95,7 +95,10 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
     graphs = parse.plan(config).outputs if config.training_reads_graphs else {}
     train_graphs, eval_graphs = graphs.get(config.dataset.train_split), graphs.get(config.dataset.eval_split)
-    facts, total_steps = _prepare(config, train, evaluation, train_graphs, stage.path)
+    offer_checkpoints(stage.path, config.mirror)
+    with config.mirror.held(train, evaluation, *(path for path in (train_graphs,) if path is not None)):
+        facts, total_steps = _prepare(config, train, evaluation, train_graphs, stage.path)
+    config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     tracker.log_params(config.model_dump(mode="json"))
     tracker.set_tags(
         {
@@ -119,6 +122,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     outcome = _fit(config, job, total_steps)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
+    adopt_checkpoints(stage.path, config.mirror)
     history = outcome["history"]
     best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
     manifest = {
@@ -136,12 +140,18 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
 
 
 def best_model(config: PipelineConfig) -> Path:
-    """The directory of the best checkpoint of the configured run.
+    """The directory of the best checkpoint of the configured run, on this machine.
 
     Raises:
         StageError: the run has not finished.
     """
     stage = _stage(config, extract.plan(config))
+    best = _best(stage)
+    stage.mirror.pull_folder(best)
+    return best
+
+
+def _best(stage: StageDir) -> Path:
     return stage.path / str(stage.read_manifest()["best"])
 
 
@@ -159,7 +169,7 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
     }
     if config.training_reads_graphs:
         content["graphs"] = parse.plan(config).fingerprint
-    return StageDir(config.work_dir, NAME, fingerprint(content))
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
 def _model_content(config: PipelineConfig) -> dict[str, Any]:
@@ -353,8 +363,25 @@ def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
 
 def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     """What every training process runs; the first one's return value is the outcome of the run."""
-    import ray.train
     import torch
+
+    from pipelines.checkpoints import adopt_checkpoints
+
+    # Ray says in so many words that it has received each epoch's metrics; they are in MLflow and in the final table.
+    logging.getLogger().setLevel(logging.WARNING)
+    job = TrainingJob(**settings)
+    config = PipelineConfig.model_validate(job.config)
+    # Ray gives a worker one thread whatever it was promised.
+    torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
+    inputs = (job.train_shards, job.eval_shards, job.train_graphs, job.eval_graphs)
+    with config.mirror.held(*(Path(path) for path in inputs if path is not None)):
+        adopt_checkpoints(Path(job.directory), config.mirror)
+        return _train(config, job)
+
+
+def _train(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
+    """Train as one of the processes; everything that is read is on this machine."""
+    import ray.train
     from ray.train.torch import get_device
 
     from pipelines.trainer import Splits, Trainer
@@ -364,12 +391,6 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
 
-    # Ray says in so many words that it has received each epoch's metrics; they are in MLflow and in the final table.
-    logging.getLogger().setLevel(logging.WARNING)
-    job = TrainingJob(**settings)
-    config = PipelineConfig.model_validate(job.config)
-    # Ray gives a worker one thread whatever it was promised.
-    torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
     feature, directory = config.features.member, Path(job.directory)
     splits = Splits(
         ShardReader(Path(job.train_shards), feature),

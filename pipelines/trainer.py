@@ -110,7 +110,9 @@ class Trainer:
             "vocabulary_size": len(caption_encoder),
             **config.model.specification(),
         }
-        self.checkpoints = Checkpoints(directory, specification, caption_encoder, config.parsing.pipeline)
+        self.checkpoints = Checkpoints(
+            directory, specification, caption_encoder, config.parsing.pipeline, config.mirror
+        )
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)
         self.sampler = BatchSampler(splits.train.num_captions, training.batch_size, config.seed)
@@ -276,6 +278,9 @@ class Trainer:
 
     def _save(self, step: int) -> None:
         if self.observer is not None:
+            if (self.directory / LOSSES).exists():
+                # Before the checkpoint: a run that goes on from it elsewhere has the losses before it.
+                self.config.mirror.push(self.directory / LOSSES)
             self.checkpoints.save(step, self.model, self.optimizer, self.progress)
             self.observer.flush()
 
@@ -322,9 +327,11 @@ class _Throughput:
         self.waited = loader.wait_seconds
 
     def add(self, samples: int) -> None:
+        """Count the samples of a step."""
         self.samples += samples
 
     def take(self) -> dict[str, float]:
+        """The metrics since the last call; begins anew."""
         seconds = time.perf_counter() - self.began
         metrics = {
             "train/samples_per_second": self.samples / seconds,

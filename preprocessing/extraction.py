@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +20,7 @@ from preprocessing.features.extractor import Extractor, FeaturesNF, RegionFeatur
 from preprocessing.features.images import ImageError
 from preprocessing.shards.index import ShardIndex
 from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.storage import S3Storage, is_s3, relative
 
 # Part of every fingerprint: raise it when the same records would give other bytes.
 FORMAT = 1
@@ -28,6 +28,7 @@ EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
 
 _KEY_DIGITS = 8
+_S3_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class SplitSummary:
     """What a split consists of, without its images.
 
     Attributes:
-        digest: sha256 over ids, relative URIs, captions, and size and time of the local files.
+        digest: sha256 over ids, relative URIs, captions, and size and time of the local files, or size and ETag of the
+            objects on S3.
         images: number of records.
         captions: number of captions, empty ones included.
     """
@@ -69,12 +71,14 @@ def summarize(dataset: Dataset, split: str) -> SplitSummary:
 
     Raises:
         DatasetError: there is no such split, or its files are malformed.
+        StorageError: the images are on S3, which does not answer or refuses.
     """
     digest = hashlib.sha256()
     images = captions = 0
+    stamp = _object_stamp(dataset.root) if is_s3(dataset.root) else _stamp
     for record in dataset.records(split):
         texts = [[caption.caption_id, caption.text] for caption in record.captions]
-        entry = [record.image_id, relative_uri(record.image_uri, dataset.root), _stamp(record.image_uri), texts]
+        entry = [record.image_id, relative_uri(record.image_uri, dataset.root), stamp(record.image_uri), texts]
         digest.update(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
         images += 1
         captions += len(texts)
@@ -113,7 +117,8 @@ def extract_shard(spec: ShardSpec, extractor: Extractor, batch_size: int, thread
         OSError: the shard cannot be written.
     """
     set_aside: list[dict[str, str]] = []
-    with ThreadPoolExecutor(threads) as pool:
+    # A thread that reads from S3 mostly waits, and needs no core meanwhile.
+    with ThreadPoolExecutor(max(threads, _S3_READERS) if is_s3(spec.root) else threads) as pool:
         samples = _samples(spec, extractor, batch_size, pool, set_aside)
         # The list is filled while the samples are consumed, and read by the writer after the last of them.
         return write_shard(spec.path, samples, spec.fingerprint, set_aside)
@@ -121,7 +126,7 @@ def extract_shard(spec: ShardSpec, extractor: Extractor, batch_size: int, thread
 
 def relative_uri(uri: str, root: str) -> str:
     """Return an image's URI relative to the dataset's root, as it is written into shards."""
-    return os.path.relpath(uri, root) if root else uri
+    return relative(uri, root) if root else uri
 
 
 def _shard_path(directory: Path, number: int) -> Path:
@@ -203,6 +208,17 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
 def _set_aside(key: str, record: Record, root: str, reason: str) -> dict[str, str]:
     image = relative_uri(record.image_uri, root)
     return {"key": key, "image_id": record.image_id, "image": image, "reason": reason}
+
+
+def _object_stamp(folder: str) -> Callable[[str], list[int | str] | None]:
+    """What gives the size and ETag of an image on S3, None where it is not there.
+
+    The folder is listed once, a request for a thousand images: asking for each would take longer than all the rest.
+    """
+    listed: dict[str, list[int | str]] = {
+        entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()
+    }
+    return lambda uri: listed.get(relative(uri, folder))
 
 
 def _stamp(uri: str) -> list[int] | None:

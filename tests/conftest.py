@@ -23,6 +23,19 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ.pop("RAY_ADDRESS", None)
+# Nobody's own account: the settings of the tests' S3 server go into this file, while there is one.
+os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(
+    Path(tempfile.gettempdir()) / f"vse-aws-{os.getpid()}"
+)
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+for name in (
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+):
+    os.environ.pop(name, None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,12 +18,13 @@ from pipelines.config.data import (
     ScenesDataset,
     VocabularyConfig,
 )
-from pipelines.config.fields import AbsolutePath, Int, Strict, absolute
+from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from pipelines.config.layers import ConfigError, file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig
 from pipelines.config.parsing import ParsingConfig
 from pipelines.config.training import EvaluationConfig, LossConfig, TrainingConfig
+from preprocessing.storage import Mirror
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
 
@@ -46,6 +47,40 @@ class TrackingConfig(Strict):
         None, description="MLflow server or database; by default sqlite in work_dir, which is for one machine"
     )
     experiment: str | None = Field(None, min_length=1, description="experiment; by default the configuration's name")
+    artifacts: Address | None = Field(
+        None,
+        description="where a new experiment keeps artifacts: s3://bucket/folder or a folder; by default the server's "
+        "own place, or work_dir beside a database",
+    )
+
+
+class StorageConfig(Strict):
+    """Where outputs are kept besides work_dir, so that any machine can go on with them.
+
+    With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir.
+    work_dir is then a cache, which machines need not share: what is missing in one is copied from the address.
+
+    S3 itself is set up as for every AWS tool, in the environment or in ~/.aws, on every machine: AWS_ENDPOINT_URL (a
+    server of one's own), AWS_REGION, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the machine's
+    role; AWS_CA_BUNDLE for a certificate of one's own; AWS_MAX_ATTEMPTS (8) for how often anything is tried.
+    """
+
+    address: Address | None = Field(
+        None, description="s3://bucket/folder, or a folder that all machines see; by default work_dir is all there is"
+    )
+    cache_gb: Float | None = Field(
+        None,
+        gt=0,
+        description="10^9 bytes of shards that a machine keeps in work_dir, those used last; by default all",
+    )
+
+    @model_validator(mode="after")
+    def _limit_has_effect(self) -> StorageConfig:
+        if self.cache_gb is not None and self.address is None:
+            raise ValueError(
+                "cache_gb has no effect without an address: shards are not removed where they cannot be had again"
+            )
+        return self
 
 
 class RegistryConfig(Strict):
@@ -74,7 +109,7 @@ class PipelineConfig(Strict):
     seed: Int = Field(0, ge=0, description="seed of initial weights, order of samples and augmentation")
     work_dir: AbsolutePath = Field(
         default_factory=lambda: Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"),
-        description="folder for everything that is written; shared between the machines of a cluster",
+        description="folder for everything that is written; shared between the machines of a cluster, or with storage",
     )
     dataset: Annotated[
         FlickrDataset | KarpathyDataset | CocoDataset | PrecomputedDataset | ScenesDataset,
@@ -87,9 +122,16 @@ class PipelineConfig(Strict):
     loss: LossConfig = Field(description="the objective")
     training: TrainingConfig = Field(description="the recipe")
     evaluation: EvaluationConfig = Field(EvaluationConfig(), description="the protocol")
+    storage: StorageConfig = Field(StorageConfig(), description="copies of the outputs, on S3 or another disk")
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
     registry: RegistryConfig = Field(RegistryConfig(), description="registered model")
     ray: RayConfig = Field(RayConfig(), description="Ray cluster")
+
+    @property
+    def mirror(self) -> Mirror:
+        """The work folder and what keeps copies of it."""
+        limit = self.storage.cache_gb
+        return Mirror(self.work_dir, self.storage.address, None if limit is None else int(limit * 1e9))
 
     @property
     def tracking_uri(self) -> str:

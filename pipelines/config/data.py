@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from pipelines.config.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
+from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, folder_or_hub_name
+from preprocessing.storage.address import is_s3
 
 # The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
 EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
@@ -17,6 +18,12 @@ def _weights(value: str) -> str:
     """Find a network that ships with the package; else make a local folder absolute, or leave a name on the hub."""
     shipped = EXTRACTORS / value
     return str(shipped) if (shipped / "config.json").is_file() else folder_or_hub_name(value)
+
+
+def _on_disk(value: object) -> object:
+    if is_s3(str(value)):
+        raise ValueError("published features are read from a disk, not from S3; copy them and name the copy")
+    return value
 
 
 _Weights = Annotated[str, AfterValidator(_weights)]
@@ -38,7 +45,7 @@ class FlickrDataset(_Dataset):
     """Flickr8k or Flickr30k as published: a folder of images, a token file, one file of names for each split."""
 
     format: Literal["flickr"]
-    images: AbsolutePath = Field(description="folder of the images")
+    images: Address = Field(description="folder of the images: a path, or s3://bucket/folder")
     tokens: AbsolutePath = Field(description="captions, one `NAME.jpg#N<TAB>caption` a line")
     splits: dict[str, AbsolutePath] = Field(description="split -> file of image names, one a line", min_length=1)
 
@@ -47,7 +54,9 @@ class KarpathyDataset(_Dataset):
     """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json); restval counts as train."""
 
     format: Literal["karpathy"]
-    images: AbsolutePath = Field(description="folder of the images; COCO's subfolders are named in the JSON")
+    images: Address = Field(
+        description="folder of the images, a path or s3://bucket/folder; COCO's subfolders are named in the JSON"
+    )
     annotations: AbsolutePath = Field(description="dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json")
 
 
@@ -55,7 +64,9 @@ class CocoDataset(_Dataset):
     """COCO's own captions JSON, one file and one folder of images for each split."""
 
     format: Literal["coco"]
-    images: dict[str, AbsolutePath] = Field(description="split -> folder of its images", min_length=1)
+    images: dict[str, Address] = Field(
+        description="split -> folder of its images, a path or s3://bucket/folder", min_length=1
+    )
     annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
     instances: dict[str, AbsolutePath] = Field(
         {}, description="split -> its instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
@@ -88,7 +99,7 @@ class _Extraction(Strict):
 
 
 class NetworkFeatures(_Extraction):
-    """A vision network of transformers or torchvision, trained or filled from a seed."""
+    """Computed by a vision network, trained or filled from a seed."""
 
     random_seed: Int | None = Field(
         None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
@@ -179,6 +190,43 @@ class FrameFeatures(NetworkFeatures):
         return "frames"
 
 
+class DetectorSize(Strict):
+    """How large a randomly initialised detector is; the released weights have the published size."""
+
+    width: Int = Field(64, gt=0, description="channels of the first convolution; features are 32 times as wide")
+    blocks: tuple[Int, Int, Int] = Field((3, 4, 23), description="residual blocks of the stages 2, 3, 4 (ResNet-101)")
+    objects: Int = Field(1600, gt=0, description="object classes (BUTD)")
+    attributes: Int = Field(400, gt=0, description="attribute classes (BUTD)")
+
+
+class ButdFeatures(NetworkFeatures):
+    """Regions of the bottom-up-attention detector, with their boxes, objects and attributes (BUTD)."""
+
+    extractor: Literal["butd"]
+    batch_size: Int = Field(4, gt=0, description="images in a forward pass, of about 600 x 900 pixels each")
+    weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+        None, description="local file or folder, or name on the hub (unc-nlp/frcnn-vg-finetuned)"
+    )
+    variant: Literal["caffe", "detectron2"] = Field(
+        "caffe", description="resizing, boxes and selection of the original code, or of its port to detectron2 (LXMERT)"
+    )
+    min_regions: Int = Field(36, gt=0, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
+    max_regions: Int = Field(36, gt=0, description="regions of an image")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")
+    random_size: DetectorSize | None = Field(None, description="of the network with random weights")
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "region"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
+        options = super().options()
+        options["size"] = options.pop("random_size")
+        return options
+
+
 class ImageFeatures(_Extraction):
     """The images themselves, as JPEG files, for an image encoder that is trained end to end (model.image.name)."""
 
@@ -214,7 +262,9 @@ class ImportedFeatures(_Extraction):
     """Published features in the form in which they were published, joined with the data set's captions by image."""
 
     extractor: Literal["imported"]
-    source: AbsolutePath = Field(description="file, or folder of files, as published")
+    source: Annotated[AbsolutePath, BeforeValidator(_on_disk)] = Field(
+        description="file, or folder of files, as published, on a disk of every machine"
+    )
     form: Literal["butd_tsv", "npz", "pth", "hdf5", "lmdb"] = Field(
         description="butd_tsv: Caffe's or LXMERT's TSV; npz: a folder of MILVLG's IMAGE.npz; pth: a folder of "
         "grid-feats-vqa's IMAGE.pth; hdf5: HGR's frames, or groups of features and boxes; lmdb: npz or ViLBERT's values"
@@ -235,6 +285,7 @@ Features = Annotated[
     | PatchFeatures
     | PyramidFeatures
     | FrameFeatures
+    | ButdFeatures
     | ImageFeatures
     | PrecomputedFeatures
     | ImportedFeatures,

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from preprocessing.storage.address import is_s3, split_s3
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) (epoch|step)s?")
 
 
@@ -51,6 +53,14 @@ def absolute(path: Path) -> Path:
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
 
 
+def local_or_s3(value: str) -> str:
+    """Make a local path absolute; an address on S3 is checked for its form."""
+    if not is_s3(value):
+        return str(absolute(Path(value)))
+    split_s3(value)
+    return value.rstrip("/")
+
+
 def folder_or_hub_name(value: str) -> str:
     """Make a local folder or file absolute; anything else stays as it is, a name on the hub."""
     if value.startswith(("/", "./", "../", "~")) or Path(value).exists():
@@ -68,6 +78,7 @@ def _number(value: object) -> object:
 Int = Annotated[int, BeforeValidator(_number)]
 Float = Annotated[float, BeforeValidator(_number)]
 AbsolutePath = Annotated[Path, AfterValidator(absolute)]
+Address = Annotated[str, AfterValidator(local_or_s3)]
 DurationField = Annotated[Duration, BeforeValidator(Duration.parse), PlainSerializer(str)]
 
 

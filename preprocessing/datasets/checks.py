@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.datasets.record import DatasetError
+from preprocessing.storage import S3Storage, is_s3, join
 
 
 def require_file(path: str | Path, what: str) -> Path:
@@ -34,21 +35,39 @@ def require_folder(path: str | Path, what: str) -> Path:
     return absolute
 
 
+def require_image_folder(path: str | Path, what: str) -> str:
+    """The address of a folder of images: an absolute path, or ``s3://bucket/folder`` under which something lies.
+
+    Raises:
+        DatasetError: there is no such folder, or the address is malformed.
+        StorageError: S3 does not answer, or refuses.
+    """
+    if not is_s3(str(path)):
+        return str(require_folder(path, what))
+    try:
+        storage = S3Storage(str(path))
+    except ValueError as error:
+        raise DatasetError(f"{what}: {error}") from error
+    if next(storage.list(), None) is None:
+        raise DatasetError(f"{what}: nothing lies under {path}; correct the address in the dataset's configuration")
+    return storage.address
+
+
 def require_split(split: str, splits: tuple[str, ...]) -> None:
     """Raises DatasetError, listing the splits there are, unless `split` is one of them."""
     if split not in splits:
         raise DatasetError(f"there is no split {split!r}; this dataset has {', '.join(splits)}")
 
 
-def image_path(folder: Path, name: object, where: str) -> str:
-    """The absolute path of image `name` inside `folder`, whether or not the file exists.
+def image_path(folder: str, name: object, where: str) -> str:
+    """The address of image `name` inside `folder`, whether or not the file exists.
 
     Raises:
         DatasetError: the name is empty, absolute or climbs out of the folder; `where` is the place it was read from.
     """
     if not isinstance(name, str) or not name or name.startswith("/") or ".." in Path(name).parts:
         raise DatasetError(f"{where}: image name {name!r} is not a path inside {folder}")
-    return str(folder / name)
+    return join(folder, str(Path(name)))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

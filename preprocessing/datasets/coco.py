@@ -1,6 +1,5 @@
 """Reader of COCO's own captions JSON (captions_train2017.json and its like), one file and image folder a split."""
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,10 +8,11 @@ from preprocessing.datasets.checks import (
     read_json_object,
     require_field,
     require_file,
-    require_folder,
+    require_image_folder,
     require_split,
 )
 from preprocessing.datasets.record import Caption, DatasetError, Record
+from preprocessing.storage import common_folder
 
 
 class CocoDataset:
@@ -22,7 +22,7 @@ class CocoDataset:
     `images` list, those without a caption with none.
 
     Args:
-        images: split name -> folder of its photographs.
+        images: split name -> folder of its photographs, all local or all ``s3://bucket/folder``.
         annotations: split name -> captions JSON; the same splits as `images`.
         instances: split name -> instances JSON, which labels objects, for any of the splits.
 
@@ -42,8 +42,12 @@ class CocoDataset:
                 "both must name the same splits, at least one"
             )
         self._images = {
-            split: require_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()
+            split: require_image_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()
         }
+        try:
+            self._root = common_folder(list(self._images.values()))
+        except ValueError as error:
+            raise DatasetError(f"coco dataset, 'images': {error}") from error
         self._annotations = {
             split: require_file(annotations[split], f"coco dataset, 'annotations.{split}'") for split in images
         }
@@ -65,7 +69,7 @@ class CocoDataset:
     @property
     def root(self) -> str:
         """The deepest folder that holds the images of all splits."""
-        return os.path.commonpath(self._images.values())
+        return self._root
 
     def records(self, split: str) -> Iterator[Record]:
         """The records of a split in the order of its file.

@@ -4,7 +4,13 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from preprocessing.datasets.checks import image_path, numbered_lines, require_file, require_folder, require_split
+from preprocessing.datasets.checks import (
+    image_path,
+    numbered_lines,
+    require_file,
+    require_image_folder,
+    require_split,
+)
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 
@@ -16,7 +22,7 @@ class FlickrDataset:
     caption's id is `NAME.jpg#N`; captions of an image stay in the order of the token file.
 
     Args:
-        images: folder of the photographs.
+        images: folder of the photographs, local or ``s3://bucket/folder``.
         tokens: the token file, utf-8.
         splits: split name -> text file that names its images, one a line.
 
@@ -27,7 +33,7 @@ class FlickrDataset:
     def __init__(self, images: str | Path, tokens: str | Path, splits: Mapping[str, str | Path]) -> None:
         if not splits:
             raise DatasetError("flickr dataset: 'splits' is empty; name at least one split and its list of images")
-        self._images = require_folder(images, "flickr dataset, 'images'")
+        self._images = require_image_folder(images, "flickr dataset, 'images'")
         self._tokens = require_file(tokens, "flickr dataset, 'tokens'")
         self._lists = {split: require_file(path, f"flickr dataset, 'splits.{split}'") for split, path in splits.items()}
 
@@ -39,7 +45,7 @@ class FlickrDataset:
     @property
     def root(self) -> str:
         """The folder of the photographs."""
-        return str(self._images)
+        return self._images
 
     def records(self, split: str) -> Iterator[Record]:
         """The records of a split in the order of its list.

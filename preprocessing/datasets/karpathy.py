@@ -10,7 +10,7 @@ from preprocessing.datasets.checks import (
     read_json_object,
     require_field,
     require_file,
-    require_folder,
+    require_image_folder,
     require_split,
 )
 from preprocessing.datasets.record import Caption, DatasetError, Record
@@ -28,7 +28,8 @@ class KarpathyDataset:
     otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` where the file gives one.
 
     Args:
-        images: folder of the photographs (for COCO the folder that holds train2014 and val2014).
+        images: folder of the photographs, local or ``s3://bucket/folder`` (for COCO the one that holds train2014 and
+            val2014).
         annotations: the JSON file.
 
     Raises:
@@ -36,7 +37,7 @@ class KarpathyDataset:
     """
 
     def __init__(self, images: str | Path, annotations: str | Path) -> None:
-        self._images = require_folder(images, "karpathy dataset, 'images'")
+        self._images = require_image_folder(images, "karpathy dataset, 'images'")
         self._annotations = require_file(annotations, "karpathy dataset, 'annotations'")
 
     @property
@@ -47,7 +48,7 @@ class KarpathyDataset:
     @property
     def root(self) -> str:
         """The folder of the photographs."""
-        return str(self._images)
+        return self._images
 
     def records(self, split: str) -> Iterator[Record]:
         """The records of a split in the order of the file.

@@ -21,7 +21,7 @@ class Caption:
 class Record:
     """One image with its captions.
 
-    `image_uri` is an absolute local path, or `scene://SEED/INDEX` for a generated picture, or
+    `image_uri` is an absolute local path, or `s3://BUCKET/KEY`, or `scene://SEED/INDEX` for a generated picture, or
     `/abs/{split}_ims.npy#ROW` for a row of published features. `captions` is empty where the dataset lists an image
     without any.
     """
@@ -42,7 +42,7 @@ class Dataset(Protocol):
 
     @property
     def root(self) -> str:
-        """The absolute folder to which image URIs are relative in shards; "" where the URIs stand alone."""
+        """The folder, a path or `s3://`, to which image URIs are relative in shards; "" where they stand alone."""
         ...
 
     def records(self, split: str) -> Iterator[Record]:

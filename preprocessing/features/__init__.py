@@ -2,11 +2,11 @@
 
 import importlib.util
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF
+from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF, RegionFeatures
 from preprocessing.features.images import ImageError, decode_image, load_image, read_image_bytes
 from preprocessing.features.pictures import PictureExtractor
 from preprocessing.features.precomputed import PrecomputedExtractor
@@ -18,6 +18,7 @@ __all__ = [
     "ExtractorError",
     "FeaturesNF",
     "ImageError",
+    "RegionFeatures",
     "build_extractor",
     "decode_image",
     "load_image",
@@ -85,7 +86,23 @@ def _build_imported(source: str, form: str) -> Extractor:
     return ImportedExtractor(source, form)
 
 
+def _build_butd(
+    weights: str | None = None,
+    variant: Literal["caffe", "detectron2"] = "caffe",
+    min_regions: int = 36,
+    max_regions: int = 36,
+    dtype: str = "float32",
+    device: str = "cpu",
+    seed: int | None = None,
+    size: Mapping[str, Any] | None = None,
+) -> Extractor:
+    from preprocessing.features.butd.extractor import ButdExtractor
+
+    return ButdExtractor(weights, variant, min_regions, max_regions, dtype, device, seed, size)
+
+
 EXTRACTORS: dict[str, Callable[..., Extractor]] = {
+    "butd": _build_butd,
     "grid": _build_grid,
     "patches": _build_patches,
     "pyramid": _build_pyramid,

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
+from preprocessing.storage import is_s3
 
 # Pillow's own limit for certain decompression bombs; checked on the header, before any pixel is decoded.
 MAX_PIXELS = 178_956_970
@@ -59,19 +61,21 @@ class ImageError(Exception):
 
 
 def load_image(uri: str) -> Image.Image:
-    """The image behind a record's URI (a local path or a scene) as RGB.
+    """The image behind a record's URI (a local path, an S3 object or a scene) as RGB.
 
     Raises:
         ImageError: it cannot be read or decoded.
+        StorageError: S3 does not answer, or refuses.
     """
     return decode_image(read_image_bytes(uri))
 
 
 def read_image_bytes(uri: str) -> bytes:
-    """The bytes of the file behind a record's URI; scenes are rendered.
+    """The bytes of the file or S3 object behind a record's URI; scenes are rendered.
 
     Raises:
         ImageError: missing, a folder, not a regular file, empty, unreadable, or an address of an unknown kind.
+        StorageError: S3 does not answer, or refuses. That is no fault of the image: the next one would fare no better.
     """
     if uri.startswith("scene://"):
         try:
@@ -79,8 +83,10 @@ def read_image_bytes(uri: str) -> bytes:
         except ValueError as error:
             raise ImageError(f"not a scene: {error}") from error
         return render_scene(seed, index)
+    if is_s3(uri):
+        return _read_object(uri)
     if "://" in uri:
-        raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path or scene:// is needed")
+        raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path, s3:// or scene:// is needed")
     try:
         mode = Path(uri).stat().st_mode
         if stat.S_ISDIR(mode):
@@ -94,6 +100,18 @@ def read_image_bytes(uri: str) -> bytes:
         raise ImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not data:
         raise ImageError("the file is empty (zero bytes)")
+    return data
+
+
+def _read_object(uri: str) -> bytes:
+    try:
+        data = storage.read(uri)
+    except FileNotFoundError as error:
+        raise ImageError("no such object") from error
+    except ValueError as error:
+        raise ImageError(str(error)) from error
+    if not data:
+        raise ImageError("the object is empty (zero bytes)")
     return data
 
 

@@ -131,11 +131,11 @@ def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> 
             raise ValueError(
                 f"sample {sample.key}: {name!r} must be non-empty float16, got {array.dtype} of shape {array.shape}"
             )
-    for name, array in sample.companions.items():
-        if array.dtype not in (np.float32, np.int32) or array.size == 0 or name in sample.arrays:
+    for name, companion in sample.companions.items():
+        if companion.dtype not in (np.float32, np.int32) or companion.size == 0 or name in sample.arrays:
             raise ValueError(
                 f"sample {sample.key}: the companion {name!r} must be non-empty float32 or int32 and have a name of "
-                f"its own, got {array.dtype} of shape {array.shape}"
+                f"its own, got {companion.dtype} of shape {companion.shape}"
             )
     captions = sample.meta.get("captions")
     if not isinstance(captions, list) or not all({"caption_id", "text"} <= set(caption) for caption in captions):

@@ -1,15 +1,20 @@
 """The embedder gives, from raw texts and images, the embeddings that the pipeline computed from shards."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from pipelines.embedder import Embedder, QueryError, _extractor_options, write_extractor
 from pipelines.gallery import Gallery
-from preprocessing.features import build_extractor
+from preprocessing.features import RegionFeatures, build_extractor
+from preprocessing.features.butd.weights import load_weights
 from tests.pipelines.tiny_bundle import EMBED_DIM, write_tiny_bundle
+from tests.preprocessing.features.butd.tiny import tiny_detector
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,37 @@ def test_extractor_takes_a_file_of_weights_along_as_safetensors(tmp_path: Path) 
     (tmp_path / "weights.pth").unlink()
     assert [path.name for path in (tmp_path / "out" / "weights").iterdir()] == ["model.safetensors"]
     assert build_extractor(**_extractor_options(tmp_path / "out", "cpu")).identity() == expected
+
+
+def test_extractor_takes_the_detectors_weights_along_as_safetensors(tmp_path: Path) -> None:
+    """Whatever their form: a registered model needs no pickle, and no other place."""
+    state = tiny_detector(seed=3).state_dict()
+    torch.save({"model": state}, tmp_path / "released.pth")
+    write_extractor(tmp_path / "out", "butd", {"weights": str(tmp_path / "released.pth"), "seed": None})
+    folder = tmp_path / "out" / "weights"
+    assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
+    written = json.loads((tmp_path / "out" / "extractor.json").read_text())
+    assert written["options"]["weights"] == {"folder": "weights"}
+    detector = tiny_detector(seed=4)
+    load_weights(detector, str(folder))
+    assert all(torch.equal(tensor, state[name]) for name, tensor in detector.state_dict().items())
+
+
+def test_regions_are_embedded_by_their_features(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else is known of the regions does not reach the model."""
+    embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
+    expected = embedder.embed_images(["scene://0/0", "scene://0/1"])
+    alone = embedder._extractor
+
+    class WithBoxes:
+        name, load = "region", staticmethod(alone.load)
+
+        def __call__(self, items: Sequence[Any]) -> list[RegionFeatures]:
+            boxes = np.zeros((1, 4), np.float32)
+            return [RegionFeatures(features, {"boxes": boxes}) for features in alone(items)]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(embedder, "_extractor", WithBoxes())
+    assert torch.equal(embedder.embed_images(["scene://0/0", "scene://0/1"]), expected)
 
 
 def test_extractor_keeps_a_name_on_the_hub(tmp_path: Path) -> None:

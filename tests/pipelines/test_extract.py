@@ -11,6 +11,8 @@ import pytest
 
 from pipelines import extract
 from pipelines.config import ConfigError, PipelineConfig, load_config
+from preprocessing.features import load_image
+from preprocessing.shards import ShardReader, read_arrays
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,6 +96,47 @@ def test_other_extractors_are_planned_alike(tmp_path: Path, features: str, membe
     config = loaded(tmp_path, f"features={features}")
     assert config.features.member == member
     assert extract.plan(config).fingerprint != extract.plan(loaded(tmp_path)).fingerprint
+
+
+BUTD = (
+    "features={extractor: butd, random_seed: 0, min_regions: 2, max_regions: 5, batch_size: 2, shard_size: 3, "
+    "random_size: {width: 2, blocks: [1, 1, 1], objects: 4, attributes: 3}}"
+)
+
+
+def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
+    """From the configuration to what training and drawing read, by the actor's own code."""
+    config = load_config(None, [f"work_dir={tmp_path}", "dataset.images={train: 2, dev: 1}", BUTD])
+    for split in extract.splits_of(config):
+        actor = extract._Extraction("butd", extract._options(config), config.features.batch_size, 1, config.mirror)
+        actor.prepare()
+        assert sum(actor.work(spec) for spec in split.missing_specs()) == {"train": 2, "dev": 1}[split.name]
+        assert not split.missing()
+        reader = ShardReader(split.directory.path, config.features.member)
+        (shard,) = split.shards
+        names = ("region", "boxes", "objects", "object_scores", "attributes", "attribute_scores")
+        for number, (_, arrays) in enumerate(read_arrays(shard, names)):
+            sides = load_image(reader.meta(number)["image"]).size
+            count = len(reader.features(number))
+            assert 2 <= count <= 5
+            assert reader.feature_dim == 64
+            assert [len(array) for array in arrays.values()] == [count] * 6
+            assert (arrays["boxes"] <= [*sides, *sides]).all()
+            assert set(arrays["objects"]) <= set(range(4))
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        ("{extractor: butd}", "features: butd: no weights are given; they are had as the hub id unc-nlp"),
+        ("{extractor: butd, weights: /no/such.pth}", "features: weights: there is no file or folder /no/such.pth"),
+        ("{extractor: butd, random_seed: 0, min_regions: 37}", "got 37 and 36"),
+        ("{extractor: butd, variant: torch}", "features.variant: must be one of caffe, detectron2"),
+    ],
+)
+def test_a_detector_that_cannot_be_had(tmp_path: Path, features: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        extract.plan(loaded(tmp_path, f"features={features}"))
 
 
 def test_weights_that_cannot_be_loaded(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, fingerprint
+from preprocessing.storage import LocalStorage, Mirror, StorageError
 
 
 def test_a_fingerprint_is_the_sha256_of_canonical_json() -> None:
@@ -40,6 +41,36 @@ def test_a_directory_is_complete_with_its_manifest(tmp_path: Path) -> None:
     assert stage.read_manifest() == {"count": 3, "stage": "extract/train", "fingerprint": "ab" * 32}
     # The directory's name holds a part of the fingerprint only.
     assert not StageDir(tmp_path, "extract/train", "ab" * 8 + "cd" * 24).is_complete()
+
+
+def test_what_is_complete_on_the_storage_is_complete_on_every_machine(tmp_path: Path) -> None:
+    here, there = (
+        StageDir(tmp_path / name, "train", "ab" * 32, Mirror(tmp_path / name, str(tmp_path / "storage")))
+        for name in ("here", "there")
+    )
+    (here.create() / "model").write_text("weights")
+    here.complete({"count": 3})
+    assert here.is_complete()
+    assert there.is_complete()
+    assert there.read_manifest()["count"] == 3
+    assert not (there.path / "model").exists()
+    there.pull()
+    assert (there.path / "model").read_text() == "weights"
+
+
+def test_what_the_storage_does_not_take_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: LocalStorage, path: Path, name: str) -> None:
+        raise StorageError("refused")
+
+    stage = StageDir(tmp_path / "work", "train", "ab" * 32, Mirror(tmp_path / "work", str(tmp_path / "storage")))
+    (stage.create() / "model").write_text("weights")
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "upload", refuse)
+        with pytest.raises(StorageError, match="refused"):
+            stage.complete({"count": 3})
+    assert not stage.is_complete()
+    stage.complete({"count": 3})
+    assert stage.is_complete()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])

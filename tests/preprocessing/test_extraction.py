@@ -16,8 +16,9 @@ import pytest
 from preprocessing import extraction
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction import ShardSpec, extract_shard, shard_paths, shard_specs, summarize
+from preprocessing.features.extractor import RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.shards import ShardReader, verify_shard
+from preprocessing.shards import ShardReader, read_arrays, verify_shard
 
 
 class NumberExtractor:
@@ -99,6 +100,35 @@ def test_files_arrive_as_they_are(tmp_path: Path) -> None:
     reader = ShardReader(tmp_path, "jpg")
     assert [bytes(reader.file(number)) for number in range(2)] == [b"3", b"12"]
     assert reader.meta(1)["image_id"] == "12"
+
+
+class RegionExtractor(NumberExtractor):
+    """The features of ".../7" stand for a box and a class of 7 and a half."""
+
+    name = "region"
+
+    def __call__(self, items: Sequence[Any]) -> list[RegionFeatures]:  # type: ignore[override]
+        return [
+            RegionFeatures(
+                np.full((2, 3), item, np.float16),
+                {"boxes": np.full((2, 4), item + 1000.1, np.float32), "objects": np.full(2, item, np.int32)},
+            )
+            for item in items
+        ]
+
+
+def test_companions_arrive_with_their_features(tmp_path: Path) -> None:
+    extract_shard(spec(tmp_path, [record("3"), record("12")]), RegionExtractor(), batch_size=2)
+    verify_shard(tmp_path / "shard-00000.tar", deep=True)
+    reader = ShardReader(tmp_path, "region")
+    assert [float(reader.features(number)[0, 0]) for number in range(2)] == [3.0, 12.0]
+    arrays = dict(read_arrays(tmp_path / "shard-00000.tar", ("region", "boxes", "objects")))
+    assert list(arrays) == ["00000000", "00000001"]
+    for key, number in (("00000000", 3), ("00000001", 12)):
+        np.testing.assert_array_equal(arrays[key]["boxes"], np.full((2, 4), number + 1000.1, np.float32))
+        assert arrays[key]["objects"].tolist() == [number, number]
+        assert arrays[key]["objects"].dtype == np.int32
+        assert arrays[key]["region"].dtype == np.float16
 
 
 def test_nothing_disappears(tmp_path: Path) -> None:

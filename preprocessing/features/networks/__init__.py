@@ -2,10 +2,10 @@
 
 from preprocessing.features.networks.network import Network, PixelsCHW, as_features
 from preprocessing.features.networks.pixels import ImageSize
-from preprocessing.features.networks.torchvision_cnn import load_torchvision
+from preprocessing.features.networks.torchvision_cnn import load_torchvision, rewrite_state
 from preprocessing.features.networks.transformer_models import load_transformers
 
-__all__ = ["ImageSize", "Network", "PixelsCHW", "as_features", "build_network", "load_transformers"]
+__all__ = ["ImageSize", "Network", "PixelsCHW", "as_features", "build_network", "load_transformers", "rewrite_state"]
 
 
 def build_network(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import get_model, list_models
@@ -167,6 +167,15 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
         raise ExtractorError(f"weights {path} hold no state dict, nor one of 'base' and one of 'top'")
     return {_torchvision_name(name): tensor for name, tensor in state.items()}
+
+
+def rewrite_state(weights: Path, path: Path) -> None:
+    """Write the tensors of :func:`read_state` as a safetensors file, in which nothing can run.
+
+    Raises:
+        ExtractorError: as :func:`read_state`.
+    """
+    save_file({name: tensor.contiguous() for name, tensor in read_state(weights).items()}, path)
 
 
 def _torchvision_name(name: str) -> str:

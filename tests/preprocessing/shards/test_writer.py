@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.shards.index import ShardError, read_index, verify_shard
-from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.reader import ShardReader, read_arrays
 from preprocessing.shards.writer import Sample, write_shard
 
 MakeSample = Callable[..., Sample]
@@ -142,6 +142,60 @@ def test_a_sample_that_would_be_misread_is_refused(
     with pytest.raises(ValueError, match=message):
         write_shard(tmp_path / "shard-00000.tar", refused(sample(0), change), "abc", [])
     assert list(tmp_path.iterdir()) == []
+
+
+def with_boxes(sample: Sample, **changes: np.ndarray) -> Sample:
+    count = len(sample.arrays["grid"])
+    boxes = np.arange(4 * count, dtype=np.float32).reshape(count, 4) + 1000.1
+    return replace(sample, companions={"boxes": boxes, "objects": np.arange(count, dtype=np.int32), **changes})
+
+
+def test_companions_keep_their_types(tmp_path: Path, sample: MakeSample) -> None:
+    path = tmp_path / "shard-00000.tar"
+    written = [with_boxes(sample(i)) for i in range(3)]
+    index = write_shard(path, written, "abc", [])
+    assert list(index.members) == ["boxes.npy", "grid.npy", "objects.npy", "json"]
+    read = dict(read_arrays(path, ("grid", "boxes", "objects")))
+    assert list(read) == [one.key for one in written]
+    for one in written:
+        for name, array in {**one.arrays, **one.companions}.items():
+            assert read[one.key][name].dtype == array.dtype
+            np.testing.assert_array_equal(read[one.key][name], array)
+    # Whoever trains sees the features alone, in the same place of the same interface.
+    np.testing.assert_array_equal(ShardReader(tmp_path, "grid").features(2), sample(2).arrays["grid"])
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("boxes", np.ones((5, 4)), "'boxes' must be non-empty float32 or int32"),
+        ("boxes", np.ones((0, 4), np.float32), r"shape \(0, 4\)"),
+        ("grid", np.ones((5, 4), np.float32), "have a name of its own"),
+        ("../boxes", np.ones((5, 4), np.float32), "lower-case"),
+    ],
+)
+def test_a_companion_that_would_be_misread_is_refused(
+    tmp_path: Path, sample: MakeSample, name: str, array: np.ndarray, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_shard(tmp_path / "shard-00000.tar", [with_boxes(sample(0), **{name: array})], "abc", [])
+
+
+def test_companions_are_those_of_all_samples(tmp_path: Path, sample: MakeSample) -> None:
+    with pytest.raises(ValueError, match="those before it"):
+        write_shard(tmp_path / "shard-00000.tar", [with_boxes(sample(0)), sample(1)], "abc", [])
+
+
+def test_arrays_that_are_not_there_or_damaged(tmp_path: Path, sample: MakeSample) -> None:
+    path = tmp_path / "shard-00000.tar"
+    index = write_shard(path, [with_boxes(sample(0)), with_boxes(sample(1))], "abc", [])
+    with pytest.raises(ShardError, match=r"not 'masks.npy'"):
+        list(read_arrays(path, ("grid", "masks")))
+    with path.open("r+b") as file:
+        file.seek(index.members["boxes.npy"].offset[1])
+        file.write(b"damage")
+    with pytest.raises(ShardError, match=r"sample 00000001: boxes.npy is damaged"):
+        list(read_arrays(path, ("boxes",)))
 
 
 def test_the_name_must_end_in_tar(tmp_path: Path) -> None:

@@ -1,0 +1,177 @@
+"""The whole network, from pixels to the regions of each image.
+
+B images, R proposals of an image, N regions, F feature width, O object classes, P attributes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from preprocessing.features.butd.backbone import Backbone, Sizes
+from preprocessing.features.butd.boxes import clipped, moved
+from preprocessing.features.butd.heads import RegionHeads
+from preprocessing.features.butd.proposals import ProposalNetwork, propose
+from preprocessing.features.butd.resize import Pixels
+from preprocessing.features.butd.selection import select_confident, select_distinct
+from preprocessing.features.butd.variants import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the network is; as published by default.
+
+    Attributes:
+        width: channels of the ResNet's first convolution; features are 32 times as wide.
+        blocks: residual blocks of the stages 2, 3 and 4.
+        objects: object classes.
+        attributes: attribute classes.
+    """
+
+    width: int = 64
+    blocks: Sequence[int] = (3, 4, 23)
+    objects: int = 1600
+    attributes: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """The regions of an image.
+
+    Attributes:
+        features_NF: float32, not negative.
+        boxes_N4: (x1, y1, x2, y2) in pixels of the photograph.
+        objects_N: numbers of the object classes, from 0, as in the list of their names.
+        object_scores_N: their probabilities.
+        attributes_N: numbers of the attributes.
+        attribute_scores_N: their probabilities.
+    """
+
+    features_NF: Tensor
+    boxes_N4: Tensor
+    objects_N: Tensor
+    object_scores_N: Tensor
+    attributes_N: Tensor
+    attribute_scores_N: Tensor
+
+
+class Detector(nn.Module):
+    """Faster R-CNN on a ResNet, with attributes; for inference only.
+
+    Its state dict has the names of the weights at Hugging Face (`unc-nlp/frcnn-vg-finetuned`).
+
+    Args:
+        size: of the network.
+        variant: of the published code that is followed.
+        minimum: regions of an image.
+        maximum: regions of an image.
+    """
+
+    def __init__(self, size: Size, variant: Variant, minimum: int, maximum: int) -> None:
+        super().__init__()
+        self.backbone = Backbone(size.width, size.blocks)
+        self.proposal_generator = ProposalNetwork(16 * size.width, 8 * size.width)
+        self.roi_heads = RegionHeads(size.width, size.objects, size.attributes)
+        self._variant, self._minimum, self._maximum = variant, minimum, maximum
+        self.eval().requires_grad_(False)
+
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """Let the convolutions compute in a type; boxes, scores and averages stay in float32."""
+        self.backbone.to(dtype)
+        self.proposal_generator.rpn_head.to(dtype)
+        self.roi_heads.res5.to(dtype)
+
+    @torch.inference_mode()
+    def forward(self, images: Sequence[Pixels]) -> list[Regions]:
+        """The regions of each image; the sizes of the images may differ."""
+        maps_BFHW, sizes = self.maps(images)
+        proposals = self.proposals(maps_BFHW, sizes, images)
+        return [self.regions(*each) for each in zip(maps_BFHW, proposals, images, strict=True)]
+
+    def maps(self, images: Sequence[Pixels]) -> tuple[Tensor, Sizes]:
+        """The feature maps of a padded batch, and the height and width in cells of each."""
+        weight = self.backbone.stem.conv1.weight
+        sizes = [image.values.shape[1:] for image in images]
+        height, width = (max(sides) for sides in zip(*sizes, strict=True))
+        batch = torch.zeros((len(images), 3, height, width))
+        for row, image in zip(batch, images, strict=True):
+            row[:, : image.values.shape[1], : image.values.shape[2]] = torch.from_numpy(image.values)
+        batch = batch.to(weight.device, weight.dtype, memory_format=torch.channels_last)
+        maps: tuple[Tensor, Sizes] = self.backbone(batch, sizes)
+        return maps
+
+    def proposals(self, maps_BFHW: Tensor, sizes: Sizes, images: Sequence[Pixels]) -> list[Tensor]:
+        """The proposals (R, 4) of each image, in pixels of the resized image."""
+        logits_BHWA, deltas_BHWA4 = self.proposal_generator.rpn_head(maps_BFHW)
+        anchors_A4 = self.proposal_generator.anchors(self._variant)
+        return [
+            propose(
+                logits_BHWA[row, :height, :width],
+                deltas_BHWA4[row, :height, :width],
+                anchors_A4,
+                (image.values.shape[1], image.values.shape[2]),
+                image.scale,
+                self._variant,
+            )
+            for row, ((height, width), image) in enumerate(zip(sizes, images, strict=True))
+        ]
+
+    def regions(self, map_FHW: Tensor, proposals_R4: Tensor, image: Pixels) -> Regions:
+        """The regions of one image, from its feature map and its proposals."""
+        return self.select(self.roi_heads(map_FHW, proposals_R4), proposals_R4, image)
+
+    def select(self, features_RF: Tensor, proposals_R4: Tensor, image: Pixels) -> Regions:
+        """The regions of one image, from its proposals and their features."""
+        predictor, is_caffe = self.roi_heads.box_predictor, self._variant.name == "caffe"
+        objects_RO = predictor.objects(features_RF)
+        # Only these probabilities count, but "none" takes its share of them.
+        scores_RO = objects_RO.softmax(dim=1)[:, :-1]
+        score_R, object_R = scores_RO.max(dim=1)
+        if is_caffe:
+            boxes_R4 = proposals_R4 / image.scale
+            chosen = select_confident(boxes_R4, scores_RO, self._minimum, self._maximum)
+        else:
+            boxes_R4 = self._regressed(features_RF, object_R, proposals_R4, image)
+            chosen = select_distinct(boxes_R4, score_R, self._minimum, self._maximum)
+            boxes_R4 = boxes_R4 * boxes_R4.new_tensor(_to_photograph(image))
+        logits_NP = predictor.attributes(features_RF[chosen], objects_RO[chosen])
+        # The original takes "none" into the probabilities and only leaves it out of the choice; the port, out of both.
+        scores_NP = logits_NP.softmax(dim=1)[:, :-1] if is_caffe else logits_NP[:, :-1].softmax(dim=1)
+        attribute_scores_N, attributes_N = scores_NP.max(dim=1)
+        return Regions(
+            features_RF[chosen],
+            boxes_R4[chosen],
+            object_R[chosen],
+            score_R[chosen],
+            attributes_N,
+            attribute_scores_N,
+        )
+
+    def _regressed(self, features_RF: Tensor, object_R: Tensor, proposals_R4: Tensor, image: Pixels) -> Tensor:
+        """The boxes (R, 4) after regression for each proposal's object, in pixels of the resized image."""
+        moves_R4 = self.roi_heads.box_predictor.moves(features_RF, object_R)
+        boxes_R4 = moved(proposals_R4, moves_R4, self._variant.edge, self._variant.largest_log_growth)
+        return clipped(boxes_R4, image.values.shape[1], image.values.shape[2], self._variant.edge)
+
+
+def _to_photograph(image: Pixels) -> tuple[float, float, float, float]:
+    """What takes a box of the resized image to the photograph: two scales, as both sides were rounded."""
+    across, down = image.width / image.values.shape[2], image.height / image.values.shape[1]
+    return across, down, across, down
+
+
+def random_detector(size: Size, variant: Variant, minimum: int, maximum: int, seed: int) -> Detector:
+    """A network whose parameters depend on the seed alone; torch's own generator is untouched.
+
+    The layers on top start as in the paper (Ren et al., section 3.1.3: normal, 0.01), so that proposals are near their
+    anchors and scores are near one another.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        detector = Detector(size, variant, minimum, maximum)
+        head, predictor = detector.proposal_generator.rpn_head, detector.roi_heads.box_predictor
+        for weight in (*head.parameters(), *predictor.parameters()):
+            if weight.ndim > 1:  # biases stay
+                nn.init.normal_(weight, std=0.01)
+    return detector

@@ -1,0 +1,165 @@
+"""BUTD regions as an extractor; N regions, F feature width."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from preprocessing.features.butd.detector import Detector, Regions, Size, random_detector
+from preprocessing.features.butd.resize import Pixels, prepare
+from preprocessing.features.butd.variants import VARIANTS, VariantName
+from preprocessing.features.butd.weights import SOURCES, load_weights
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
+from preprocessing.features.images import load_image
+
+_VERSION = 1
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class ButdExtractor:
+    """The regions of an image with their features, boxes, objects and attributes (Anderson et al., 2018).
+
+    An image's regions do not depend on the images that share its batch, but for float rounding: each image counts as
+    padded with zeros at every layer.
+
+    Args:
+        weights: a file, a folder or a hub id, see :func:`load_weights`; None with a seed.
+        variant: of the two published ways to run the network.
+        min_regions: of an image; 36 with max_regions 36 is the fixed form, 10 with 100 the adaptive one. There may be
+            fewer where fewer boxes are proposed.
+        max_regions: of an image.
+        dtype: of the convolutions, "float32" or "bfloat16".
+        device: where the network runs, as torch names it.
+        seed: fills the network with random numbers from this seed instead of weights.
+        size: of a seeded network, the fields of :class:`Size`; weights have the published size.
+
+    Raises:
+        ExtractorError: no weights or unusable ones, no such variant, dtype or device, or impossible numbers of regions.
+    """
+
+    name = "region"
+
+    def __init__(
+        self,
+        weights: str | None = None,
+        variant: VariantName = "caffe",
+        min_regions: int = 36,
+        max_regions: int = 36,
+        dtype: str = "float32",
+        device: str = "cpu",
+        seed: int | None = None,
+        size: Mapping[str, Any] | None = None,
+    ) -> None:
+        _check_options(weights, variant, min_regions, max_regions, dtype, seed, size)
+        self._regions = (min_regions, max_regions)
+        self._variant, self._dtype, self._seed = VARIANTS[variant], dtype, seed
+        where = _checked_device(device)
+        if seed is not None:
+            self._detector = random_detector(Size(**(size or {})), self._variant, *self._regions, seed)
+        else:
+            assert weights is not None
+            self._detector = Detector(Size(), self._variant, *self._regions)
+            load_weights(self._detector, weights)
+        self._digest = _digest(self._detector)
+        self._detector.compute_in(_DTYPES[dtype])
+        self._detector.to(where).to(memory_format=torch.channels_last)
+
+    def load(self, uri: str) -> Pixels:
+        """One image as the network's pixels.
+
+        Raises:
+            ImageError: it cannot be read or decoded, or is too narrow.
+        """
+        return prepare(load_image(uri), self._variant.name)
+
+    def __call__(self, items: Sequence[Pixels]) -> list[RegionFeatures]:
+        """The regions of each image of a batch.
+
+        Raises:
+            ExtractorError: a feature is not finite in float16.
+        """
+        return [self._stored(regions) for regions in self._detector(items)] if items else []
+
+    def identity(self) -> dict[str, Any]:
+        """The digest of the weights, and every setting; not the device, which changes features by rounding only."""
+        return {
+            "extractor": "butd",
+            "version": _VERSION,
+            "weights_sha256": self._digest,
+            "variant": self._variant.name,
+            "regions": list(self._regions),
+            "dtype": self._dtype,
+            "seed": self._seed,
+        }
+
+    def _stored(self, regions: Regions) -> RegionFeatures:
+        features_NF = regions.features_NF.to(torch.float16)
+        if not bool(torch.isfinite(features_NF).all()):
+            raise ExtractorError(
+                f"butd: features that are NaN or beyond the range of float16 (largest "
+                f"{float(regions.features_NF.abs().max()):.3g}, limit 65504); the weights are damaged"
+            )
+        companions = {
+            "boxes": regions.boxes_N4,
+            "objects": regions.objects_N,
+            "object_scores": regions.object_scores_N,
+            "attributes": regions.attributes_N,
+            "attribute_scores": regions.attribute_scores_N,
+        }
+        return RegionFeatures(
+            features_NF.cpu().numpy(),
+            {name: _array(values) for name, values in companions.items()},
+        )
+
+
+def _array(values: torch.Tensor) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:
+    array = values.cpu().numpy()
+    return array.astype(np.float32) if values.is_floating_point() else array.astype(np.int32)
+
+
+def _check_options(
+    weights: str | None,
+    variant: str,
+    min_regions: int,
+    max_regions: int,
+    dtype: str,
+    seed: int | None,
+    size: Mapping[str, Any] | None,
+) -> None:
+    if weights is None and seed is None:
+        raise ExtractorError(f"butd: no weights are given; they are had as {SOURCES}. A seed fills a random network")
+    if weights is not None and (seed is not None or size is not None):
+        raise ExtractorError("butd: weights were given and a seed or size too; leave out those to use the weights")
+    if variant not in VARIANTS:
+        raise ExtractorError(f"butd: there is no variant {variant!r}; the variants are {', '.join(VARIANTS)}")
+    if dtype not in _DTYPES:
+        raise ExtractorError(f"butd: dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    if not 1 <= min_regions <= max_regions:
+        raise ExtractorError(
+            f"butd: regions must be 1 <= min_regions <= max_regions, got {min_regions} and {max_regions}; use 36 and "
+            "36, or 10 and 100"
+        )
+
+
+def _checked_device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ExtractorError(f"device {name!r} cannot be used ({reason}); use 'cpu'") from error
+    return device
+
+
+def _digest(detector: torch.nn.Module) -> str:
+    """sha256 over names, shapes and values of all parameters and buffers that the features depend on."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(detector.state_dict().items()):
+        if name.endswith("num_batches_tracked"):
+            continue
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,86 @@
+"""What stands in a region: its feature, its object class, its attribute and its exact box.
+
+R regions, F feature width, O object classes and P attributes without "none", which is the last of each.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.ops import roi_pool
+
+from preprocessing.features.butd.anchors import STRIDE
+from preprocessing.features.butd.backbone import stage
+
+POOLED = 14
+# The moves of a box are learnt in units of a tenth and a fifth of these (Fast R-CNN's released code).
+BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
+# Regions in one pass of the last stage: a pooled region takes 0.8 MB, and the stage ten times as much.
+_REGIONS_AT_ONCE = 100
+
+
+class Predictor(nn.Module):
+    """Linear layers on a region's feature. The attribute is told from the feature and an embedding of the object."""
+
+    def __init__(self, features: int, objects: int, attributes: int) -> None:
+        super().__init__()
+        self.cls_score = nn.Linear(features, objects + 1)
+        self.bbox_pred = nn.Linear(features, 4 * objects)
+        self.cls_embedding = nn.Embedding(objects + 1, features // 8)
+        self.fc_attr = nn.Linear(features + features // 8, features // 4)
+        self.attr_score = nn.Linear(features // 4, attributes + 1)
+
+    def objects(self, features_RF: Tensor) -> Tensor:
+        """Logits (R, O + 1)."""
+        logits: Tensor = self.cls_score(features_RF)
+        return logits
+
+    def attributes(self, features_RF: Tensor, objects_RO: Tensor) -> Tensor:
+        """Logits (R, P + 1), given the objects' logits; "none" is an object here."""
+        embedded = self.cls_embedding(objects_RO.argmax(dim=1))
+        hidden = functional.relu(self.fc_attr(torch.cat([features_RF, embedded], dim=1)))
+        logits: Tensor = self.attr_score(hidden)
+        return logits
+
+    def moves(self, features_RF: Tensor, objects_R: Tensor) -> Tensor:
+        """How the box of each region has to move, (R, 4), if it holds the object of the given class."""
+        all_RO4 = self.bbox_pred(features_RF).unflatten(1, (-1, 4))
+        chosen_R4 = all_RO4[torch.arange(len(all_RO4), device=all_RO4.device), objects_R]
+        moves_R4: Tensor = chosen_R4 / chosen_R4.new_tensor(BOX_WEIGHTS)
+        return moves_R4
+
+
+class RegionHeads(nn.Module):
+    """The last stage of the ResNet, run on each region by itself, and the predictor.
+
+    Args:
+        width: channels of the ResNet's first convolution, 64 as published.
+        objects: classes.
+        attributes: classes.
+    """
+
+    def __init__(self, width: int, objects: int, attributes: int) -> None:
+        super().__init__()
+        # Dilated instead of strided: the 14 x 14 cells remain.
+        self.res5 = stage(16 * width, 8 * width, blocks=3, stride=1, dilation=2)
+        self.box_predictor = Predictor(32 * width, objects, attributes)
+
+    def forward(self, map_FHW: Tensor, boxes_R4: Tensor) -> Tensor:
+        """The features (R, 32 * width) float32 of regions of one image: averages over 14 x 14 cells, never negative.
+
+        Each region is cut into 14 x 14 bins of whole cells, of which the maximum is taken (Girshick, Fast R-CNN,
+        section 2.1: RoIPool with rounded corners, not RoIAlign).
+
+        Args:
+            map_FHW: the image's feature map.
+            boxes_R4: in pixels of the resized image.
+        """
+        map_1FHW = map_FHW[None].float()
+        return torch.cat([self._pooled(map_1FHW, part_R4) for part_R4 in boxes_R4.split(_REGIONS_AT_ONCE)])
+
+    def _pooled(self, map_1FHW: Tensor, boxes_R4: Tensor) -> Tensor:
+        dtype = next(self.res5.parameters()).dtype
+        x_RFHW: Tensor = roi_pool(map_1FHW, [boxes_R4], POOLED, 1 / STRIDE)
+        x_RFHW = x_RFHW.to(dtype, memory_format=torch.channels_last)
+        for block in self.res5:
+            x_RFHW = block(x_RFHW)
+        return x_RFHW.mean(dim=(2, 3), dtype=torch.float32)

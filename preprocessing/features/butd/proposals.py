@@ -1,0 +1,98 @@
+"""The region proposal network: where something is, whatever it is (Ren et al., Faster R-CNN, section 3.1).
+
+A anchors at a cell, H x W cells, R proposals of an image.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.ops import nms
+
+from preprocessing.features.butd.anchors import anchors_at_cells, caffe_anchors, detectron2_anchors
+from preprocessing.features.butd.boxes import clipped, moved, sides
+from preprocessing.features.butd.variants import Variant
+
+BEFORE_NMS = 6000
+AFTER_NMS = 300
+NMS_OVERLAP = 0.7
+
+
+class AnchorGenerator(nn.Module):
+    """Holds the anchors that come with detectron2's weights, as the file names them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell_anchors = nn.ParameterList([nn.Parameter(detectron2_anchors(), requires_grad=False)])
+
+
+class ProposalHead(nn.Module):
+    """How likely each anchor holds a thing, and how it has to move to fit it."""
+
+    def __init__(self, inputs: int, width: int, anchors: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, width, 3, padding=1)
+        self.objectness_logits = nn.Conv2d(width, anchors, 1)
+        self.anchor_deltas = nn.Conv2d(width, 4 * anchors, 1)
+
+    def forward(self, maps_BFHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, H, W, A) and moves (B, H, W, A, 4) of all anchors, float32."""
+        hidden = functional.relu(self.conv(maps_BFHW), inplace=True)
+        logits_BHWA = self.objectness_logits(hidden).permute(0, 2, 3, 1)
+        deltas_BHWA4 = self.anchor_deltas(hidden).permute(0, 2, 3, 1).unflatten(-1, (-1, 4))
+        return logits_BHWA.float(), deltas_BHWA4.float()
+
+
+class ProposalNetwork(nn.Module):
+    """The head with its anchors.
+
+    Args:
+        inputs: channels of the feature map.
+        width: channels of the hidden layer, 512 as published.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.anchor_generator = AnchorGenerator()
+        self.rpn_head = ProposalHead(inputs, width, len(detectron2_anchors()))
+
+    def anchors(self, variant: Variant) -> Tensor:
+        """The anchors (A, 4) of a variant; those of detectron2 are the ones in its weights."""
+        loaded: Tensor = self.anchor_generator.cell_anchors[0]
+        return loaded.float() if variant.name == "detectron2" else caffe_anchors().to(loaded.device)
+
+
+def propose(
+    logits_HWA: Tensor, deltas_HWA4: Tensor, anchors_A4: Tensor, size: tuple[int, int], scale: float, variant: Variant
+) -> Tensor:
+    """The best boxes of one image, best first, none of which covers another.
+
+    Args:
+        logits_HWA: of the anchors at the cells of this image alone.
+        deltas_HWA4: likewise.
+        anchors_A4: at the first cell.
+        size: height and width of the resized image in pixels.
+        scale: of the resized image against the photograph.
+        variant: of the rules.
+
+    Returns:
+        (R, 4) in pixels of the resized image, R from 1 to 300. Where nothing at all is proposed, the whole image is
+        the one box; the published code fails there.
+    """
+    height, width = logits_HWA.shape[:2]
+    anchors = anchors_at_cells(anchors_A4, height, width)
+    boxes = moved(anchors, deltas_HWA4.reshape(-1, 4), variant.edge, variant.largest_log_growth)
+    boxes = clipped(boxes, *size, variant.edge)
+    across, down = sides(boxes, variant.edge)
+    smallest = variant.smallest_side * scale
+    is_large = (torch.minimum(across, down) >= smallest) & (torch.minimum(across, down) > 0)
+    scores = logits_HWA.flatten()
+    best = torch.argsort(scores, descending=True, stable=True)
+    if not variant.drops_first:
+        best = best[:BEFORE_NMS]
+    best = best[is_large[best]][:BEFORE_NMS]
+    if not len(best):
+        return boxes.new_tensor([[0, 0, size[1] - variant.edge, size[0] - variant.edge]])
+    boxes, scores = boxes[best], scores[best]
+    # The library's boxes end where their last pixel ends.
+    kept = nms(boxes + boxes.new_tensor([0, 0, variant.edge, variant.edge]), scores, NMS_OVERLAP)
+    return boxes[kept[:AFTER_NMS]]

@@ -1,0 +1,96 @@
+"""From a photograph to the network's pixels: blue, green, red minus their means, the short side 600 pixels.
+
+H x W pixels of the photograph, h x w of the network.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from preprocessing.features.butd.anchors import STRIDE
+from preprocessing.features.butd.variants import VariantName
+from preprocessing.features.images import ImageError
+
+SHORT_SIDE = 600
+LONG_SIDE = 1000
+BGR_MEANS = (102.9801, 115.9465, 122.7717)
+
+FloatsHW3 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """One photograph, ready for the network.
+
+    Attributes:
+        values: (3, h, w) float32: BGR minus means.
+        scale: h and w are the photograph's height and width times this, rounded.
+        width: of the photograph, in pixels.
+        height: of the photograph, in pixels.
+    """
+
+    values: npt.NDArray[np.float32]
+    scale: float
+    width: int
+    height: int
+
+
+def prepare(image: Image.Image, variant: VariantName) -> Pixels:
+    """The pixels of an RGB image, as one of the two variants makes them.
+
+    `caffe` subtracts the means and then interpolates linearly between the four nearest pixels, without smoothing, with
+    a scale that is the same for both sides (OpenCV's resize with fx and fy). `detectron2` resizes the 8-bit image with
+    Pillow's linear filter, rounds, and then subtracts.
+
+    Raises:
+        ImageError: the image is so narrow that less than a cell of the feature map would be left of its short side.
+    """
+    scale, (height, width) = target_size(image.width, image.height, variant)
+    if min(height, width) < STRIDE:
+        raise ImageError(
+            f"{image.width} x {image.height} pixels is too narrow for the detector: with a long side of {LONG_SIDE} "
+            f"pixels at most, the short one would have {min(height, width)} where {STRIDE} are needed"
+        )
+    bgr = _caffe(image, scale, height, width) if variant == "caffe" else _detectron2(image, height, width)
+    return Pixels(np.ascontiguousarray(bgr.transpose(2, 0, 1)), scale, image.width, image.height)
+
+
+def target_size(width: int, height: int, variant: VariantName) -> tuple[float, tuple[int, int]]:
+    """Scale and size (h, w) of the network's image: short side 600, but the long side at most 1000."""
+    short, long = sorted((width, height))
+    scale = SHORT_SIDE / short
+    # The original rounds before it compares, and halves to even as numpy and OpenCV do.
+    longest = round(scale * long) if variant == "caffe" else scale * long
+    if longest > LONG_SIDE:
+        scale = LONG_SIDE / long
+    if variant == "caffe":
+        return scale, (round(scale * height), round(scale * width))
+    return scale, (int(scale * height + 0.5), int(scale * width + 0.5))
+
+
+def _caffe(image: Image.Image, scale: float, height: int, width: int) -> FloatsHW3:
+    bgr = _centred(image)
+    low, high, weight = _neighbours(image.width, width, scale)
+    bgr = bgr[:, low] * (1 - weight[:, None]) + bgr[:, high] * weight[:, None]
+    low, high, weight = _neighbours(image.height, height, scale)
+    resized: FloatsHW3 = bgr[low] * (1 - weight[:, None, None]) + bgr[high] * weight[:, None, None]
+    return resized
+
+
+def _neighbours(
+    length: int, target: int, scale: float
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """For each pixel of a resized side the two pixels it lies between, and the weight of the second."""
+    place = np.clip((np.arange(target) + 0.5) / scale - 0.5, 0, length - 1)
+    low = place.astype(np.int64)
+    return low, np.minimum(low + 1, length - 1), (place - low).astype(np.float32)
+
+
+def _detectron2(image: Image.Image, height: int, width: int) -> FloatsHW3:
+    return _centred(image.resize((width, height), Image.Resampling.BILINEAR))
+
+
+def _centred(image: Image.Image) -> FloatsHW3:
+    return np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(BGR_MEANS, np.float32)

@@ -1,0 +1,74 @@
+"""Which of an image's proposals become its regions; R proposals, O object classes."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.ops import nms
+
+from preprocessing.features.butd.boxes import overlaps
+
+CAFFE_OVERLAP = 0.3
+CAFFE_CONFIDENCE = 0.2
+# Tried one after the other until enough boxes remain.
+DETECTRON2_OVERLAPS = tuple(np.arange(3, 10) / 10)
+
+
+def select_confident(boxes_R4: Tensor, scores_RO: Tensor, minimum: int, maximum: int) -> Tensor:
+    """The rule of the original code: whatever is surely something.
+
+    Boxes are thinned out class by class (NMS 0.3). A proposal's confidence is its highest score in a class in which it
+    remained. Those with a confidence of 0.2 or more are taken, in the order of the proposals; if they are too few or
+    too many, the most confident ones instead, in descending order.
+
+    Args:
+        boxes_R4: proposals in pixels of the photograph, far edges inside.
+        scores_RO: probabilities of the classes, without "none".
+        minimum: number of regions, where there are as many proposals.
+        maximum: number of regions.
+
+    Returns:
+        Indices of the regions' proposals.
+    """
+    confidence_R = (scores_RO * _kept_in_class(overlaps(boxes_R4, edge=1.0), scores_RO)).amax(dim=1)
+    sure = torch.nonzero(confidence_R >= CAFFE_CONFIDENCE).flatten()
+    if minimum <= len(sure) <= maximum:
+        return sure
+    count = minimum if len(sure) < minimum else maximum
+    return torch.argsort(confidence_R, descending=True, stable=True)[:count]
+
+
+def _kept_in_class(overlaps_RR: Tensor, scores_RO: Tensor) -> Tensor:
+    """(R, O): whether a proposal survives NMS by the scores of a class; all classes take their steps together."""
+    covers_RR = overlaps_RR > CAFFE_OVERLAP
+    order_RO = torch.argsort(scores_RO, dim=0, descending=True, stable=True)
+    classes_O = torch.arange(scores_RO.shape[1], device=scores_RO.device)
+    suppressed_OR = torch.zeros(scores_RO.T.shape, dtype=torch.bool, device=scores_RO.device)
+    kept_OR = torch.zeros_like(suppressed_OR)
+    for next_O in order_RO:
+        survives_O = ~suppressed_OR[classes_O, next_O]
+        kept_OR[classes_O, next_O] = survives_O
+        suppressed_OR |= covers_RR[next_O] & survives_O[:, None]
+    return kept_OR.T
+
+
+def select_distinct(boxes_R4: Tensor, scores_R: Tensor, minimum: int, maximum: int) -> Tensor:
+    """The rule of the port to detectron2: the best boxes that overlap least.
+
+    Boxes are thinned out, whatever their class, by a limit on their overlap that is raised from 0.3 to 0.9 until the
+    minimum remains; the best of them are taken, best first. With a limit of 0.9 it may still be fewer.
+
+    Args:
+        boxes_R4: boxes of the best class of each proposal.
+        scores_R: the probability of that class.
+        minimum: number of regions to be reached.
+        maximum: number of regions.
+
+    Returns:
+        Indices of the regions' proposals.
+    """
+    kept: Tensor = nms(boxes_R4, scores_R, DETECTRON2_OVERLAPS[0])
+    for limit in DETECTRON2_OVERLAPS[1:]:
+        if len(kept[:maximum]) >= minimum:
+            break
+        kept = nms(boxes_R4, scores_R, limit)
+    return kept[:maximum]

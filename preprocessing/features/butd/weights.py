@@ -1,0 +1,238 @@
+"""The released weights of the detector: where they are, and what the three public ports call them."""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from preprocessing.features.butd.anchors import RATIOS, SCALES, detectron2_anchors, order_of
+from preprocessing.features.butd.heads import BOX_WEIGHTS
+from preprocessing.features.butd.tensor_pickle import TensorPickleError, read_tensor_pickle
+from preprocessing.features.extractor import ExtractorError
+
+SOURCES = (
+    "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, to the .pth "
+    "files of github.com/MILVLG/bottom-up-attention.pytorch (bua-caffe-frcn-r101_with_attributes.pth for 10 to 100 "
+    "regions, ..._fix36.pth for 36), or to a copy of the .pkl files of github.com/airsplay/py-bottom-up-attention"
+)
+
+_FILES = ("model.safetensors", "pytorch_model.bin")
+_ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
+_RPN = "proposal_generator.rpn_head"
+_BOX = "roi_heads.box_predictor"
+# MILVLG's names of the attribute head.
+_MILVLG_NAMES = {"cls_embed.": "cls_embedding.", "attr_linear1.": "fc_attr.", "attr_linear2.": "attr_score."}
+# Of training, or of pixels that are not scaled here.
+_UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReport:
+    """How tensors of a file compare with those of the network.
+
+    Attributes:
+        missing: names that the file lacks.
+        unknown: names that the network lacks.
+        misshaped: descriptions of those whose shapes differ.
+    """
+
+    missing: list[str]
+    unknown: list[str]
+    misshaped: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unknown or self.misshaped)
+
+    def __str__(self) -> str:
+        kinds = [("missing", self.missing), ("unknown", self.unknown), ("of another shape", self.misshaped)]
+        return "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds if names)
+
+
+def load_weights(network: torch.nn.Module, weights: str) -> None:
+    """Fill the detector with released weights.
+
+    Args:
+        network: the detector.
+        weights: a file, a folder that holds one, or a hub id.
+
+    Raises:
+        ExtractorError: there are no such weights, they cannot be read without running code in them, or they do not fit
+            the network tensor by tensor.
+    """
+    state = _canonical_file(weights)
+    report = compare(state, network.state_dict())
+    if report:
+        raise ExtractorError(f"weights {weights} are not those of this detector ({report}); use {SOURCES}")
+    for name, tensor in state.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ExtractorError(f"weights {weights}: {name} holds NaN or infinite numbers; the file is damaged")
+    # The counters of training batches, which no file needs to have, are all that is left out.
+    network.load_state_dict(state, strict=False)
+
+
+def rewrite_weights(weights: str, path: Path) -> None:
+    """Write released weights, whatever their form, as a safetensors file in which nothing can run.
+
+    Args:
+        weights: a file, a folder that holds one, or a hub id.
+        path: of the new file.
+
+    Raises:
+        ExtractorError: there are no such weights, or they cannot be read.
+    """
+    save_file({name: tensor.contiguous() for name, tensor in _canonical_file(weights).items()}, path)
+
+
+def compare(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> KeyReport:
+    """What of a state dict in canonical names does not fit the network's own."""
+    needed = {name: tensor for name, tensor in expected.items() if not name.endswith(_UNUSED)}
+    return KeyReport(
+        missing=sorted(needed.keys() - state.keys()),
+        unknown=sorted(state.keys() - needed.keys()),
+        misshaped=[
+            f"{name} {tuple(state[name].shape)} for {tuple(needed[name].shape)}"
+            for name in sorted(state.keys() & needed.keys())
+            if state[name].shape != needed[name].shape
+        ],
+    )
+
+
+def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Any of the three ports' tensors in the names and the order of the network.
+
+    Names are Hugging Face's, "none" is the last class, one logit tells foreground from background, boxes move in units
+    of `BOX_WEIGHTS`, and the anchors have the Caffe model's order.
+
+    Raises:
+        ValueError: the file's anchors are not those of this model.
+    """
+    state = {name: tensor.float() for name, tensor in state.items() if not name.endswith(_UNUSED)}
+    if f"{_BOX}.attr_linear1.weight" in state:
+        return _from_milvlg(state)
+    return _from_detectron2(state)
+
+
+def _from_detectron2(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of Hugging Face and airsplay, with the anchors brought into the Caffe model's order."""
+    if _ANCHORS in state:
+        order = order_of(state[_ANCHORS])
+    else:  # detectron2 makes them itself: all ratios of the smallest size, then of the next
+        order = [scale * len(RATIOS) + ratio for ratio in range(len(RATIOS)) for scale in range(len(SCALES))]
+    anchors = state[_ANCHORS][order] if _ANCHORS in state else detectron2_anchors()
+    ordered = {_ANCHORS: anchors}
+    for part, values in (("objectness_logits", 1), ("anchor_deltas", 4)):
+        for kind in ("weight", "bias"):
+            name = f"{_RPN}.{part}.{kind}"
+            if name in state and len(state[name]) == values * len(order):
+                ordered[name] = state[name].unflatten(0, (-1, values))[order].flatten(0, 1)
+    return state | ordered
+
+
+def _from_milvlg(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """MILVLG's tensors, which have the layout of the Caffe model: "none" first, two logits for an anchor."""
+    converted = {}
+    for name, tensor in state.items():
+        if name == _ANCHORS and order_of(tensor) != list(range(len(tensor))):
+            raise ValueError("its anchors are not in the order of the Caffe model")
+        for old, new in _MILVLG_NAMES.items():
+            name = name.replace(f"{_BOX}.{old}", f"{_BOX}.{new}")
+        if name.startswith(tuple(f"{_BOX}.{layer}" for layer in ("cls_score", "cls_embedding", "attr_score"))):
+            tensor = tensor.roll(-1, dims=0)
+        elif name.startswith(f"{_BOX}.bbox_pred"):
+            scale = torch.tensor(BOX_WEIGHTS).repeat(len(tensor) // 4)
+            tensor = (tensor * scale.reshape(-1, *[1] * (tensor.ndim - 1)))[4:]
+        elif name.startswith(f"{_RPN}.objectness_logits"):
+            background, foreground = tensor.chunk(2)
+            tensor = foreground - background
+        converted[name] = tensor
+    return converted | {_ANCHORS: detectron2_anchors()}
+
+
+def _canonical_file(weights: str) -> dict[str, Tensor]:
+    path = _located(weights)
+    state = _read(path)
+    try:
+        return canonical(state)
+    # Of tensors that have the right names and shapes that cannot be converted.
+    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+        raise ExtractorError(
+            f"weights {path} are not those of this detector ({_first_line(error)}); use {SOURCES}"
+        ) from error
+
+
+def _located(weights: str) -> Path:
+    """The file of the weights on this machine; fetched from the hub where `weights` is a hub id."""
+    path = Path(weights).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        found = [path / name for name in _FILES if (path / name).is_file()]
+        if not found:
+            raise ExtractorError(f"weights: {path} holds neither {' nor '.join(_FILES)}; name the file itself")
+        return found[0]
+    if weights.startswith(("/", ".", "~")) or weights.count("/") != 1:
+        raise ExtractorError(f"weights: there is no file or folder {path.absolute()}; give {SOURCES}")
+    return _downloaded(weights)
+
+
+def _downloaded(hub_id: str) -> Path:
+    # Imported when needed: a local file does without it.
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+
+    reason: Exception = FileNotFoundError(hub_id)
+    for name in _FILES:
+        try:
+            return Path(hf_hub_download(hub_id, name))
+        except (EntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
+            reason = error
+    raise ExtractorError(
+        f"weights {hub_id!r} cannot be had from the hub ({_first_line(reason)}); check the name and the network, "
+        f"or download them elsewhere and name the file. Weights are: {SOURCES}"
+    ) from reason
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name; nothing in the file is executed."""
+    try:
+        if path.suffix == ".safetensors":
+            content: Any = load_file(path)
+        elif path.suffix == ".pkl":
+            content = read_tensor_pickle(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        TensorPickleError,
+        SafetensorError,
+        pickle.UnpicklingError,
+        OSError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        raise ExtractorError(
+            f"weights {path} cannot be read as tensors alone ({_first_line(error)}); nothing in the file was executed"
+        ) from error
+    # Training code keeps its own notes beside the tensors, which then are one entry of several.
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        content = content["model"]
+    if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
+        raise ExtractorError(f"weights {path} hold no tensors by name; use {SOURCES}")
+    return content
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

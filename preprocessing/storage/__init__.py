@@ -1,0 +1,47 @@
+"""Where files lie: a folder of a disk or one on S3, behind one protocol; and a work folder that is mirrored on it."""
+
+from pathlib import Path
+
+from preprocessing.storage.address import common_folder, is_s3, join, relative, split_s3
+from preprocessing.storage.base import Entry, Storage
+from preprocessing.storage.errors import StorageError
+from preprocessing.storage.local import LocalStorage
+from preprocessing.storage.mirror import Mirror
+from preprocessing.storage.s3 import S3Storage
+
+__all__ = [
+    "Entry",
+    "LocalStorage",
+    "Mirror",
+    "S3Storage",
+    "Storage",
+    "StorageError",
+    "common_folder",
+    "is_s3",
+    "join",
+    "open_storage",
+    "read",
+    "relative",
+    "split_s3",
+]
+
+
+def open_storage(address: str) -> Storage:
+    """The storage at an address: ``s3://bucket/folder`` or a local folder; nothing is asked of it yet.
+
+    Raises:
+        ValueError: the address is malformed.
+    """
+    return S3Storage(address) if is_s3(address) else LocalStorage(Path(address))
+
+
+def read(address: str) -> bytes:
+    """A whole object on S3.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        StorageError: S3 does not answer, refuses, or gives damaged data again and again.
+        ValueError: the address is malformed.
+    """
+    bucket, key = split_s3(address)
+    return S3Storage(f"s3://{bucket}").read(key)

@@ -1,0 +1,58 @@
+"""Addresses of files and folders: a local path, or ``s3://bucket/key``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+SCHEME = "s3://"
+
+
+def is_s3(address: str) -> bool:
+    """Whether an address is on S3; anything else is a local path."""
+    return address.startswith(SCHEME)
+
+
+def split_s3(address: str) -> tuple[str, str]:
+    """Bucket and key of ``s3://bucket/key``; the key is "" where the address names a whole bucket.
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    bucket, _, key = address.removeprefix(SCHEME).partition("/")
+    if not is_s3(address) or not bucket:
+        raise ValueError(f"{address!r} is no address on S3; write s3://BUCKET/FOLDER")
+    return bucket, key.strip("/")
+
+
+def join(folder: str, name: str) -> str:
+    """The address of a name inside a folder."""
+    return f"{folder.rstrip('/')}/{name}" if is_s3(folder) else os.path.join(folder, name)  # noqa: PTH118
+
+
+def common_folder(folders: Sequence[str]) -> str:
+    """The deepest folder that holds all of these, which are all local or all in one bucket.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not any(is_s3(folder) for folder in folders):
+        return os.path.commonpath(folders)
+    common = os.path.commonpath([f"/{folder.removeprefix(SCHEME)}" for folder in folders]).strip("/")
+    if not common or not all(is_s3(folder) for folder in folders):
+        raise ValueError(f"the folders {', '.join(folders)} have no folder in common: put them into one bucket")
+    return f"{SCHEME}{common}"
+
+
+def relative(address: str, folder: str) -> str:
+    """An address as a name inside a folder, the opposite of :func:`join`.
+
+    Raises:
+        ValueError: on S3, it does not lie in the folder. (A local path may lead out of one by "..".)
+    """
+    if not is_s3(folder):
+        return os.path.relpath(address, folder)
+    start = f"{folder.rstrip('/')}/"
+    if not address.startswith(start):
+        raise ValueError(f"{address} does not lie in {folder}")
+    return address.removeprefix(start)

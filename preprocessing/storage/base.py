@@ -1,0 +1,69 @@
+"""The one idea of a storage: files under names in a folder, whether on a disk or on S3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file on a storage.
+
+    Attributes:
+        name: relative to the storage's folder, with "/" between parts.
+        bytes: its size.
+        version: changes with the contents: the ETag on S3, the time of change in nanoseconds on a disk.
+    """
+
+    name: str
+    bytes: int
+    version: str
+
+
+class Storage(Protocol):
+    """A folder. Names are relative to it; a file appears under its name as a whole or not at all."""
+
+    @property
+    def address(self) -> str:
+        """The folder's own address."""
+        ...
+
+    def list(self, folder: str = "") -> Iterator[Entry]:
+        """Files in the folder or one inside it, at any depth, ordered by name."""
+        ...
+
+    def find(self, name: str) -> Entry | None:
+        """A file, None where there is no such file."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """A whole file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            StorageError: the storage does not answer, refuses, or gives damaged data again and again.
+        """
+        ...
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """A part of a file, shorter than asked for only at its end; raises as :meth:`read`."""
+        ...
+
+    def download(self, name: str, path: Path) -> None:
+        """Copy a file to a local path, where it appears when it is whole and verified; raises as :meth:`read`."""
+        ...
+
+    def upload(self, path: Path, name: str) -> None:
+        """Copy a local file to the storage; on return it is there, whole and verified.
+
+        Raises:
+            StorageError: the storage does not answer or refuses; what was there before is still there.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a file; that it is not there is no error."""
+        ...

@@ -1,0 +1,293 @@
+"""A work folder whose files are also kept on a storage: this machine's copies are a cache, another machine goes on.
+
+Every file lies on the storage under its name relative to the work folder. The caller says when a file is finished
+(:meth:`Mirror.push`) and when it is needed here (:meth:`Mirror.held`); in between, copies of shards that were not used
+for the longest time make room for others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from preprocessing.shards.index import sidecar_path
+from preprocessing.shards.storage import sync_directory, write_json_atomic
+from preprocessing.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from preprocessing.storage.base import Storage
+
+# Lists a folder's files, is written last and deleted first: without it the folder is not there.
+CONTENTS = "contents.json"
+
+_THREADS = 8
+# The only files worth their room: sidecars, manifests and models stay.
+_SHARDS = "**/shard-*.tar"
+_IN_USE, _PULLING = ".in-use.lock", ".pulling.lock"
+
+
+def everything(_name: str) -> bool:
+    """Choose every file."""
+    return True
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A work folder and the storage behind it; plain values, so that it travels to other processes.
+
+    Without an address everything here does nothing, and the work folder is all there is.
+
+    Attributes:
+        root: the work folder.
+        address: of the storage, ``s3://bucket/folder`` or a folder that all machines see; None keeps no copies.
+        limit: bytes of shards that this machine keeps in the work folder; None keeps all.
+    """
+
+    root: Path = Path()
+    address: str | None = None
+    limit: int | None = None
+
+    def push(self, *paths: Path) -> None:
+        """Copy finished files to the storage, in this order; what was there under their names is replaced.
+
+        Raises:
+            StorageError: the storage does not answer or refuses.
+        """
+        if self.address is not None:
+            for path in paths:
+                self._storage.upload(path, self._name(path))
+
+    def has(self, path: Path) -> bool:
+        """Whether a file is on the storage; without one, here."""
+        return path.is_file() if self.address is None else self._storage.find(self._name(path)) is not None
+
+    def pull_file(self, path: Path) -> None:
+        """Copy one file to this machine, unless it is here."""
+        if not path.is_file():
+            self.pull(path.parent, lambda name: name == path.name)
+
+    def push_missing(self, directory: Path, *, leave: str) -> None:
+        """Copy the files of a directory, at any depth, that are not on the storage in their size, but for one name."""
+        if self.address is None:
+            return
+        stored = self.stored(directory)
+        paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _is_hidden(path, directory)]
+        names = {path.relative_to(directory).as_posix(): path for path in paths}
+        missing = [path for name, path in names.items() if name != leave and stored.get(name) != path.stat().st_size]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(self.push, missing))
+
+    def stored(self, directory: Path) -> dict[str, int]:
+        """What the storage has of a directory: names relative to it, and sizes in bytes; empty without a storage."""
+        if self.address is None:
+            return {}
+        folder = self._name(directory)
+        return {entry.name.removeprefix(f"{folder}/"): entry.bytes for entry in self._storage.list(folder)}
+
+    def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
+        """Copy to this machine what the storage has of a directory and this machine has not.
+
+        Several processes may ask for the same at once: one copies, the others wait.
+
+        Args:
+            directory: in the work folder; made where it is not there.
+            wanted: chooses by the names relative to the directory.
+
+        Raises:
+            StorageError: the storage does not answer, or the limit leaves no room.
+        """
+        if self.address is None:
+            return
+        stored = {name: size for name, size in self.stored(directory).items() if wanted(name)}
+        directory.mkdir(parents=True, exist_ok=True)
+        with _locked(directory / _PULLING, fcntl.LOCK_EX):
+            missing = [name for name, size in stored.items() if _size(directory / name) != size]
+            self._make_room(sum(stored[name] for name in missing if name.endswith(".tar")))
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(lambda name: self._download(directory / name, directory / name), missing))
+        for name in stored:
+            _touch(directory / name)
+
+    @contextlib.contextmanager
+    def held(self, *directories: Path) -> Iterator[None]:
+        """Have directories on this machine for as long as the block lasts; no process of it removes their shards then.
+
+        Raises:
+            StorageError: the storage does not answer, or the limit leaves no room.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.address is not None:
+                for directory in directories:
+                    directory.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(_locked(directory / _IN_USE, fcntl.LOCK_SH))
+                for directory in directories:
+                    self.pull(directory)
+            yield
+
+    @contextlib.contextmanager
+    def held_shard(self, shard: Path) -> Iterator[None]:
+        """The same for one shard with its sidecar.
+
+        Raises:
+            StorageError: the storage does not answer, or the limit leaves no room.
+        """
+        names = {shard.name, sidecar_path(shard).name}
+        with contextlib.ExitStack() as stack:
+            while self.address is not None:
+                self.pull(shard.parent, names.__contains__)
+                with contextlib.suppress(FileNotFoundError):
+                    stack.enter_context(_locked(shard, fcntl.LOCK_SH, os.O_RDWR))
+                # Nobody has removed it just before we had the lock; or it is nowhere, as its reader will say.
+                if shard.exists() or not self.has(shard):
+                    break
+            yield
+
+    def make_room(self) -> None:
+        """Remove the copies of shards beyond the limit, of those that the storage has and no process holds."""
+        if self.address is not None:
+            self._make_room(0)
+
+    def push_folder(self, directory: Path) -> None:
+        """Copy a folder that appears as a whole: it is on the storage once its list of contents is."""
+        if self.address is None:
+            return
+        files = sorted(directory.iterdir())
+        self.push(*files)
+        with tempfile.TemporaryDirectory() as elsewhere:
+            contents = Path(elsewhere) / CONTENTS
+            write_json_atomic(contents, {path.name: path.stat().st_size for path in files})
+            self._storage.upload(contents, f"{self._name(directory)}/{CONTENTS}")
+
+    def pull_folder(self, directory: Path) -> None:
+        """Copy a whole folder to this machine, where it appears under its name when all of it is there.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        if self.address is None or directory.exists():
+            return
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(directory.parent / _PULLING, fcntl.LOCK_EX):
+            if directory.exists():  # another process has just done it
+                return
+            aside = directory.with_name(f".{directory.name}.pulled")
+            shutil.rmtree(aside, ignore_errors=True)
+            self._download(directory / CONTENTS, aside / CONTENTS)
+            contents = json.loads((aside / CONTENTS).read_bytes())
+            (aside / CONTENTS).unlink()
+            for name in contents:
+                self._download(directory / name, aside / name)
+            aside.rename(directory)
+            sync_directory(directory.parent)
+
+    def drop_folder(self, directory: Path) -> None:
+        """Remove a folder here and on the storage."""
+        if self.address is not None:
+            folder = self._name(directory)
+            self._storage.delete(f"{folder}/{CONTENTS}")
+            for name in self.stored(directory):
+                self._storage.delete(f"{folder}/{name}")
+        if directory.exists():
+            shutil.rmtree(directory)
+
+    @property
+    def _storage(self) -> Storage:
+        from preprocessing.storage import open_storage
+
+        assert self.address is not None, "asked only where there is a storage"
+        return open_storage(self.address)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _download(self, path: Path, target: Path) -> None:
+        try:
+            self._storage.download(self._name(path), target)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"there is no {self._name(path)} in {self.address} any more: does another process delete it?"
+            ) from error
+
+    def _make_room(self, wanted: int) -> None:
+        """Bring the shards here down to the limit less what is wanted.
+
+        Raises:
+            StorageError: what is wanted and what is in use do not fit the limit.
+        """
+        if self.limit is None:
+            return
+        shards = sorted(_shards(self.root), key=lambda shard: shard[2])
+        excess = sum(size for _, size, _ in shards) + wanted - self.limit
+        for path, size, _ in shards:
+            if excess <= 0:
+                return
+            if self._remove(path, size):
+                excess -= size
+        if wanted and excess > 0:
+            raise StorageError(
+                f"{excess + self.limit:,} bytes of shards are needed at once in {self.root}, the limit is "
+                f"{self.limit:,}: raise storage.cache_gb, or use a machine with a larger disk"
+            )
+
+    def _remove(self, path: Path, size: int) -> bool:
+        """Remove a copy that nobody holds and the storage has as well."""
+        alone = fcntl.LOCK_EX | fcntl.LOCK_NB
+        with (
+            contextlib.suppress(BlockingIOError, FileNotFoundError),
+            _locked(path.parent / _IN_USE, alone),
+            _locked(path, alone, os.O_RDWR),
+        ):
+            entry = self._storage.find(self._name(path))
+            if entry is not None and entry.bytes == size:
+                path.unlink(missing_ok=True)
+                return True
+        return False
+
+
+# Of a work folder that nothing else has a copy of.
+NO_MIRROR = Mirror()
+
+
+@contextlib.contextmanager
+def _locked(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[None]:
+    """Hold a lock of a file; the kernel lets go of it with the process, however that ends."""
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _shards(root: Path) -> Iterable[tuple[Path, int, int]]:
+    """Shards in a folder with their size and the time of their last use, in nanoseconds."""
+    for path in root.glob(_SHARDS):
+        with contextlib.suppress(FileNotFoundError):  # another process makes room as well
+            status = path.stat()
+            yield path, status.st_size, status.st_atime_ns
+
+
+def _touch(path: Path) -> None:
+    """Note the use of a file; many file systems do not by themselves."""
+    with contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def _is_hidden(path: Path, directory: Path) -> bool:
+    """Whether a file is being written, or is a lock."""
+    return any(part.startswith(".") for part in path.relative_to(directory).parts)

@@ -1,0 +1,166 @@
+"""S3 against a real server: what is stored is what was sent, and every failure is repaired or said in one message."""
+
+from __future__ import annotations
+
+import socket
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.features.images import ImageError, read_image_bytes
+from preprocessing.storage import Mirror, S3Storage, StorageError, s3, upload
+from tests.integration import faults, s3_server
+from tests.integration.fault_cases import ACTIONS, CASES, LARGE, SMALL, Case
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("s3_client")]
+
+
+@pytest.fixture
+def storage(bucket: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Storage:
+    """A folder of the test's own that holds one object, in a bucket, with the smallest parts that S3 takes."""
+    monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)
+    folder = S3Storage(f"{bucket}/{zlib.crc32(request.node.name.encode())}")
+    (tmp_path / "original").write_bytes(SMALL)
+    folder.upload(tmp_path / "original", "small")
+    return folder
+
+
+def test_objects_are_what_was_stored(storage: S3Storage, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(LARGE)
+    storage.upload(tmp_path / "large", "deep/er/large")
+    (tmp_path / "empty").write_bytes(b"")
+    storage.upload(tmp_path / "empty", "deep/empty")
+    assert [(entry.name, entry.bytes) for entry in storage.list()] == [
+        ("deep/empty", 0),
+        ("deep/er/large", len(LARGE)),
+        ("small", len(SMALL)),
+    ]
+    assert [entry.name for entry in storage.list("deep")] == ["deep/empty", "deep/er/large"]
+    assert [entry.name for entry in storage.list("dee")] == []
+    assert storage.read("deep/er/large") == LARGE
+    assert storage.read("deep/empty") == b""
+    storage.download("deep/er/large", tmp_path / "new" / "copy")
+    assert (tmp_path / "new" / "copy").read_bytes() == LARGE
+    assert storage.read_range("small", 100, 50) == SMALL[100:150]
+    assert storage.read_range("small", len(SMALL) - 5, 50) == SMALL[-5:]
+    assert storage.read_range("small", len(SMALL), 50) == b""
+    found = storage.find("small")
+    assert found is not None
+    assert found.bytes == len(SMALL)
+    storage.delete("small")
+    storage.delete("small")
+    assert storage.find("small") is None
+    with pytest.raises(FileNotFoundError, match="there is no object s3://"):
+        storage.read("small")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.failure}, {case.action}")
+def test_failures(
+    case: Case, storage: S3Storage, proxy: faults.FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if case.fault["kind"] == "slow":
+        monkeypatch.setattr(s3, "_READ_SECONDS", faults.SLOW_SECONDS / 2)
+    s3._client.cache_clear()
+    proxy.inject(faults.Fault(**case.fault))
+    action = ACTIONS[case.action]
+    if case.message:
+        with pytest.raises(StorageError, match=case.message):
+            action(storage, tmp_path)
+        assert not (tmp_path / "copy").exists()
+    else:
+        assert action(storage, tmp_path) == (LARGE if case.action == "write in parts" else SMALL)
+        assert proxy.happened.total() == case.fault.get("times", 1)
+
+
+def test_a_body_is_continued_where_it_was_cut(storage: S3Storage, proxy: faults.FaultyProxy) -> None:
+    """The second request asks for the rest alone."""
+    ranges: list[bytes | None] = []
+    proxy.inject(faults.Fault("cut"))
+
+    def note(request: Any, **_: Any) -> None:
+        ranges.append(request.headers.get("Range"))
+
+    s3._client.cache_clear()
+    s3.client().meta.events.register("before-send.s3.GetObject", note)
+    assert storage.read("small") == SMALL
+    first, second = ranges
+    assert first is None
+    assert second is not None
+    assert second.startswith(b"bytes=")
+    assert second != b"bytes=0-"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        # Swift answers both alike; AWS says of an unknown key that it is unknown.
+        ({"AWS_ACCESS_KEY_ID": "test:nobody", "AWS_SECRET_ACCESS_KEY": "x"}, "the access key or its secret is wrong"),
+        (
+            {"AWS_ACCESS_KEY_ID": s3_server.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": "x"},
+            "the access key or its secret is wrong",
+        ),
+        ({"AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere"}, "there are no credentials"),
+    ],
+    ids=["unknown key", "wrong secret", "none"],
+)
+def test_credentials(
+    storage: S3Storage,
+    proxy: faults.FaultyProxy,
+    settings: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    s3._client.cache_clear()
+    with pytest.raises(StorageError, match=message):
+        storage.read("small")
+
+
+def test_missing_bucket_and_server(storage: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for action in (S3Storage("s3://no-such-bucket").read, lambda name: list(S3Storage("s3://no-such-bucket").list())):
+        with pytest.raises(StorageError, match=r"NoSuchBucket.*create it, or correct the address"):
+            action("small")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        s3._client.cache_clear()
+        with pytest.raises(StorageError, match="check that the server is there"):
+            storage.read("small")
+
+
+def test_images(storage: S3Storage, proxy: faults.FaultyProxy) -> None:
+    assert read_image_bytes(f"{storage.address}/small") == SMALL
+    with pytest.raises(ImageError, match="no such object"):
+        read_image_bytes(f"{storage.address}/none")
+    proxy.inject(faults.Fault("error:403:ExpiredToken", times=100))
+    with pytest.raises(StorageError, match="get new credentials"):  # no fault of the image: it is not set aside
+        read_image_bytes(f"{storage.address}/small")
+
+
+def test_an_aborted_upload_leaves_nothing(storage: S3Storage, proxy: faults.FaultyProxy, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(LARGE)
+    proxy.inject(faults.Fault("error:403:AccessDenied", method="PUT", after=1, times=100))
+    with pytest.raises(StorageError, match="ask for the permissions"):
+        storage.upload(tmp_path / "large", "large")
+    assert storage.find("large") is None
+    uploads: list[Any] = s3.client().list_multipart_uploads(Bucket="vse").get("Uploads", [])
+    assert [each["Key"] for each in uploads if "large" in each["Key"]] == []
+
+
+def test_another_machine_goes_on(storage: S3Storage, tmp_path: Path) -> None:
+    here, there = (Mirror(tmp_path / name, storage.address) for name in ("here", "there"))
+    checkpoint = here.root / "train" / "step-1"
+    checkpoint.mkdir(parents=True)
+    for name in ("weights", "state"):
+        (checkpoint / name).write_bytes(SMALL)
+    here.push_folder(checkpoint)
+    there.pull_folder(there.root / "train" / "step-1")
+    assert {path.name: path.read_bytes() for path in (there.root / "train" / "step-1").iterdir()} == {
+        "weights": SMALL,
+        "state": SMALL,
+    }
+    here.drop_folder(checkpoint)
+    assert here.stored(checkpoint) == {}

@@ -1,0 +1,126 @@
+"""The detector as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from preprocessing.features.butd.detector import Detector, Regions, Size
+from preprocessing.features.butd.variants import VARIANTS
+from tests.preprocessing.features.butd.tiny import noise, tiny_detector
+
+
+def test_the_published_network_has_the_published_shapes() -> None:
+    with torch.device("meta"):
+        state = Detector(Size(), VARIANTS["caffe"], 36, 36).state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    rpn, box = "proposal_generator.rpn_head", "roi_heads.box_predictor"
+    expected = {
+        "backbone.stem.conv1.weight": (64, 3, 7, 7),
+        "proposal_generator.anchor_generator.cell_anchors.0": (12, 4),
+        f"{rpn}.conv.weight": (512, 1024, 3, 3),
+        f"{rpn}.objectness_logits.weight": (12, 512, 1, 1),
+        f"{rpn}.anchor_deltas.weight": (48, 512, 1, 1),
+        f"{box}.cls_score.weight": (1601, 2048),
+        f"{box}.bbox_pred.weight": (6400, 2048),
+        f"{box}.cls_embedding.weight": (1601, 256),
+        f"{box}.fc_attr.weight": (512, 2304),
+        f"{box}.attr_score.weight": (401, 512),
+        "roi_heads.res5.0.conv1.weight": (512, 1024, 1, 1),
+        "roi_heads.res5.0.shortcut.weight": (2048, 1024, 1, 1),
+    }
+    assert {name: shapes.get(name) for name in expected} == expected
+    blocks = {f"backbone.res{stage}": count for stage, count in ((2, 3), (3, 4), (4, 23))} | {"roi_heads.res5": 3}
+    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    names = {f"backbone.stem.conv1.{name}" for name in ("weight", *(f"norm.{name}" for name in norm))}
+    for stage, count in blocks.items():
+        for block in range(count):
+            for conv in ("conv1", "conv2", "conv3", *(["shortcut"] if block == 0 else [])):
+                names |= {f"{stage}.{block}.{conv}.weight", *(f"{stage}.{block}.{conv}.norm.{name}" for name in norm)}
+    heads = (f"{rpn}.conv", f"{rpn}.objectness_logits", f"{rpn}.anchor_deltas", f"{box}.cls_score", f"{box}.bbox_pred")
+    for layer in (*heads, f"{box}.fc_attr", f"{box}.attr_score"):
+        names |= {f"{layer}.weight", f"{layer}.bias"}
+    names |= {f"{box}.cls_embedding.weight", "proposal_generator.anchor_generator.cell_anchors.0"}
+    assert set(shapes) == names
+
+
+@pytest.mark.parametrize("variant", ["caffe", "detectron2"])
+def test_a_batch_gives_what_single_images_give(variant: str) -> None:
+    detector = tiny_detector(variant)
+    images = [noise(64, 96, 0), noise(81, 47, 1), noise(96, 128, 2, scale=1.5)]
+    for image, found in zip(images, detector(images), strict=True):
+        (alone,) = detector([image])
+        for field in dataclasses.fields(Regions):
+            torch.testing.assert_close(getattr(found, field.name), getattr(alone, field.name), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["caffe", "detectron2"])
+def test_the_regions_of_an_image(variant: str) -> None:
+    """Oracle: the heads called once more for all proposals."""
+    detector = tiny_detector(variant)
+    image = noise(96, 128, 2, scale=1.5)
+    with torch.inference_mode():
+        maps, sizes = detector.maps([image])
+        (proposals,) = detector.proposals(maps, sizes, [image])
+        regions = detector.select(detector.roi_heads(maps[0], proposals), proposals, image)
+        features = detector.roi_heads(maps[0], proposals)
+        objects = detector.roi_heads.box_predictor.objects(features)
+        attributes = detector.roi_heads.box_predictor.attributes(features, objects)
+    assert 3 <= len(regions.boxes_N4) <= 6
+    assert (regions.features_NF >= 0).all()
+    edge = 1.0 if variant == "caffe" else 0.0
+    assert (regions.boxes_N4 >= 0).all()
+    assert (regions.boxes_N4.amax(0)[2:] <= torch.tensor([128 - edge, 96 - edge]) / 1.5 + 1e-2).all()
+    for number, feature in enumerate(regions.features_NF):
+        (row,) = torch.nonzero((features == feature).all(dim=1)).flatten().tolist()
+        scores = objects[row].softmax(0)[:5]
+        assert regions.objects_N[number] == scores.argmax()
+        torch.testing.assert_close(regions.object_scores_N[number], scores.max())
+        logits = attributes[row] if variant == "caffe" else attributes[row, :3]
+        scores = logits.softmax(0)[:3]
+        assert regions.attributes_N[number] == scores.argmax()
+        torch.testing.assert_close(regions.attribute_scores_N[number], scores.max())
+        if variant == "caffe":  # the proposal itself
+            torch.testing.assert_close(regions.boxes_N4[number], proposals[row] / 1.5)
+
+
+def test_boxes_are_regressed_in_detectron2_alone() -> None:
+    """A bias of the box head moves every box down by a fifth of its height and makes it half as wide."""
+    images = [noise(96, 128, 2)]
+    for variant, moves in (("caffe", False), ("detectron2", True)):
+        detector = tiny_detector(variant, minimum=1, maximum=300)
+        still, moved = detector.roi_heads.box_predictor.bbox_pred, torch.tensor([0.0, 2.0, 5 * -0.6931472, 0.0])
+        still.weight.zero_()
+        still.bias.zero_()
+        (before,) = detector(images)
+        still.bias.copy_(moved.repeat(5))
+        (after,) = detector(images)
+        width_before = (before.boxes_N4[:, 2] - before.boxes_N4[:, 0]).mean()
+        width_after = (after.boxes_N4[:, 2] - after.boxes_N4[:, 0]).mean()
+        assert bool(width_after < 0.6 * width_before) == moves
+
+
+def test_half_precision_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = noise(96, 128, 2)
+    single, half = tiny_detector(), tiny_detector()
+    half.compute_in(torch.bfloat16)
+    boxes = torch.tensor([[0.0, 0.0, 60.0, 80.0], [30.0, 20.0, 120.0, 90.0]])
+    with torch.inference_mode():
+        features = [detector.roi_heads(detector.maps([image])[0][0], boxes) for detector in (single, half)]
+    assert features[1].dtype == torch.float32
+    torch.testing.assert_close(features[1], features[0], rtol=0.1, atol=0.1 * float(features[0].mean()))
+    (regions,) = half([image])
+    assert regions.boxes_N4.dtype == torch.float32
+    assert half.proposal_generator.anchor_generator.cell_anchors[0].dtype == torch.float32
+
+
+def test_a_seed_is_a_network() -> None:
+    def values(seed: int) -> torch.Tensor:
+        return torch.cat([parameter.flatten() for parameter in tiny_detector(seed=seed).parameters()])
+
+    before = torch.random.get_rng_state()
+    assert torch.equal(values(0), values(0))
+    assert not torch.equal(values(0), values(1))
+    assert torch.equal(torch.random.get_rng_state(), before)

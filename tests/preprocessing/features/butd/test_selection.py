@@ -1,0 +1,102 @@
+"""Both rules of selection against going through classes and boxes one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.features.butd.selection import DETECTRON2_OVERLAPS, select_confident, select_distinct
+
+
+def overlap(one: np.ndarray, other: np.ndarray, edge: float) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0]) + edge
+    height = min(one[3], other[3]) - max(one[1], other[1]) + edge
+    shared = max(width, 0) * max(height, 0)
+    areas = [(box[2] - box[0] + edge) * (box[3] - box[1] + edge) for box in (one, other)]
+    return float(shared / (sum(areas) - shared))
+
+
+def slow_nms(boxes: np.ndarray, scores: np.ndarray, limit: float, edge: float) -> list[int]:
+    kept: list[int] = []
+    for candidate in np.argsort(-scores, kind="stable"):
+        if all(overlap(boxes[candidate], boxes[other], edge) <= limit for other in kept):
+            kept.append(int(candidate))
+    return kept
+
+
+def random_boxes(count: int, spread: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    corners = rng.uniform(0, spread, (count, 2))
+    return np.concatenate([corners, corners + rng.uniform(20, 60, (count, 2))], axis=1).astype(np.float32)
+
+
+def random_scores(count: int, classes: int, sharpness: float, seed: int) -> np.ndarray:
+    logits = np.random.default_rng(seed).normal(0, sharpness, (count, classes + 1))
+    exponents = np.exp(logits)
+    return (exponents / exponents.sum(1, keepdims=True))[:, :-1].astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "minimum", "maximum", "case"),
+    [
+        (2.0, 5, 40, "between"),
+        (0.1, 5, 40, "few"),
+        (2.0, 3, 6, "many"),
+        (2.0, 8, 8, "fixed"),
+        (0.3, 8, 8, "fixed"),
+        (0.3, 60, 60, "all"),
+    ],
+)
+def test_the_rule_of_the_original(sharpness: float, minimum: int, maximum: int, case: str) -> None:
+    boxes, scores = random_boxes(40, 150, 0), random_scores(40, 7, sharpness, 1)
+    confidence = np.zeros(40, np.float32)
+    for number in range(7):
+        kept = slow_nms(boxes, scores[:, number], 0.3, edge=1.0)
+        confidence[kept] = np.maximum(confidence[kept], scores[kept, number])
+    sure = np.flatnonzero(confidence >= 0.2)
+    if len(sure) < minimum:
+        expected = np.argsort(-confidence, kind="stable")[:minimum]
+    elif len(sure) > maximum:
+        expected = np.argsort(-confidence, kind="stable")[:maximum]
+    else:
+        expected = sure
+    found = select_confident(torch.from_numpy(boxes), torch.from_numpy(scores), minimum, maximum)
+    assert found.tolist() == expected.tolist()
+    cases = {"few": len(sure) < minimum, "many": len(sure) > maximum, "between": minimum <= len(sure) <= maximum}
+    assert cases.get(case, True)
+    assert len(found) == {"fixed": 8, "all": 40, "few": 5, "many": 6}.get(case, len(sure))
+
+
+def test_between_the_limits_the_order_is_that_of_the_proposals() -> None:
+    boxes = torch.tensor([[0.0, 0.0, 9.0, 9.0], [20.0, 0.0, 29.0, 9.0], [40.0, 0.0, 49.0, 9.0]])
+    scores = torch.tensor([[0.3], [0.9], [0.1]])
+    assert select_confident(boxes, scores, 1, 3).tolist() == [0, 1]
+    assert select_confident(boxes, scores, 3, 3).tolist() == [1, 0, 2]
+    assert select_confident(boxes, scores, 1, 1).tolist() == [1]
+
+
+def test_a_proposal_counts_in_the_classes_where_it_remained() -> None:
+    """The second box is covered by the first in the first class, and is left with its score in the second."""
+    boxes = torch.tensor([[0.0, 0.0, 9.0, 9.0], [1.0, 0.0, 9.0, 9.0], [50.0, 50.0, 59.0, 59.0]])
+    scores = torch.tensor([[0.9, 0.05], [0.8, 0.1], [0.3, 0.3]])
+    assert select_confident(boxes, scores, 1, 3).tolist() == [0, 2]
+    scores[1, 1] = 0.2
+    assert select_confident(boxes, scores, 1, 3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(10, 20), (25, 25), (1, 5), (38, 40), (40, 40)])
+def test_the_rule_of_detectron2(minimum: int, maximum: int) -> None:
+    boxes, scores = random_boxes(40, 60, 2), random_scores(40, 7, 2.0, 3).max(1)
+    for limit in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+        expected = slow_nms(boxes, scores, limit, edge=0.0)[:maximum]
+        if len(expected) >= minimum:
+            break
+    found = select_distinct(torch.from_numpy(boxes), torch.from_numpy(scores), minimum, maximum)
+    assert found.tolist() == expected
+
+
+def test_seven_limits_are_tried() -> None:
+    assert [round(float(limit), 6) for limit in DETECTRON2_OVERLAPS] == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    same = torch.tensor([[0.0, 0.0, 9.0, 9.0]] * 4)
+    assert select_distinct(same, torch.tensor([0.1, 0.4, 0.2, 0.3]), 3, 3).tolist() == [1]

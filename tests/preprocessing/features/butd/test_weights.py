@@ -1,0 +1,238 @@
+"""The three public ports' files into one network, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from preprocessing.features.butd.anchors import caffe_anchors, detectron2_anchors
+from preprocessing.features.butd.weights import load_weights
+from preprocessing.features.extractor import ExtractorError
+from tests.preprocessing.features.butd.tiny import tiny_detector
+
+ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
+RPN = "proposal_generator.rpn_head"
+BOX = "roi_heads.box_predictor"
+# Place of each anchor of ours (ratio by ratio) among detectron2's (size by size).
+SIZE_BY_SIZE = [ratio * 4 + scale for scale in range(4) for ratio in range(3)]
+
+State = dict[str, Tensor]
+
+
+@pytest.fixture
+def state() -> State:
+    """What every file below holds, in the network's own names and order."""
+    state = tiny_detector(seed=7).state_dict()
+    generator = torch.Generator().manual_seed(0)
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and name != ANCHORS:
+            tensor.uniform_(0.1, 1.0, generator=generator)
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+def huggingface(state: State) -> State:
+    """Anchors and their channels size by size."""
+    changed = dict(state)
+    changed[ANCHORS] = state[ANCHORS][SIZE_BY_SIZE]
+    for kind in ("weight", "bias"):
+        logits, deltas = f"{RPN}.objectness_logits.{kind}", f"{RPN}.anchor_deltas.{kind}"
+        changed[logits] = state[logits][SIZE_BY_SIZE]
+        changed[deltas] = torch.cat([state[deltas][4 * row : 4 * row + 4] for row in SIZE_BY_SIZE])
+    return changed
+
+
+def airsplay(state: State) -> dict[str, np.ndarray]:
+    """detectron2's names, without what it makes itself or does not count."""
+    named = huggingface(state)
+    del named[ANCHORS]
+    return {name: tensor.numpy() for name, tensor in named.items() if not name.endswith("num_batches_tracked")}
+
+
+def milvlg(state: State) -> State:
+    """The Caffe model's layout: "none" first, background and foreground, moves in whole sides."""
+    changed = {name: tensor for name, tensor in state.items() if name != ANCHORS}
+    for kind in ("weight", "bias"):
+        name = f"{RPN}.objectness_logits.{kind}"
+        background = torch.rand_like(changed[name])
+        changed[name] = torch.cat([background, background + changed[name]])
+        name = f"{BOX}.bbox_pred.{kind}"
+        objects = changed[name].unflatten(0, (-1, 4)).clone()
+        for place, unit in enumerate((10, 10, 5, 5)):
+            objects[:, place] /= unit
+        changed[name] = torch.cat([torch.rand_like(objects[:1]), objects]).flatten(0, 1)
+    names = {"cls_score": "cls_score", "cls_embedding": "cls_embed", "attr_score": "attr_linear2"}
+    for ours, theirs in names.items():
+        for kind in ("weight", "bias"):
+            if f"{BOX}.{ours}.{kind}" in changed:
+                tensor = changed.pop(f"{BOX}.{ours}.{kind}")
+                changed[f"{BOX}.{theirs}.{kind}"] = torch.cat([tensor[-1:], tensor[:-1]])
+    for kind in ("weight", "bias"):
+        changed[f"{BOX}.attr_linear1.{kind}"] = changed.pop(f"{BOX}.fc_attr.{kind}")
+    return changed
+
+
+def assert_loads(path: Path | str, state: State) -> None:
+    detector = tiny_detector(seed=1)
+    load_weights(detector, str(path))
+    for name, tensor in detector.state_dict().items():
+        torch.testing.assert_close(tensor, state[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_huggingface_as_a_folder_or_a_file(tmp_path: Path, state: State) -> None:
+    torch.save(huggingface(state), tmp_path / "pytorch_model.bin")
+    assert_loads(tmp_path, state)
+    assert_loads(tmp_path / "pytorch_model.bin", state)
+    save_file(huggingface(state), tmp_path / "model.safetensors")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"not read")
+    assert_loads(tmp_path, state)
+
+
+def test_the_networks_own_state(tmp_path: Path, state: State) -> None:
+    save_file(state, tmp_path / "own.safetensors")
+    assert_loads(tmp_path / "own.safetensors", state)
+
+
+def test_anchors_of_the_file_are_kept(tmp_path: Path, state: State) -> None:
+    """The files' anchors are not quite those that detectron2 would make."""
+    changed = {**state, ANCHORS: caffe_anchors() + 0.5}
+    save_file(huggingface(changed), tmp_path / "model.safetensors")
+    assert_loads(tmp_path, changed)
+
+
+def test_milvlg(tmp_path: Path, state: State) -> None:
+    torch.save({"model": milvlg(state), "iteration": 7}, tmp_path / "bua.pth")
+    assert_loads(tmp_path / "bua.pth", {**state, ANCHORS: detectron2_anchors()})
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_airsplay(tmp_path: Path, state: State, protocol: int) -> None:
+    content = {"model": airsplay(state), "__author__": "someone", "matching_heuristics": True}
+    (tmp_path / "faster_rcnn_from_caffe_attr.pkl").write_bytes(pickle.dumps(content, protocol))
+    assert_loads(tmp_path / "faster_rcnn_from_caffe_attr.pkl", {**state, ANCHORS: detectron2_anchors()})
+
+
+def test_arrays_of_any_layout(tmp_path: Path, state: State) -> None:
+    arrays: dict[str, Any] = airsplay(state)
+    arrays[f"{BOX}.cls_score.weight"] = np.asfortranarray(arrays[f"{BOX}.cls_score.weight"])
+    arrays[f"{BOX}.fc_attr.weight"] = arrays[f"{BOX}.fc_attr.weight"].astype(">f4")
+    (tmp_path / "weights.pkl").write_bytes(pickle.dumps(arrays))
+    assert_loads(tmp_path / "weights.pkl", {**state, ANCHORS: detectron2_anchors()})
+
+
+def test_all_that_does_not_fit_is_told(tmp_path: Path, state: State) -> None:
+    changed = huggingface(state)
+    for name in ("weight", "bias"):
+        del changed[f"{BOX}.attr_score.{name}"]
+    changed["backbone.res5.0.conv1.weight"] = torch.zeros(1)
+    changed[f"{BOX}.cls_score.bias"] = torch.zeros(7)
+    save_file(changed, tmp_path / "model.safetensors")
+    with pytest.raises(ExtractorError) as caught:
+        load_weights(tiny_detector(), str(tmp_path))
+    message = str(caught.value)
+    assert f"2 missing: {BOX}.attr_score.bias, {BOX}.attr_score.weight" in message
+    assert "1 unknown: backbone.res5.0.conv1.weight" in message
+    assert f"1 of another shape: {BOX}.cls_score.bias (7,) for (6,)" in message
+    assert "unc-nlp/frcnn-vg-finetuned" in message
+
+
+def test_other_anchors_are_refused(tmp_path: Path, state: State) -> None:
+    save_file({**state, ANCHORS: torch.rand(15, 4)}, tmp_path / "model.safetensors")
+    with pytest.raises(ExtractorError, match=r"anchors of shape \(15, 4\)"):
+        load_weights(tiny_detector(), str(tmp_path))
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path, state: State) -> None:
+    state[f"{BOX}.fc_attr.bias"][0] = float("nan")
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(ExtractorError, match=r"fc_attr.bias holds NaN"):
+        load_weights(tiny_detector(), str(tmp_path))
+
+
+class Hostile:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["weights.pkl", "weights.pth", "weights.bin"])
+def test_code_in_a_file_is_not_run(tmp_path: Path, name: str) -> None:
+    content = {"model": {"backbone.stem.conv1.weight": Hostile(tmp_path / "harm")}}
+    if name.endswith(".pkl"):
+        (tmp_path / name).write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, tmp_path / name)
+    with pytest.raises(ExtractorError, match="nothing in the file was executed"):
+        load_weights(tiny_detector(), str(tmp_path / name))
+    assert not (tmp_path / "harm").exists()
+
+
+class Call:
+    """Pickled as a call of a function with arguments."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a pickle",
+        pickle.dumps([1, 2]),
+        pickle.dumps({"a": np.array(["x", 1], dtype=object)}),
+        pickle.dumps({"a": Call(eval, "1")}),
+        pickle.dumps({"a": Call(getattr, "x", "upper")}),
+        pickle.dumps({"a": np.zeros(3)})[:-20],
+        pickle.dumps({"a": np.zeros(3, dtype="M8[s]")}),
+        pickle.dumps({"a": "no tensor"}),
+    ],
+)
+def test_other_pickles_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "weights.pkl"
+    path.write_bytes(content)
+    with pytest.raises(ExtractorError, match=r"weights.pkl (cannot be read as tensors alone|hold no tensors)"):
+        load_weights(tiny_detector(), str(path))
+
+
+def test_an_array_that_lies_about_its_shape(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    pickle.dump({"a": np.zeros((2, 3), np.float32)}, buffer, protocol=4)
+    data = buffer.getvalue()
+    assert data.count(b"K\x02K\x03\x86") == 1
+    (tmp_path / "weights.pkl").write_bytes(data.replace(b"K\x02K\x03\x86", b"K\x09K\x09\x86"))
+    with pytest.raises(ExtractorError, match=r"shape \(9, 9\) with 6 numbers"):
+        load_weights(tiny_detector(), str(tmp_path / "weights.pkl"))
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        ("/no/such/file.pth", "there is no file or folder /no/such/file.pth; give the hub id unc-nlp"),
+        ("some/deep/path", "there is no file or folder"),
+        ("owner/name", "'owner/name' cannot be had from the hub"),
+    ],
+)
+def test_weights_that_are_not_there(weights: str, reason: str) -> None:
+    with pytest.raises(ExtractorError, match=reason):
+        load_weights(tiny_detector(), weights)
+
+
+def test_a_folder_without_weights(tmp_path: Path) -> None:
+    with pytest.raises(ExtractorError, match=r"holds neither model.safetensors nor pytorch_model.bin"):
+        load_weights(tiny_detector(), str(tmp_path))

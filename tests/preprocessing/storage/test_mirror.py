@@ -1,0 +1,165 @@
+"""A mirrored work folder: two machines are two folders, the storage is a third."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from preprocessing.storage import LocalStorage, Mirror, StorageError
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Mirror:
+    return Mirror(tmp_path / "here", str(tmp_path / "storage"))
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Mirror:
+    return Mirror(tmp_path / "there", str(tmp_path / "storage"))
+
+
+def write(path: Path, data: bytes = b"data") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.name[0] != "."}
+
+
+def test_without_an_address_nothing_happens(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path, None)
+    path = write(tmp_path / "stage" / "file")
+    mirror.push(path)
+    mirror.push_missing(path.parent, leave="manifest.json")
+    mirror.push_folder(path.parent)
+    mirror.make_room()
+    with mirror.held(path.parent):
+        pass
+    assert mirror.has(path)
+    assert mirror.stored(path.parent) == {}
+    assert names(tmp_path) == {"stage/file"}
+
+
+def test_what_is_pushed_can_be_pulled_elsewhere(here: Mirror, there: Mirror) -> None:
+    here.push(write(here.root / "stage/one", b"1"), write(here.root / "stage/deep/two", b"22"))
+    assert there.stored(there.root / "stage") == {"one": 1, "deep/two": 2}
+    assert there.has(there.root / "stage/one")
+    there.pull(there.root / "stage", lambda name: name == "one")
+    assert names(there.root) == {"stage/one"}
+    there.pull(there.root / "stage")
+    assert (there.root / "stage/deep/two").read_bytes() == b"22"
+
+
+def test_a_file_of_another_size_is_replaced(here: Mirror, there: Mirror) -> None:
+    here.push(write(here.root / "stage/one", b"whole"))
+    write(there.root / "stage/one", b"cut")
+    there.pull(there.root / "stage")
+    assert (there.root / "stage/one").read_bytes() == b"whole"
+
+
+def test_missing_files_are_pushed_but_the_manifest(here: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.push(write(here.root / "stage/one"))
+    for name in ("two", "deep/three", "manifest.json", ".lock", ".aside.tmp/four"):
+        write(here.root / "stage" / name)
+    pushed: list[str] = []
+    upload = LocalStorage.upload
+
+    def noted(self: LocalStorage, path: Path, name: str) -> None:
+        pushed.append(name)
+        upload(self, path, name)
+
+    monkeypatch.setattr(LocalStorage, "upload", noted)
+    here.push_missing(here.root / "stage", leave="manifest.json")
+    assert sorted(pushed) == ["stage/deep/three", "stage/two"]
+
+
+def test_several_at_once_copy_once(here: Mirror, there: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        here.push(write(here.root / f"stage/{number}", bytes(1000)))
+    copied: list[str] = []
+    download = LocalStorage.download
+
+    def noted(self: LocalStorage, name: str, path: Path) -> None:
+        copied.append(name)
+        download(self, name, path)
+
+    monkeypatch.setattr(LocalStorage, "download", noted)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: there.pull(there.root / "stage"), range(4)))
+    assert sorted(copied) == [f"stage/{number}" for number in range(5)]
+
+
+def shards(mirror: Mirror, count: int) -> list[Path]:
+    paths = [write(mirror.root / f"stage-{number}" / "shard-00000.tar", bytes(100)) for number in range(count)]
+    mirror.push(*paths)
+    return paths
+
+
+def limited(mirror: Mirror, limit: int) -> Mirror:
+    return Mirror(mirror.root, mirror.address, limit)
+
+
+def test_shards_used_longest_ago_make_room(here: Mirror, there: Mirror) -> None:
+    shards(here, 4)
+    small = limited(there, 250)
+    for number in (0, 1, 0, 2):
+        small.pull(small.root / f"stage-{number}")
+    assert names(small.root) == {"stage-0/shard-00000.tar", "stage-2/shard-00000.tar"}
+    small.pull(small.root / "stage-3")
+    assert names(small.root) == {"stage-2/shard-00000.tar", "stage-3/shard-00000.tar"}
+
+
+def test_held_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
+    paths = shards(here, 2)
+    only_here = write(here.root / "stage-x" / "shard-00000.tar", bytes(100))
+    full = limited(here, 100)
+    with here.held(paths[0].parent):
+        full.make_room()
+        assert [path.exists() for path in (*paths, only_here)] == [True, False, True]
+    full.make_room()
+    assert [path.exists() for path in (*paths, only_here)] == [False, False, True]
+
+
+def test_one_held_shard_stays(here: Mirror) -> None:
+    first, second = (write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(2))
+    here.push(first, second)
+    with here.held_shard(first):
+        limited(here, 0).make_room()
+        assert (first.exists(), second.exists()) == (True, False)
+    limited(here, 0).make_room()
+    assert not first.exists()
+    with here.held_shard(first):
+        assert first.read_bytes() == bytes(100)
+
+
+def test_more_than_the_limit_at_once_is_an_error(here: Mirror, there: Mirror) -> None:
+    shards(here, 3)
+    small = limited(there, 250)
+    directories = [small.root / f"stage-{number}" for number in range(3)]
+    with pytest.raises(StorageError, match=r"300 bytes of shards .* raise storage.cache_gb"), small.held(*directories):
+        pass
+
+
+def test_a_folder_appears_as_a_whole(here: Mirror, there: Mirror) -> None:
+    for name in ("weights", "state"):
+        write(here.root / "run/step-1" / name, name.encode())
+    here.push(here.root / "run/step-1/weights")  # and is killed
+    with pytest.raises(StorageError, match="there is no"):
+        there.pull_folder(there.root / "run/step-1")
+    assert not (there.root / "run/step-1").exists()
+    here.push_folder(here.root / "run/step-1")
+    there.pull_folder(there.root / "run/step-1")
+    assert (there.root / "run/step-1/state").read_bytes() == b"state"
+    here.drop_folder(here.root / "run/step-1")
+    assert here.stored(here.root / "run") == {}
+    assert not (here.root / "run/step-1").exists()
+
+
+def test_a_shard_that_is_nowhere_is_left_to_its_reader(here: Mirror) -> None:
+    missing = here.root / "stage" / "shard-00000.tar"
+    with here.held_shard(missing):
+        assert not missing.exists()
