@@ -270,20 +270,21 @@ def _identity(config: PipelineConfig) -> dict[str, Any]:
     name, options = config.features.extractor, config.features.options()
     origin = Path(options.get("weights") or options.get("source") or EXTRACTORS)
     if not origin.exists():  # on the hub, where it may change
-        return _asked_identity(name, json.dumps(options))
+        return _asked_identity(name, json.dumps(options), "")
     files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
     stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
     key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
     note = config.work_dir / NAME / "extractors" / f"{key[:16]}.json"
     if not note.is_file():
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(note, _asked_identity(name, json.dumps(options)))
+        write_json_atomic(note, _asked_identity(name, json.dumps(options), key))
     identity: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
     return identity
 
 
 @lru_cache(maxsize=8)
-def _asked_identity(name: str, options: str) -> dict[str, Any]:
+def _asked_identity(name: str, options: str, state: str) -> dict[str, Any]:  # noqa: ARG001 (a key of the cache)
+    """Ask the extractor, once in a process for each `state` of its files."""
     from preprocessing.features import ExtractorError, build_extractor
 
     try:

@@ -47,7 +47,8 @@ def perceptual_hash(image: Image.Image) -> int:
 def _cosines() -> npt.NDArray[np.float64]:
     """The lowest basis functions of the discrete cosine transform (DCT-II), one a row."""
     frequency, place = np.mgrid[:_FREQUENCIES, :_SIDE]
-    return np.cos(np.pi * frequency * (2 * place + 1) / (2 * _SIDE))
+    cosines: npt.NDArray[np.float64] = np.cos(np.pi * frequency * (2 * place + 1) / (2 * _SIDE))
+    return cosines
 
 
 _COSINES = _cosines()

@@ -102,4 +102,5 @@ def _overlaps(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64], ce
     """Length of the part of each of `cells` equal cells that lies in each interval, in cells: (P, cells)."""
     left = np.arange(cells)
     lengths = np.minimum(ends[:, None] * cells, left + 1) - np.maximum(starts[:, None] * cells, left)
-    return np.maximum(lengths, 0.0)
+    positive: npt.NDArray[np.float64] = np.maximum(lengths, 0.0)
+    return positive

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING
 
 import av
 from PIL import Image
 
 from preprocessing.features.images import MAX_PIXELS, ImageError
 
-# What PyAV raises on damaged files besides its own errors; a stream without a known codec lacks attributes.
-_DECODER_ERRORS = (
-    av.FFmpegError,
-    OSError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    ArithmeticError,
-    LookupError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-)
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+# What PyAV raises on damaged files besides its own errors.
+_DECODER_ERRORS = (av.FFmpegError, OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError)
 # Containers that do not count their frames tell a duration, which is rounded: less than this many frames is no loss.
 _TOLERANCE = 1.5
 
@@ -65,7 +57,7 @@ def _count_frames(data: bytes) -> int:
     Raises:
         ImageError: there is no picture stream, no frame, or the container announces more than there is.
     """
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         stream = _video_stream(container)
         count, end = 0, 0.0
         for packet in container.demux(stream):
@@ -86,7 +78,7 @@ def _count_frames(data: bytes) -> int:
     return count
 
 
-def _duration(stream: Any, container: Any) -> float:
+def _duration(stream: VideoStream, container: InputContainer) -> float:
     """What a container without a count of frames announces, in seconds from the start; 0 where it says nothing."""
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
@@ -96,7 +88,7 @@ def _duration(stream: Any, container: Any) -> float:
 
 def _decode(data: bytes, wanted: list[int]) -> list[Image.Image]:
     pictures: list[Image.Image] = []
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         stream = _video_stream(container)
         for number, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
@@ -109,10 +101,12 @@ def _decode(data: bytes, wanted: list[int]) -> list[Image.Image]:
     raise ImageError(f"damaged video: {len(pictures)} of the {len(wanted)} frames that were chosen can be decoded")
 
 
-def _video_stream(container: Any) -> Any:
+def _video_stream(container: InputContainer) -> VideoStream:
     if not container.streams.video:
         raise ImageError("not a video: the file holds no pictures")
     stream = container.streams.video[0]
+    if stream.codec_context is None:  # and without it the stream has neither width nor height
+        raise ImageError("damaged video: the codec of its pictures is unknown")
     if stream.width * stream.height > MAX_PIXELS:
         raise ImageError(f"{stream.width} x {stream.height} pixels, more than the limit of {MAX_PIXELS}")
     return stream

@@ -76,7 +76,7 @@ def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
 def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     np.savez(tmp_path / "source" / "1.npz", x=np.ones((4, 8), np.float32))
-    features = f"features={{extractor: imported, form: npz, source: {tmp_path}/source}}"
+    features = f"features={{extractor: imported, form: npz, source: {tmp_path}/source, shard_size: 3}}"
     first = extract.plan(loaded(tmp_path / "work", features))
     assert first.total == 3 + 2
     assert extract.plan(loaded(tmp_path / "work", features)).fingerprint == first.fingerprint

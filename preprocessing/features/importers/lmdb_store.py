@@ -6,7 +6,7 @@ import base64
 import binascii
 import io
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -88,7 +88,7 @@ class LmdbStore:
 
 
 def read_plain_pickle(data: bytes) -> Any:
-    """A pickle of numbers, text, bytes, and lists and dictionaries of them; any other is refused, nothing is called.
+    """A pickle of numbers, text, bytes, and lists and dictionaries of them; any other is refused, nothing is executed.
 
     Raises:
         ImageError: it is no such pickle.
@@ -97,7 +97,7 @@ def read_plain_pickle(data: bytes) -> Any:
         return _PlainReader(io.BytesIO(data), encoding="latin1").load()
     except ImageError:
         raise
-    # Whatever damaged bytes make of the reader's stack: without a class or function there is nothing that it can call.
+    # Whatever damaged bytes make of the reader's stack, on which there is nothing to call but what makes bytes of text.
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError) as error:
         raise ImageError(
             f"neither an npz file nor a pickle of plain values ({error or type(error).__name__})"
@@ -105,13 +105,22 @@ def read_plain_pickle(data: bytes) -> Any:
 
 
 class _PlainReader(pickle.Unpickler):
-    """Knows no class and no function, so a pickle can neither build an object nor call anything."""
+    """Knows no class, and of functions only what bytes are made with: a pickle can build no object and run nothing."""
 
-    def find_class(self, module: str, name: str) -> NoReturn:
+    def find_class(self, module: str, name: str) -> Callable[..., bytes]:
+        if (module, name) == ("_codecs", "encode"):
+            return _bytes
         raise ImageError(f"a pickle that asks for {module}.{name}; only plain values are read, nothing was executed")
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise ImageError(f"a pickle that refers to {pid!r:.60} elsewhere; only plain values are read")
+
+
+def _bytes(text: str, encoding: str) -> bytes:
+    """Bytes as Python 3 writes them in pickles of protocol 2, which has none: text and the name of an encoding."""
+    if encoding not in ("latin1", "latin-1"):
+        raise ImageError(f"a pickle with bytes in the encoding {encoding!r:.40}; latin1 is needed")
+    return text.encode("latin-1")
 
 
 def _from_dictionary(entry: Any, image_id: str) -> PublishedRegions:

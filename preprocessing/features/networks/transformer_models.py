@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,12 @@ def _normalization(processor: Any) -> Normalization:
     scale = processor.rescale_factor if processor.do_rescale else 1.0
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     bgr = bool(getattr(processor, "do_flip_channel_order", False))
-    return Normalization(tuple(value / scale for value in mean), tuple(value / scale for value in std), bgr)
+    return Normalization(_three(mean, scale), _three(std, scale), bgr)
+
+
+def _three(values: Sequence[float], scale: float) -> tuple[float, float, float]:
+    red, green, blue = (value / scale for value in values)
+    return red, green, blue
 
 
 def _settings(processor: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from preprocessing import storage
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor
 
 av = pytest.importorskip("av", reason="pip install av")
@@ -77,6 +78,11 @@ def test_a_video_cut_short_is_told(container: str) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_a_codec_that_is_unknown_is_told() -> None:
+    with pytest.raises(ImageError, match="the codec of its pictures is unknown"):
+        decode_frames(encoded(container="avi").replace(b"FMP4", b"????"), 4)
+
+
 def test_damage_in_the_middle_is_told_or_seen_in_no_frame_count() -> None:
     whole = encoded()
     told = 0
@@ -127,6 +133,14 @@ def test_a_frame_is_the_average_of_its_cells(tmp_path: Path) -> None:
         np.testing.assert_allclose(row, cells.astype(np.float32).mean(0), rtol=4e-3, atol=2e-3)
     assert extractor.name == "frames"
     assert extractor.identity() == {**grid.identity(), "extractor": "frames", "frames": 3}
+
+
+def test_a_video_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "video7.mp4"
+    path.write_bytes(encoded())
+    monkeypatch.setattr(storage, "read", {"s3://bucket/video7.mp4": path.read_bytes()}.__getitem__)
+    extractor = build_extractor("frames", weights=TINY_RESNET, seed=0, frames=2)
+    np.testing.assert_array_equal(extractor.load("s3://bucket/video7.mp4"), extractor.load(str(path)))
 
 
 def test_real_weights_on_a_video_of_photographs(vse_data: Path, tmp_path: Path) -> None:

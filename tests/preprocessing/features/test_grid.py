@@ -232,19 +232,19 @@ def test_images_of_one_batch_may_differ_in_size(resnet: Path, tmp_path: Path) ->
 
 def test_a_size_of_ones_own_takes_the_place_of_the_processors(resnet: Path) -> None:
     """The whole picture as a square, with the processor's mean and deviation."""
-    extractor = build_extractor("grid", weights=str(resnet), image_size=64)
+    extractor = build_extractor("grid", weights=str(resnet), image_size=80)
     settings = json.loads((resnet / "preprocessor_config.json").read_text())
     pixels = extractor.load(SCENES[0])
     image = load_image(SCENES[0])
-    assert image.size == (96, 96)
+    assert image.size == (128, 128)
     red = np.asarray(image, dtype=np.float64)[..., 0]
-    # 96 to 64 pixels: the centre of target pixel 10 lies at 1.5 * 10.5 - 0.5 = 15.25 in the source.
-    mixed = (red[15:17, 15:17] * np.outer([0.75, 0.25], [0.75, 0.25])).sum()
-    assert pixels.shape == (3, 64, 64)
+    # 128 to 80 pixels: the centre of target pixel 10 lies at 1.6 * 10.5 - 0.5 = 16.3 in the source.
+    mixed = (red[16:18, 16:18] * np.outer([0.7, 0.3], [0.7, 0.3])).sum()
+    assert pixels.shape == (3, 80, 80)
     expected = (mixed / 255 - settings["image_mean"][0]) / settings["image_std"][0]
     np.testing.assert_allclose(pixels[0, 10, 10], expected, rtol=1e-4)
     plain = build_extractor("grid", weights=str(resnet)).identity()
-    assert extractor.identity() == {**plain, "image_size": 64}
+    assert extractor.identity() == {**plain, "image_size": 80}
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,15 @@ def test_cells_are_those_before_the_average(weights: Path) -> None:
     model.eval()
     seen: list[Tensor] = []
     model.avgpool.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    extractor = build_extractor("grid", network="resnet50", weights=str(weights), image_size=96)
+    extractor = build_extractor("grid", network="resnet50", weights=str(weights), image_size=128)
     features = extractor([extractor.load(uri) for uri in SCENES])
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     for uri, found in zip(SCENES, features, strict=True):
-        pixels = (np.asarray(load_image(uri)) / 255 - mean) / std  # 96 x 96 already
+        pixels = (np.asarray(load_image(uri)) / 255 - mean) / std  # 128 x 128 already
         with torch.no_grad():
             model(torch.from_numpy(pixels).permute(2, 0, 1)[None].float())
-        expected = [seen[-1][0, :, row, column].tolist() for row in range(3) for column in range(3)]
-        assert found.shape == (9, 2048)
+        expected = [seen[-1][0, :, row, column].tolist() for row in range(4) for column in range(4)]
+        assert found.shape == (16, 2048)
         np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
 
 
@@ -113,7 +113,7 @@ def test_caffes_resnet_from_the_file_of_vse_infinity(weights: Path, tmp_path: Pa
             parts[part][f"{number}.{rest}"] = tensor
     torch.save(parts, tmp_path / "original_updown_backbone.pth")
     extractor = build_extractor(
-        "grid", network="resnet101_caffe", weights=str(tmp_path / "original_updown_backbone.pth"), image_size=96
+        "grid", network="resnet101_caffe", weights=str(tmp_path / "original_updown_backbone.pth"), image_size=128
     )
     (found,) = extractor([extractor.load(SCENES[0])])
     bgr = np.asarray(load_image(SCENES[0]))[..., ::-1].astype(np.float64) - [102.9801, 115.9465, 122.7717]
@@ -125,7 +125,7 @@ def test_caffes_resnet_from_the_file_of_vse_infinity(weights: Path, tmp_path: Pa
     x = nn.functional.max_pool2d(x.relu(), 3, 2, padding=0, ceil_mode=True)
     for layer in (1, 2, 3, 4):
         x = caffe_bottleneck(x, state, f"layer{layer}.0", 2 if layer > 1 else 1)
-    assert found.shape == (9, 2048)
+    assert found.shape == (16, 2048)
     np.testing.assert_allclose(found, x[0].flatten(1).T.numpy(), rtol=1e-2, atol=1e-1)
     assert extractor.identity()["pixels"]["bgr"] is True
 

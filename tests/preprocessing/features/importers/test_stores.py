@@ -109,10 +109,11 @@ def test_lmdb_of_npz_and_of_plain_pickles(tmp_path: Path) -> None:
         "1": npz(x=FEATURES, bbox=BOXES, image_w=640, image_h=480),
         "2": pickle.dumps(vilbert(), protocol=4),
         "3": pickle.dumps(text, protocol=0),  # as Python 2 wrote them
-        "keys": pickle.dumps([b"1", b"2", b"3"]),
+        "4": pickle.dumps(vilbert(), protocol=2),
+        "keys": pickle.dumps([b"1", b"2", b"3", b"4"]),
     }
     found = by_id(store(tmp_path / "store", values), "lmdb")
-    assert list(found) == ["1", "2", "3"]
+    assert list(found) == ["1", "2", "3", "4"]
     for entry in found.values():
         assert isinstance(entry, PublishedRegions)
         assert entry.features.tolist() == FEATURES.tolist()
@@ -127,6 +128,7 @@ def test_lmdb_of_npz_and_of_plain_pickles(tmp_path: Path) -> None:
         (pickle.dumps(Attack()), "a pickle that asks for builtins.exec; only plain values are read"),
         (pickle.dumps(vilbert(extra=Attack())), "a pickle that asks for builtins.exec"),
         (pickle.dumps(vilbert(features=FEATURES)), "a pickle that asks for numpy"),
+        (b"c_codecs\nencode\n(Vtext\nVutf8\ntR.", "bytes in the encoding 'utf8'; latin1 is needed"),
         (b"Pelsewhere\n.", "refers to 'elsewhere'"),
         (pickle.dumps([1, 2]), "a list where a dictionary is needed"),
         (pickle.dumps({"boxes": 1}), "a dictionary without features, num_boxes"),
