@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.data import EXTRACTORS, NetworkFeatures
-from pipelines.shard_work import follow, is_whole
+from pipelines.shard_work import follow, is_whole, shard_plan
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
@@ -44,19 +44,8 @@ def plan(config: PipelineConfig) -> StagePlan:
     splits = splits_of(config)
     images = sum(split.summary.images for split in splits)
     captions = sum(split.summary.captions for split in splits)
-    total = sum(len(split.shards) for split in splits)
-    done = total - sum(len(split.missing()) for split in splits)
-    complete = done == total and all(split.directory.is_complete() for split in splits)
-    return StagePlan(
-        name=NAME,
-        fingerprint=fingerprint([split.directory.fingerprint for split in splits]),
-        directory=config.work_dir / NAME,
-        total=total,
-        done=total if complete else min(done, total - 1),
-        unit="shards",
-        size=_totals(splits).summary() if complete else f"{images:,} images, {captions:,} captions",
-        outputs={split.name: split.directory.path for split in splits},
-    )
+    to_make = f"{images:,} images, {captions:,} captions"
+    return shard_plan(NAME, config.work_dir, splits, lambda: _totals(splits).summary(), to_make)
 
 
 def run(config: PipelineConfig, tracker: Tracker) -> StageReport:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipelines.image_input import image_source
+from pipelines.progress import counted
 from pipelines.text_input import component_table, text_batches
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
@@ -130,9 +131,11 @@ def build_gallery(
     """
     if isinstance(model, UnifiedModel) and graphs is None:
         raise ValueError("UniVSE reads the components of captions: give the directory of their graphs")
-    images_BKD = embed_images(model, image_batches(image_source(model, reader), batch_size))
+    images = image_batches(image_source(model, reader), batch_size)
+    images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
     table = component_table(graphs, reader, caption_encoder) if graphs is not None else None
-    texts_CD = embed_texts(model, text_batches(caption_batches(reader, caption_encoder, batch_size), table))
+    captions = text_batches(caption_batches(reader, caption_encoder, batch_size), table)
+    texts_CD = embed_texts(model, counted(captions, "embed captions", int(reader.caption_counts.sum()), "captions"))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 
 

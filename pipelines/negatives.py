@@ -8,11 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import get_args
 
-from tqdm import tqdm
-
 from pipelines.config import PipelineConfig
 from pipelines.config.training import UnifiedLoss
-from pipelines.shard_work import bar_interval
+from pipelines.progress import progress_bar
 from pipelines.stage import StageError
 from preprocessing.captions.adversarial import (
     Adversarial,
@@ -76,8 +74,10 @@ def write_adversarial_texts(graphs: Path, pools: Pools, seed: int, path: Path) -
     lexicon = Lexicon(chain.from_iterable(images), pools, relatedness)
 
     def attacked(kind: VSECAttack) -> Iterator[Adversarial]:
-        shown = tqdm(images, desc=f"train: captions with a wrong {kind}", unit=" images", mininterval=bar_interval())
-        return vse_c_attack(shown, kind, lexicon, seed)
+        with progress_bar(f"train: captions with a wrong {kind}", len(images), "images") as bar:
+            for captions in images:
+                yield from vse_c_attack([captions], kind, lexicon, seed)
+                bar.update()
 
     return write_adversarials(path, chain.from_iterable(map(attacked, get_args(VSECAttack))))
 

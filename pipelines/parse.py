@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pipelines import extract
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.shard_work import follow, is_whole
+from pipelines.shard_work import follow, is_whole, shard_plan
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
 from preprocessing import extraction, parsing
 from preprocessing.captions.counts import GraphCounts
@@ -45,20 +45,8 @@ def plan(config: PipelineConfig) -> StagePlan:
         ConfigError: the pipeline is not there.
     """
     splits = _splits(config)
-    total = sum(len(split.shards) for split in splits)
-    done = total - sum(len(split.missing()) for split in splits)
-    complete = done == total and all(split.directory.is_complete() for split in splits)
     captions = sum(split.captions for split in splits)
-    return StagePlan(
-        name=NAME,
-        fingerprint=fingerprint([split.directory.fingerprint for split in splits]),
-        directory=config.work_dir / NAME,
-        total=total,
-        done=total if complete else min(done, total - 1),
-        unit="shards",
-        size=_summary(_counts(splits)) if complete else f"{captions:,} captions",
-        outputs={split.name: split.directory.path for split in splits},
-    )
+    return shard_plan(NAME, config.work_dir, splits, lambda: _summary(_counts(splits)), f"{captions:,} captions")
 
 
 def run(config: PipelineConfig, tracker: Tracker) -> StageReport:

@@ -9,19 +9,19 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from pipelines.progress import counted
 from pipelines.text_input import text_batches
 from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import pad_tokens
 from preprocessing.shards.storage import write_json_atomic
-from vse_core.evaluation.embedding import embed_texts
+from vse_core.evaluation.embedding import embed_halves, embed_texts
 from vse_core.models import Model, UnifiedModel
 
 if TYPE_CHECKING:
@@ -51,30 +51,22 @@ class TextEmbedder:
         self.caption_encoder = load_caption_encoder(directory)
         self._pipeline = _read_parser(directory) if isinstance(model, UnifiedModel) else None
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts into (C, D) unit vectors, float32, on the CPU."""
-        table = self.components(texts) if isinstance(self.model, UnifiedModel) else None
-        return embed_texts(self.model, text_batches(self._tokens(texts), table))
+    def embed(self, texts: Sequence[str], title: str | None = None) -> Tensor:
+        """Embed texts into (C, D) unit vectors, float32, on the CPU.
 
-    def embed_halves(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+        Args:
+            texts: C of them.
+            title: of a progress bar; without it there is none.
+        """
+        return embed_texts(self.model, self._batches(texts, title))
+
+    def embed_halves(self, texts: Sequence[str], title: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What UniVSE makes a caption of: sentences (C, D), components (C, D), and which captions have any (C,).
 
-        The model's ``alpha`` plays no part; a caption without components has its sentence in their place.
+        The model's ``alpha`` plays no part.
         """
-        model = self.model
-        assert isinstance(model, UnifiedModel)
-        table = self.components(texts)
-        captions = np.arange(len(texts))
-        owners = [ids for name, ids in table.select(captions).items() if "owner" in name]
-        has_C = torch.from_numpy(np.bincount(np.concatenate(owners), minlength=len(texts)) > 0)
-        alpha, halves = model.alpha, []
-        try:
-            for model.alpha in (1.0, 0.0):
-                halves.append(embed_texts(model, text_batches(self._tokens(texts), table)))
-        finally:
-            model.alpha = alpha
-        sentences_CD, components_CD = halves
-        return sentences_CD, components_CD, has_C
+        assert isinstance(self.model, UnifiedModel)
+        return embed_halves(self.model, self._batches(texts, title))
 
     def components(self, texts: Sequence[str]) -> ComponentTable:
         """Parse texts; components with words that the model does not know are left out."""
@@ -92,14 +84,17 @@ class TextEmbedder:
 
         return load_pipeline(self._pipeline)
 
-    def _tokens(self, texts: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of token ids, in order."""
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            encoded = [
-                np.array(self.caption_encoder.encode(text), dtype=np.int64)
-                for text in texts[start : start + _TEXTS_AT_ONCE]
-            ]
-            yield pad_tokens(encoded, self.caption_encoder.pad_id)
+    def _batches(self, texts: Sequence[str], title: str | None) -> Iterator[tuple[Any, ...]]:
+        """Texts as the model takes them, in order, with a progress bar of this title."""
+        starts = range(0, len(texts), _TEXTS_AT_ONCE)
+        batches = (self._batch(texts[start : start + _TEXTS_AT_ONCE]) for start in starts)
+        return batches if title is None else counted(batches, title, len(texts), "captions")
+
+    def _batch(self, texts: Sequence[str]) -> tuple[Any, ...]:
+        encoded = [np.array(self.caption_encoder.encode(text), dtype=np.int64) for text in texts]
+        table = self.components(texts) if isinstance(self.model, UnifiedModel) else None
+        (batch,) = text_batches([pad_tokens(encoded, self.caption_encoder.pad_id)], table)
+        return batch
 
 
 def write_parser(directory: Path, pipeline: str | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,7 @@ EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
 
 _KEY_DIGITS = 8
+_INSIDE_A_FILE = re.compile(r"\.npy#|\.tar#")
 _S3_READERS = 16
 
 
@@ -225,7 +227,8 @@ def _stamp(uri: str) -> list[int] | None:
     """Size in bytes and time of change in nanoseconds of a local file, or None: generated, or not there."""
     if "://" in uri:
         return None
-    path = uri.rpartition("#")[0] if ".npy#" in uri else uri
+    # A row of an array, or a file in an archive: what has size and time is the array, the archive.
+    path = uri.rpartition("#")[0] if _INSIDE_A_FILE.search(uri) else uri
     try:
         status = Path(path).stat()
     except FileNotFoundError:

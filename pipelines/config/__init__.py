@@ -13,9 +13,11 @@ from pipelines.config.data import (
     CocoDataset,
     Features,
     FlickrDataset,
+    ImageShardsDataset,
     KarpathyDataset,
     PrecomputedDataset,
     ScenesDataset,
+    TableDataset,
     VocabularyConfig,
 )
 from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, absolute
@@ -112,7 +114,13 @@ class PipelineConfig(Strict):
         description="folder for everything that is written; shared between the machines of a cluster, or with storage",
     )
     dataset: Annotated[
-        FlickrDataset | KarpathyDataset | CocoDataset | PrecomputedDataset | ScenesDataset,
+        FlickrDataset
+        | KarpathyDataset
+        | CocoDataset
+        | TableDataset
+        | ImageShardsDataset
+        | PrecomputedDataset
+        | ScenesDataset,
         Field(discriminator="format"),
     ] = Field(description="images and captions")
     features: Features = Field(description="what the image encoder reads")

@@ -73,6 +73,27 @@ class CocoDataset(_Dataset):
     )
 
 
+class TableDataset(_Dataset):
+    """Tables with a row for each image and caption, the rows of an image together."""
+
+    format: Literal["table"]
+    tables: dict[str, AbsolutePath] = Field(
+        description="split -> .csv or .tsv with a header (also .gz), or .parquet", min_length=1
+    )
+    images: Address | None = Field(
+        None, description="folder that the images are relative to: a path, or s3://bucket/folder; none for addresses"
+    )
+    image_column: str = Field("image", description="name of the images' column")
+    caption_column: str = Field("caption", description="name of the captions' column; in parquet also lists of them")
+
+
+class ImageShardsDataset(_Dataset):
+    """WebDataset shards as img2dataset writes them: tar archives of KEY.jpg with KEY.txt or KEY.json."""
+
+    format: Literal["webdataset"]
+    folders: dict[str, AbsolutePath] = Field(description="split -> folder of its tar archives", min_length=1)
+
+
 class PrecomputedDataset(_Dataset):
     """Region features as SCAN and VSE-infinity released them: {split}_ims.npy, {split}_caps.txt, {split}_ids.txt."""
 

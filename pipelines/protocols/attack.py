@@ -35,7 +35,8 @@ def attack(subject: Subject) -> Findings:
     """
     counts = [len(captions) for captions in subject.captions]
     # Written as the adversarial ones are, so that nothing but the changed words tells them apart.
-    true = _Embedded(subject, [caption.text for captions in subject.captions for caption in captions])
+    texts = [caption.text for captions in subject.captions for caption in captions]
+    true = _Embedded(subject, texts, "attack: true captions")
     plain = evaluate_retrieval(subject.gallery.images_BKD, true.texts_CD, counts).image_to_text
     metrics: dict[str, float] = {"attack/none_recall_sum": plain.recall_sum}
     results, sweeps, files = {"none": plain}, {"none": _sweep(subject, true, counts)}, []
@@ -48,7 +49,8 @@ def attack(subject: Subject) -> Findings:
         metrics[f"attack/{name}_impossible"] = float(sum(report.impossible.values()))
         if not report.adversarials:
             continue
-        false = _Embedded(subject, [text for entry in entries for text in entry.texts])
+        texts = [text for entry in entries for text in entry.texts]
+        false = _Embedded(subject, texts, f"attack: {name.replace('_', ' ')}")
         each = [len(entry.texts) for entry in entries]
         found = evaluate_attack(subject.gallery.images_BKD, true.texts_CD, counts, false.texts_CD, each, protocol)
         metrics |= {f"attack/{name}_{key}": value for key, value in found.as_dict().items()}
@@ -77,10 +79,10 @@ def _attacks(subject: Subject) -> dict[str, tuple[AttackProtocol, Callable[[], I
 class _Embedded:
     """Texts embedded with a model; for UniVSE sentences and components apart, to be mixed by any alpha."""
 
-    def __init__(self, subject: Subject, texts: list[str]) -> None:
-        model = subject.texts.model
-        self.halves = subject.texts.embed_halves(texts) if isinstance(model, UnifiedModel) else None
-        self.texts_CD = self.mixed(model.alpha) if isinstance(model, UnifiedModel) else subject.texts.embed(texts)
+    def __init__(self, subject: Subject, texts: list[str], title: str) -> None:
+        model, embedder = subject.texts.model, subject.texts
+        self.halves = embedder.embed_halves(texts, title) if isinstance(model, UnifiedModel) else None
+        self.texts_CD = self.mixed(model.alpha) if isinstance(model, UnifiedModel) else embedder.embed(texts, title)
 
     def mixed(self, alpha: float) -> Tensor:
         """The texts with this share of the sentence."""

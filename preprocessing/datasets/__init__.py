@@ -6,10 +6,12 @@ from typing import Any
 
 from preprocessing.datasets.coco import CocoDataset
 from preprocessing.datasets.flickr import FlickrDataset
+from preprocessing.datasets.image_shards import ImageShardsDataset
 from preprocessing.datasets.karpathy import KarpathyDataset
 from preprocessing.datasets.precomputed import PrecomputedDataset
 from preprocessing.datasets.record import Caption, Dataset, DatasetError, Record
 from preprocessing.datasets.scenes import ScenesDataset
+from preprocessing.datasets.table import TableDataset
 
 __all__ = ["DATASET_FORMATS", "Caption", "CocoDataset", "Dataset", "DatasetError", "Record", "build_dataset"]
 
@@ -17,6 +19,8 @@ DATASET_FORMATS: dict[str, Callable[..., Dataset]] = {
     "flickr": FlickrDataset,
     "karpathy": KarpathyDataset,
     "coco": CocoDataset,
+    "table": TableDataset,
+    "webdataset": ImageShardsDataset,
     "precomputed": PrecomputedDataset,
     "scenes": ScenesDataset,
 }

@@ -11,6 +11,7 @@ from PIL import Image, UnidentifiedImageError
 
 from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
+from preprocessing.datasets.tar_members import TarMember
 from preprocessing.storage import is_s3
 
 # Pillow's own limit for certain decompression bombs; checked on the header, before any pixel is decoded.
@@ -61,7 +62,7 @@ class ImageError(Exception):
 
 
 def load_image(uri: str) -> Image.Image:
-    """The image behind a record's URI (a local path, an S3 object or a scene) as RGB.
+    """The image behind a record's URI (a local path, an S3 object, a file in an archive, or a scene) as RGB.
 
     Raises:
         ImageError: it cannot be read or decoded.
@@ -71,7 +72,7 @@ def load_image(uri: str) -> Image.Image:
 
 
 def read_image_bytes(uri: str) -> bytes:
-    """The bytes of the file or S3 object behind a record's URI; scenes are rendered.
+    """The bytes of the file, file in an archive or S3 object behind a record's URI; scenes are rendered.
 
     Raises:
         ImageError: missing, a folder, not a regular file, empty, unreadable, or an address of an unknown kind.
@@ -85,6 +86,9 @@ def read_image_bytes(uri: str) -> bytes:
         return render_scene(seed, index)
     if is_s3(uri):
         return _read_object(uri)
+    member = TarMember.parse(uri)
+    if member is not None:
+        return _read_member(member)
     if "://" in uri:
         raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path, s3:// or scene:// is needed")
     try:
@@ -112,6 +116,18 @@ def _read_object(uri: str) -> bytes:
         raise ImageError(str(error)) from error
     if not data:
         raise ImageError("the object is empty (zero bytes)")
+    return data
+
+
+def _read_member(member: TarMember) -> bytes:
+    try:
+        data = member.read()
+    except FileNotFoundError as error:
+        raise ImageError(f"no such archive: {member.tar}") from error
+    except (OSError, EOFError) as error:
+        raise ImageError(f"cannot be read: {error}") from error
+    if not data:
+        raise ImageError(f"the archive has no image under {member.name!r}")
     return data
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from preprocessing.datasets.tar_members import TarMember
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers import PublishedRegions, image_key, open_source
@@ -43,7 +44,8 @@ class ImportedExtractor:
             ImageError: nothing, or something damaged.
             ExtractorError: the source is not there or not of its form.
         """
-        return self._contents().regions(image_key(uri))
+        member = TarMember.parse(uri)
+        return self._contents().regions(image_key(uri if member is None else member.name))
 
     def __call__(self, items: Sequence[RegionFeatures]) -> list[RegionFeatures]:
         """The features as `load` gave them."""

@@ -2,7 +2,7 @@
 
 from vse_core.evaluation.adversarial import AttackResult, evaluate_attack
 from vse_core.evaluation.dependency import DependencyResult, evaluate_dependencies
-from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.embedding import embed_halves, embed_images, embed_texts
 from vse_core.evaluation.recall import (
     DirectionMetrics,
     RetrievalResult,
@@ -19,6 +19,7 @@ __all__ = [
     "RetrievalResult",
     "UnifiedResult",
     "chance_rsum",
+    "embed_halves",
     "embed_images",
     "embed_texts",
     "evaluate_attack",

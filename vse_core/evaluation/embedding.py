@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vse_core.models.build import Model
+from vse_core.models.unified import UnifiedModel
 
 
 @torch.inference_mode()
@@ -23,3 +24,17 @@ def embed_texts(model: Model, batches: Iterable[tuple[Any, ...]]) -> Tensor:
     """Encode batches of what ``encode_texts`` takes into (captions, D); the model must be in evaluation mode."""
     device = next(model.parameters()).device
     return torch.cat([model.encode_texts(*(part.to(device) for part in batch)).cpu() for batch in batches])
+
+
+@torch.inference_mode()
+def embed_halves(model: UnifiedModel, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Encode batches as `embed_texts` does, but leave sentences (C, D) and components (C, D) apart.
+
+    The third is which captions have components (C,); see :meth:`~vse_core.models.UnifiedModel.encode_halves`.
+    """
+    device = next(model.parameters()).device
+    parts = [model.encode_halves(*(part.to(device) for part in batch)) for batch in batches]
+    sentences_CD, composed_CD, has_C = (
+        torch.cat([part.cpu() for part in column]) for column in zip(*parts, strict=True)
+    )
+    return sentences_CD, composed_CD, has_C

@@ -68,8 +68,17 @@ class UnifiedModel(nn.Module):
         """
         if components is None:
             return self.encode_sentences(tokens_CL, lengths_C)
-        halves = self._encode_captions(tokens_CL, lengths_C, components.without_negatives())[:3]
+        halves = self.encode_halves(tokens_CL, lengths_C, components)
         return combine(*halves, self.alpha if alpha is None else alpha)
+
+    def encode_halves(
+        self, tokens_CL: Tensor, lengths_C: Tensor, components: Components
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What a caption's vector is mixed of: u_sent (C, D), u_comp (C, D), and which captions have components (C,).
+
+        :func:`~vse_core.encoders.components.combine` mixes them by any alpha. Negatives are not looked at.
+        """
+        return self._encode_captions(tokens_CL, lengths_C, components.without_negatives())[:3]
 
     def encode_sentences(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Captions as sequences of words, u_sent: (C, D)."""

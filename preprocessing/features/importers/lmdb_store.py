@@ -25,8 +25,8 @@ class LmdbStore:
     """Entries by image id. A value is an npz file with MILVLG's names, or a pickled dictionary of plain values.
 
     ViLBERT's dictionaries hold num_boxes, boxes and features (base64 of float32) and perhaps image_w and image_h. Of
-    such a pickle only numbers, text, bytes and lists and dictionaries of them are built: one that names any class or
-    function is refused.
+    such a pickle only numbers, text, bytes and lists and dictionaries of them are built: one that names any class, or
+    any function but the one with which Python 3 writes bytes in protocol 2, is refused.
 
     Args:
         path: the folder of data.mdb, or a store that is a single file.

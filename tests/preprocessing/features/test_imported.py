@@ -45,6 +45,12 @@ def test_features_come_by_the_name_of_the_image(source: Path) -> None:
         extractor.load("/photographs/000000000004.jpg")
 
 
+@pytest.mark.parametrize("uri", ["s3://bucket/val2014/000000000003.jpg", "/shards/00001.tar#000000000003.jpg@512+9"])
+def test_images_that_lie_elsewhere_have_the_same_names(source: Path, uri: str) -> None:
+    extractor = build_extractor("imported", source=str(source), form="npz")
+    assert extractor.load(uri).features.tolist() == [[3] * 4] * 4
+
+
 def test_all_images_of_a_source_are_of_one_kind(tmp_path: Path) -> None:
     """A shard's samples all have the same members: what the first readable image has is what counts."""
     (tmp_path / "0.npz").write_bytes(b"PK")

@@ -1,0 +1,32 @@
+"""Progress bars that suit a terminal as well as the log of a job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
+
+
+def progress_bar(title: str, total: int, unit: str) -> tqdm[None]:
+    """A bar for a ``with`` statement, to be moved by its ``update``.
+
+    Args:
+        title: what is done.
+        total: units in all.
+        unit: what is counted, in the plural: "images".
+    """
+    # A log that is no terminal gets a line every ten seconds.
+    interval = 0.5 if sys.stderr.isatty() else 10.0
+    return tqdm(total=total, desc=title, unit=f" {unit}", mininterval=interval, smoothing=0)
+
+
+def counted(batches: Iterable[BatchT], title: str, total: int, unit: str) -> Iterator[BatchT]:
+    """Pass batches on, tuples whose first part has a row for each unit; a bar counts the rows."""
+    with progress_bar(title, total, unit) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch[0]))

@@ -1,0 +1,103 @@
+"""Reader of WebDataset shards of images and captions, as img2dataset writes them."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+
+from preprocessing.datasets.checks import require_folder, require_split
+from preprocessing.datasets.record import Caption, DatasetError, Record
+from preprocessing.datasets.tar_members import TarMember
+from preprocessing.storage import common_folder
+
+_PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
+
+
+class ImageShardsDataset:
+    """Folders of tar archives in which files of one key are one sample: ``KEY.jpg``, ``KEY.txt``, ``KEY.json``.
+
+    The caption is the ``.txt``; without one, the ``caption`` of the ``.json``. A sample without either is a record
+    without captions. Images are read from where they lie in the archive: nothing is unpacked. The image id is
+    ``ARCHIVE/KEY`` without ``.tar``, a caption's id ``ARCHIVE/KEY#0``.
+
+    Args:
+        folders: split -> folder of its archives, which are taken in the order of their names.
+
+    Raises:
+        DatasetError: a folder that is not there or holds no archive, or no split.
+    """
+
+    def __init__(self, folders: Mapping[str, str | Path]) -> None:
+        if not folders:
+            raise DatasetError("webdataset: 'folders' is empty; name at least one split and its folder of tar archives")
+        self._folders = {
+            split: require_folder(path, f"webdataset, 'folders.{split}'") for split, path in folders.items()
+        }
+        for split, folder in self._folders.items():
+            if not any(folder.glob("*.tar")):
+                raise DatasetError(f"webdataset, 'folders.{split}': {folder} holds no *.tar")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits, in the order of the configuration."""
+        return tuple(self._folders)
+
+    @property
+    def root(self) -> str:
+        """The deepest folder that holds the archives of all splits."""
+        return common_folder([str(folder) for folder in self._folders.values()])
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The records of a split, archive by archive.
+
+        Raises:
+            DatasetError: unknown split, an archive that is damaged, or a sample's JSON or text that is.
+        """
+        require_split(split, self.splits)
+        for path in sorted(self._folders[split].glob("*.tar")):
+            try:
+                with tarfile.open(path, "r:") as archive:
+                    yield from _records(archive, path, split)
+            except (tarfile.TarError, OSError) as error:
+                raise DatasetError(f"{path}: not a whole tar archive ({error}); download it again") from error
+
+
+def _records(archive: tarfile.TarFile, path: Path, split: str) -> Iterator[Record]:
+    for key, members in groupby((member for member in archive if member.isfile()), key=_key):
+        files = {PurePosixPath(member.name.lower()).suffix: member for member in members}
+        pictures = [files[kind] for kind in _PICTURES if kind in files]
+        image_id = f"{path.stem}/{key}"
+        # A sample without a picture keeps its place, and is set aside where pictures are read.
+        found = pictures[0] if pictures else None
+        image = TarMember(path, found.name, found.offset_data, found.size) if found else TarMember(path, key, 0, 0)
+        text = _caption(archive, files, f"{path}, {key}")
+        captions = () if text is None else (Caption(f"{image_id}#0", text),)
+        yield Record(image_id, image.uri, split, captions)
+
+
+def _key(member: tarfile.TarInfo) -> str:
+    """The name without any of its endings: `00012.seg.png` belongs to `00012`."""
+    folder, _, name = member.name.rpartition("/")
+    key = name.partition(".")[0]
+    return f"{folder}/{key}" if folder else key
+
+
+def _caption(archive: tarfile.TarFile, files: dict[str, tarfile.TarInfo], where: str) -> str | None:
+    try:
+        if ".txt" in files:
+            return _content(archive, files[".txt"])
+        if ".json" in files:
+            caption = json.loads(_content(archive, files[".json"])).get("caption")
+            return caption if isinstance(caption, str) else None
+    except (ValueError, AttributeError) as error:
+        raise DatasetError(f"{where}: its caption cannot be read ({error})") from error
+    return None
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    file = archive.extractfile(member)
+    assert file is not None
+    return file.read().decode()

@@ -1,0 +1,53 @@
+"""Addresses of files inside tar archives, which are read without going through the archive: `TAR#NAME@START+SIZE`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_ADDRESS = re.compile(r"(?P<tar>.+\.tar)#(?P<name>.+)@(?P<start>\d+)\+(?P<size>\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TarMember:
+    """A file inside a tar archive.
+
+    Attributes:
+        tar: path of the archive.
+        name: of the file in it.
+        start: offset of its first byte in the archive.
+        size: in bytes.
+    """
+
+    tar: Path
+    name: str
+    start: int
+    size: int
+
+    @property
+    def uri(self) -> str:
+        """The address that `parse` takes apart."""
+        return f"{self.tar}#{self.name}@{self.start}+{self.size}"
+
+    @classmethod
+    def parse(cls, uri: str) -> TarMember | None:
+        """The file behind an address; None where it is the address of something else."""
+        found = _ADDRESS.fullmatch(uri)
+        if found is None:
+            return None
+        return cls(Path(found["tar"]), found["name"], int(found["start"]), int(found["size"]))
+
+    def read(self) -> bytes:
+        """Its bytes.
+
+        Raises:
+            OSError: the archive cannot be read.
+            EOFError: the archive ends before the file does.
+        """
+        with self.tar.open("rb") as file:
+            file.seek(self.start)
+            data = file.read(self.size)
+        if len(data) != self.size:
+            raise EOFError(f"{self.tar} ends before {self.name} does: it has changed, or was cut short")
+        return data

@@ -1,0 +1,105 @@
+"""WebDataset shards of images, as img2dataset writes them: read where they lie, damaged ones named."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import webdataset
+from PIL import Image
+
+from preprocessing import extraction
+from preprocessing.datasets import Caption, DatasetError, build_dataset
+from preprocessing.datasets.tar_members import TarMember
+from preprocessing.features import ImageError, load_image, read_image_bytes
+
+
+def jpeg(level: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (12, 8), (level, 0, 0)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def write(folder: Path) -> Path:
+    """Two archives: pictures with a text, with a JSON alone, with neither, and a text without a picture."""
+    folder.mkdir()
+    with webdataset.TarWriter(str(folder / "00000.tar")) as sink:
+        meta = {"caption": "of the JSON", "url": "https://example.org/a.jpg"}
+        sink.write({"__key__": "000000000", "jpg": jpeg(10), "txt": "A red wall", "json": meta})
+        sink.write({"__key__": "000000001", "png": jpeg(20), "json": meta})
+    with webdataset.TarWriter(str(folder / "00001.tar")) as sink:
+        sink.write({"__key__": "000010000", "webp": jpeg(30), "json": {"caption": None}})
+        sink.write({"__key__": "000010001", "txt": "lost"})
+    return folder
+
+
+def test_samples_become_records_that_are_read_where_they_lie(tmp_path: Path) -> None:
+    dataset = build_dataset("webdataset", folders={"train": write(tmp_path / "train")})
+    assert (dataset.splits, dataset.root) == (("train",), str(tmp_path / "train"))
+    first, second, third, lost = dataset.records("train")
+    assert (first.image_id, first.captions) == ("00000/000000000", (Caption("00000/000000000#0", "A red wall"),))
+    assert [caption.text for caption in second.captions] == ["of the JSON"]
+    assert (third.captions, [caption.text for caption in lost.captions]) == ((), ["lost"])
+    assert [read_image_bytes(record.image_uri) for record in (first, second, third)] == [jpeg(10), jpeg(20), jpeg(30)]
+    assert load_image(first.image_uri).size == (12, 8)
+    with pytest.raises(ImageError, match="the archive has no image under '000010001'"):
+        load_image(lost.image_uri)
+
+
+def test_addresses_survive_being_made_relative(tmp_path: Path) -> None:
+    dataset = build_dataset("webdataset", folders={"train": write(tmp_path / "a"), "dev": write(tmp_path / "b")})
+    assert dataset.root == str(tmp_path)
+    record = next(iter(dataset.records("dev")))
+    assert extraction.relative_uri(record.image_uri, dataset.root).startswith("b/00000.tar#000000000.jpg@")
+
+
+def test_a_changed_archive_changes_the_digest(tmp_path: Path) -> None:
+    folder = write(tmp_path / "train")
+    dataset = build_dataset("webdataset", folders={"train": folder})
+    before = extraction.summarize(dataset, "train")
+    assert (before.images, before.captions) == (4, 3)
+    with tarfile.open(folder / "00001.tar", "a") as archive:
+        archive.add(folder / "00000.tar", "later.bin")
+    assert extraction.summarize(dataset, "train").digest != before.digest
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "/x/b.tar", "/x/b.tar#c.jpg", "/x/b.tar#c.jpg@1", "/x/b.npy#3"])
+def test_other_addresses_are_none(name: str) -> None:
+    assert TarMember.parse(name) is None
+
+
+def test_addresses_are_taken_apart_as_they_were_made() -> None:
+    member = TarMember(Path("/data/odd#name@3+4.tar"), "in/a b#1@2+3.jpg", 512, 77)
+    assert TarMember.parse(member.uri) == member
+
+
+def test_an_archive_that_has_gone_or_was_cut_is_named(tmp_path: Path) -> None:
+    folder = write(tmp_path / "train")
+    first, *_ = build_dataset("webdataset", folders={"train": folder}).records("train")
+    (folder / "00000.tar").write_bytes((folder / "00000.tar").read_bytes()[:700])
+    with pytest.raises(ImageError, match=r"00000\.tar ends before 000000000\.jpg does"):
+        load_image(first.image_uri)
+    (folder / "00000.tar").unlink()
+    with pytest.raises(ImageError, match=r"no such archive: .*00000\.tar"):
+        load_image(first.image_uri)
+
+
+def test_damage_is_named_by_archive_and_sample(tmp_path: Path) -> None:
+    folder = write(tmp_path / "train")
+    (folder / "00002.tar").write_bytes(b"no archive at all" * 100)
+    with pytest.raises(DatasetError, match=r"00002\.tar: not a whole tar archive"):
+        list(build_dataset("webdataset", folders={"train": folder}).records("train"))
+    with tarfile.open(folder / "00002.tar", "w") as archive:
+        info = tarfile.TarInfo("7.json")
+        info.size = len(text := json.dumps(["no", "object"]).encode())
+        archive.addfile(info, io.BytesIO(text))
+    with pytest.raises(DatasetError, match=r"00002\.tar, 7: its caption cannot be read"):
+        list(build_dataset("webdataset", folders={"train": folder}).records("train"))
+
+
+def test_folders_without_archives_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"'folders\.train': .* holds no \*\.tar"):
+        build_dataset("webdataset", folders={"train": tmp_path})
+    with pytest.raises(DatasetError, match="'folders' is empty"):
+        build_dataset("webdataset", folders={})

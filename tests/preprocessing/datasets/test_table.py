@@ -1,0 +1,113 @@
+"""Tables of images and captions: CSV, TSV and parquet, whole and damaged."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from preprocessing.datasets import Caption, DatasetError, Record, build_dataset
+
+ROWS = 'image,caption,licence\na.jpg,A dog,x\na.jpg,"A dog, running",x\nin/b.png,"Two\nlines",y\n\nc.jpg,,y\n'
+
+
+def write(folder: Path, text: str = ROWS, name: str = "train.csv") -> dict[str, Any]:
+    (folder / "images").mkdir(exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return {"images": folder / "images", "tables": {"train": folder / name}}
+
+
+def write_parquet(path: Path, columns: dict[str, list[Any]]) -> dict[str, Any]:
+    parquet.write_table(pyarrow.table(columns), path)
+    return {"tables": {"train": path}}
+
+
+def test_rows_of_an_image_make_one_record(tmp_path: Path) -> None:
+    dataset = build_dataset("table", **write(tmp_path))
+    root = str(tmp_path / "images")
+    assert (dataset.splits, dataset.root) == (("train",), root)
+    assert list(dataset.records("train")) == [
+        Record("a.jpg", f"{root}/a.jpg", "train", (Caption("a.jpg#0", "A dog"), Caption("a.jpg#1", "A dog, running"))),
+        Record("in/b.png", f"{root}/in/b.png", "train", (Caption("in/b.png#0", "Two\nlines"),)),
+        Record("c.jpg", f"{root}/c.jpg", "train", (Caption("c.jpg#0", ""),)),
+    ]
+
+
+def test_kinds_of_tables_say_the_same(tmp_path: Path) -> None:
+    expected = list(build_dataset("table", **write(tmp_path)).records("train"))
+    options = write(tmp_path)
+    columns: dict[str, list[Any]] = {
+        "image": ["a.jpg", "a.jpg", "in/b.png", "c.jpg"],
+        "caption": ["A dog", "A dog, running", "Two\nlines", None],
+    }
+    lists: dict[str, list[Any]] = {
+        "image": ["a.jpg", "in/b.png", "c.jpg"],
+        "caption": [["A dog", "A dog, running"], ["Two\nlines"], [None]],
+    }
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
+    (tmp_path / "t.tsv").write_text(
+        '\ufeffcaption\timage\nA dog\ta.jpg\nA dog, running\ta.jpg\n"Two\nlines"\tin/b.png\n\tc.jpg\n'
+    )
+    write_parquet(tmp_path / "t.parquet", columns)
+    write_parquet(tmp_path / "lists.parquet", lists)
+    for name in ("t.csv.gz", "t.tsv", "t.parquet", "lists.parquet"):
+        dataset = build_dataset("table", **options | {"tables": {"train": tmp_path / name}})
+        assert list(dataset.records("train")) == expected, name
+
+
+def test_whole_addresses_need_no_folder(tmp_path: Path) -> None:
+    options = write_parquet(tmp_path / "t.parquet", {"url": ["s3://bucket/a.jpg", "/data/b.jpg"], "text": ["a", "b"]})
+    dataset = build_dataset("table", **options, image_column="url", caption_column="text")
+    assert dataset.root == ""
+    assert [record.image_uri for record in dataset.records("train")] == ["s3://bucket/a.jpg", "/data/b.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("image,caption\na.jpg,x\nb.jpg,x\na.jpg,y\n", r"row 4: image 'a.jpg' is there already.*sort the table"),
+        ("image,caption\na.jpg,x,y\n", r"row 2: 3 values under a header of 2"),
+        ("image,text\na.jpg,x\n", r"no column 'caption'; it has image, text"),
+        ("", r"no column 'image'; it has no header"),
+        ("image,caption\n", r"has no rows"),
+        ("image,caption\n,x\n", r"row 2: 'image' is ''"),
+        ("image,caption\n../a.jpg,x\n", r"row 2: image name '\.\./a\.jpg' is not a path inside"),
+    ],
+)
+def test_bad_tables_are_named_by_file_and_row(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DatasetError, match=message) as caught:
+        list(build_dataset("table", **write(tmp_path, text)).records("train"))
+    assert "train.csv" in str(caught.value)
+
+
+def test_relative_addresses_without_a_folder_are_refused(tmp_path: Path) -> None:
+    options = write(tmp_path)
+    with pytest.raises(DatasetError, match=r"row 2: 'a\.jpg' is neither an absolute path nor an s3:// address"):
+        list(build_dataset("table", tables=options["tables"]).records("train"))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
+def test_files_of_another_kind_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"image,caption\n\xff\xfe\x00\x80")
+    dataset = build_dataset("table", tables={"train": tmp_path / name})
+    with pytest.raises(DatasetError, match=name):
+        list(dataset.records("train"))
+
+
+def test_a_cut_parquet_and_numbers_for_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    numbers = build_dataset("table", **write_parquet(path, {"image": ["/a"], "caption": [7]}))
+    with pytest.raises(DatasetError, match=r"row 1: 'caption' is 7, text is needed"):
+        list(numbers.records("train"))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DatasetError, match="not a parquet file that can be read"):
+        list(numbers.records("train"))
+
+
+def test_other_files_are_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"is no table: \.csv"):
+        build_dataset("table", **write(tmp_path, name="t.xlsx"))
+    with pytest.raises(DatasetError, match="'tables' is empty"):
+        build_dataset("table", tables={})
