@@ -125,19 +125,24 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
     options = dict(options)
     weights = options.get("weights")
     if weights is not None and Path(weights).exists():
-        _write_weights(directory / WEIGHTS, name, Path(weights))
+        _write_weights(directory / WEIGHTS, name, options.get("network"), Path(weights))
         options["weights"] = {"folder": WEIGHTS}
     content = json.dumps({"name": name, "options": options}, indent=2)
     (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
 
 
-def _write_weights(target: Path, name: str, weights: Path) -> None:
-    """Take local weights along, without anything that could run."""
+def _write_weights(target: Path, name: str, network: str | None, weights: Path) -> None:
+    """Take local weights along, without anything that could run: files of weights are mostly released as pickles."""
     target.mkdir(exist_ok=True)
-    if name == "butd":  # mostly released as pickles
+    if name == "butd":
         from preprocessing.features.butd.weights import rewrite_weights
 
         rewrite_weights(str(weights), target / "model.safetensors")
+        return
+    if network is not None:
+        from preprocessing.features.networks import rewrite_state
+
+        rewrite_state(weights, target / "model.safetensors")
         return
     for file in sorted([*weights.glob("*.json"), *weights.glob("*.safetensors")]):
         shutil.copyfile(file, target / file.name)

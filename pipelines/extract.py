@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.data import EXTRACTORS, ButdFeatures, GridFeatures
+from pipelines.config.data import EXTRACTORS, NetworkFeatures
 from pipelines.shard_work import follow, is_whole, shard_plan
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
@@ -264,7 +264,7 @@ def splits_of(config: PipelineConfig) -> list[Split]:
 def _options(config: PipelineConfig) -> dict[str, Any]:
     """Keyword arguments of the extractor."""
     features = config.features
-    if isinstance(features, GridFeatures | ButdFeatures):
+    if isinstance(features, NetworkFeatures):
         return {**features.options(), "device": "cuda" if features.gpus_per_actor else "cpu"}
     return features.options()
 
@@ -281,22 +281,23 @@ def _identity(config: PipelineConfig) -> dict[str, Any]:
     Asking the extractor means importing torch and loading the weights, which takes longer than all the rest of a plan.
     """
     name, options = config.features.extractor, config.features.options()
-    weights = Path(options.get("weights") or EXTRACTORS)
-    if not weights.exists():  # on the hub, where it may change
-        return _asked_identity(name, json.dumps(options))
-    files = [*(weights.iterdir() if weights.is_dir() else [weights]), *EXTRACTORS.rglob("*.py")]
+    origin = Path(options.get("weights") or options.get("source") or EXTRACTORS)
+    if not origin.exists():  # on the hub, where it may change
+        return _asked_identity(name, json.dumps(options), "")
+    files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
     stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
     key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
     note = config.work_dir / NAME / "extractors" / f"{key[:16]}.json"
     if not note.is_file():
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(note, _asked_identity(name, json.dumps(options)))
+        write_json_atomic(note, _asked_identity(name, json.dumps(options), key))
     identity: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
     return identity
 
 
 @lru_cache(maxsize=8)
-def _asked_identity(name: str, options: str) -> dict[str, Any]:
+def _asked_identity(name: str, options: str, state: str) -> dict[str, Any]:  # noqa: ARG001 (a key of the cache)
+    """Ask the extractor, once in a process for each `state` of its files."""
     from preprocessing.features import ExtractorError, build_extractor
 
     try:

@@ -10,15 +10,12 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pipelines.config.data import (
-    ButdFeatures,
     CocoDataset,
+    Features,
     FlickrDataset,
-    GridFeatures,
-    ImageFeatures,
     ImageShardsDataset,
     KarpathyDataset,
     PrecomputedDataset,
-    PrecomputedFeatures,
     ScenesDataset,
     TableDataset,
     VocabularyConfig,
@@ -126,9 +123,7 @@ class PipelineConfig(Strict):
         | ScenesDataset,
         Field(discriminator="format"),
     ] = Field(description="images and captions")
-    features: Annotated[
-        GridFeatures | ButdFeatures | ImageFeatures | PrecomputedFeatures, Field(discriminator="extractor")
-    ] = Field(description="what the image encoder reads")
+    features: Features = Field(description="what the image encoder reads")
     parsing: ParsingConfig = Field(ParsingConfig(), description="caption parser")
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")
     model: ModelConfig = Field(description="the two towers")

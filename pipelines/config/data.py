@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, folder_or_hub_name
+from preprocessing.storage.address import is_s3
 
 # The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
 EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
@@ -17,6 +18,16 @@ def _weights(value: str) -> str:
     """Find a network that ships with the package; else make a local folder absolute, or leave a name on the hub."""
     shipped = EXTRACTORS / value
     return str(shipped) if (shipped / "config.json").is_file() else folder_or_hub_name(value)
+
+
+def _on_disk(value: object) -> object:
+    if is_s3(str(value)):
+        raise ValueError("published features are read from a disk, not from S3; copy them and name the copy")
+    return value
+
+
+_Weights = Annotated[str, AfterValidator(_weights)]
+_ImageSize = Annotated[Int, Field(ge=32)] | Literal["short_600"]
 
 
 class _Dataset(Strict):
@@ -111,15 +122,42 @@ class _Extraction(Strict):
     )
 
 
-class GridFeatures(_Extraction):
-    """The last feature map of a CNN, or the patches of a ViT, loaded through transformers' auto classes."""
+class NetworkFeatures(_Extraction):
+    """Computed by a vision network, trained or filled from a seed."""
 
-    extractor: Literal["grid"]
-    weights: Annotated[str, AfterValidator(_weights)] = Field(
-        description="local folder, name on the hub, or a network that ships with the package (tiny_resnet)"
-    )
     random_seed: Int | None = Field(
         None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
+        own = self.model_dump(mode="json", exclude={"extractor", "random_seed", *_Extraction.model_fields})
+        return {**own, "seed": self.random_seed}
+
+
+_CNN_WEIGHTS = Field(
+    None,
+    description="local folder, name on the hub, or a network that ships with the package (tiny_resnet); "
+    "with `network` a file of weights",
+)
+_CNN_NETWORK = Field(
+    None,
+    min_length=1,
+    description="CNN of torchvision that the weights belong to (resnext101_32x8d), or resnet101_caffe, bottom-up "
+    "attention's; null for one of transformers, which its folder describes",
+)
+
+
+class GridFeatures(NetworkFeatures):
+    """The cells of the last feature map of a CNN of transformers or torchvision."""
+
+    extractor: Literal["grid"]
+    weights: _Weights | None = _CNN_WEIGHTS
+    network: str | None = _CNN_NETWORK
+    image_size: _ImageSize | None = Field(
+        None,
+        description="side in pixels that the whole image is brought to (VSE-infinity: 512), or short_600: short side "
+        "600, long side at most 1000 (bottom-up attention); null as preprocessor_config.json says",
     )
 
     @property
@@ -127,9 +165,53 @@ class GridFeatures(_Extraction):
         """The name of these features in the shards."""
         return "grid"
 
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        return {"weights": self.weights, "seed": self.random_seed}
+
+class PatchFeatures(NetworkFeatures):
+    """The patches of the last layer of a vision transformer: ViT, DINOv2, the vision tower of CLIP, ..."""
+
+    extractor: Literal["patches"]
+    weights: _Weights = Field(description="local folder, or name on the hub")
+    class_token: bool = Field(
+        True, description="begin the set with the class token, as VSE+2AD does (197 for ViT-B/16)"
+    )
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "patches"
+
+
+class PyramidFeatures(NetworkFeatures):
+    """30 regions without a detector: a CNN's feature map averaged over the boxes of a 1x1 to 4x4 pyramid."""
+
+    extractor: Literal["pyramid"]
+    weights: _Weights | None = _CNN_WEIGHTS
+    network: str | None = _CNN_NETWORK
+    image_size: _ImageSize = Field(
+        224, description="side in pixels that the whole image is brought to, or short_600 (see the extractor grid)"
+    )
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "pyramid"
+
+
+class FrameFeatures(NetworkFeatures):
+    """Frames of videos, one vector each: the average of a CNN's last feature map. The data set's images are videos."""
+
+    extractor: Literal["frames"]
+    weights: _Weights | None = _CNN_WEIGHTS
+    network: str | None = _CNN_NETWORK
+    image_size: _ImageSize | None = Field(
+        None, description="side in pixels that a whole frame is brought to; null as preprocessor_config.json says"
+    )
+    frames: Int = Field(12, gt=0, description="frames taken from a video, evenly spread; a shorter one gives all")
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "frames"
 
 
 class DetectorSize(Strict):
@@ -141,7 +223,7 @@ class DetectorSize(Strict):
     attributes: Int = Field(400, gt=0, description="attribute classes (BUTD)")
 
 
-class ButdFeatures(_Extraction):
+class ButdFeatures(NetworkFeatures):
     """Regions of the bottom-up-attention detector, with their boxes, objects and attributes (BUTD)."""
 
     extractor: Literal["butd"]
@@ -155,9 +237,6 @@ class ButdFeatures(_Extraction):
     min_regions: Int = Field(36, gt=0, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
     max_regions: Int = Field(36, gt=0, description="regions of an image")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")
-    random_seed: Int | None = Field(
-        None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
-    )
     random_size: DetectorSize | None = Field(None, description="of the network with random weights")
 
     @property
@@ -167,11 +246,9 @@ class ButdFeatures(_Extraction):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        return {
-            **self.model_dump(mode="json", include={"weights", "variant", "min_regions", "max_regions", "dtype"}),
-            "seed": self.random_seed,
-            "size": self.random_size and self.random_size.model_dump(mode="json"),
-        }
+        options = super().options()
+        options["size"] = options.pop("random_size")
+        return options
 
 
 class ImageFeatures(_Extraction):
@@ -203,6 +280,41 @@ class PrecomputedFeatures(_Extraction):
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
         return {}
+
+
+class ImportedFeatures(_Extraction):
+    """Published features in the form in which they were published, joined with the data set's captions by image."""
+
+    extractor: Literal["imported"]
+    source: Annotated[AbsolutePath, BeforeValidator(_on_disk)] = Field(
+        description="file, or folder of files, as published, on a disk of every machine"
+    )
+    form: Literal["butd_tsv", "npz", "pth", "hdf5", "lmdb"] = Field(
+        description="butd_tsv: Caffe's or LXMERT's TSV; npz: a folder of MILVLG's IMAGE.npz; pth: a folder of "
+        "grid-feats-vqa's IMAGE.pth; hdf5: HGR's frames, or groups of features and boxes; lmdb: npz or ViLBERT's values"
+    )
+
+    @property
+    def member(self) -> str:
+        """The name of these features in the shards."""
+        return "grid" if self.form == "pth" else "region"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
+        return {"source": str(self.source), "form": self.form}
+
+
+Features = Annotated[
+    GridFeatures
+    | PatchFeatures
+    | PyramidFeatures
+    | FrameFeatures
+    | ButdFeatures
+    | ImageFeatures
+    | PrecomputedFeatures
+    | ImportedFeatures,
+    Field(discriminator="extractor"),
+]
 
 
 class VocabularyConfig(Strict):

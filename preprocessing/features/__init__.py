@@ -1,5 +1,6 @@
 """Feature extractors: from images to sets of feature vectors, behind one protocol."""
 
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,17 +25,65 @@ __all__ = [
     "read_image_bytes",
 ]
 
+# As in preprocessing.features.networks, which needs torch.
+ImageSize = int | Literal["short_600"]
+
 # The embedded default: settings of a small network to be initialised from a seed, sized for scenes: 96 x 96 pixels to
 # 6 x 6 cells of width 192. Shallow and with tanh on purpose: each untrained layer loses information, and a ReLU network
 # without biases is nearly linear in the picture's brightness, which hides shapes.
 TINY_RESNET = str(Path(__file__).with_name("tiny_resnet"))
 
 
-def _build_grid(weights: str, device: str = "cpu", seed: int | None = None) -> Extractor:
-    # Imported when asked for: torch and transformers take seconds, and reading images needs neither.
+def _build_grid(
+    weights: str | None = None,
+    network: str | None = None,
+    image_size: ImageSize | None = None,
+    device: str = "cpu",
+    seed: int | None = None,
+) -> Extractor:
+    # Here and below imported when asked for: torch and transformers take seconds, and reading images needs neither.
     from preprocessing.features.grid import GridExtractor
 
-    return GridExtractor(weights, device=device, seed=seed)
+    return GridExtractor(weights, network, image_size, device, seed)
+
+
+def _build_patches(weights: str, class_token: bool = True, device: str = "cpu", seed: int | None = None) -> Extractor:
+    from preprocessing.features.patches import PatchExtractor
+
+    return PatchExtractor(weights, class_token, device, seed)
+
+
+def _build_pyramid(
+    weights: str | None = None,
+    network: str | None = None,
+    image_size: ImageSize = 224,
+    device: str = "cpu",
+    seed: int | None = None,
+) -> Extractor:
+    from preprocessing.features.pyramid import PyramidExtractor
+
+    return PyramidExtractor(weights, network, image_size, device, seed)
+
+
+def _build_frames(
+    weights: str | None = None,
+    network: str | None = None,
+    image_size: ImageSize | None = None,
+    frames: int = 12,
+    device: str = "cpu",
+    seed: int | None = None,
+) -> Extractor:
+    if importlib.util.find_spec("av") is None:
+        raise ExtractorError("frames are decoded by PyAV, which is not installed: pip install 'vse-pipeline[features]'")
+    from preprocessing.features.frames import FrameExtractor
+
+    return FrameExtractor(weights, network, image_size, frames, device, seed)
+
+
+def _build_imported(source: str, form: str) -> Extractor:
+    from preprocessing.features.imported import ImportedExtractor
+
+    return ImportedExtractor(source, form)
 
 
 def _build_butd(
@@ -55,8 +104,12 @@ def _build_butd(
 EXTRACTORS: dict[str, Callable[..., Extractor]] = {
     "butd": _build_butd,
     "grid": _build_grid,
+    "patches": _build_patches,
+    "pyramid": _build_pyramid,
+    "frames": _build_frames,
     "images": PictureExtractor,
     "precomputed": PrecomputedExtractor,
+    "imported": _build_imported,
 }
 
 

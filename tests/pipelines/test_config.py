@@ -118,11 +118,14 @@ MISTAKES = {
     "training.learning_rate=.nan": "training.learning_rate: should be a finite number",
     "training=5": "training: should be a valid dictionary",
     "dataset.images.train=-1": "dataset.images.train: should be greater than 0; got -1",
+    "features={extractor: imported, form: npz, source: 's3://bucket/features'}": "features.source: published features "
+    "are read from a disk, not from S3",
     "storage.address=s3://": "write s3://BUCKET/FOLDER",
     "storage.cache_gb=10": "has no effect without an address",
     "name=a b": "name: String should match pattern",
     # variants
-    "dataset.format=flikcr": "dataset.format: must be one of flickr, karpathy, coco, precomputed, scenes; got 'flikcr'",
+    "dataset.format=flikcr": "dataset.format: must be one of flickr, karpathy, coco, table, webdataset, precomputed, "
+    "scenes; got 'flikcr'",
     "dataset.format=flickrr": "did you mean flickr?",
     "model.text.pooling.name=gop": "did you mean gpo?",
     "loss.reduction=summ": "loss.reduction: must be one of sum, mean; got 'summ' (from --set); did you mean sum?",

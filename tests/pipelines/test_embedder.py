@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.embedder import Embedder, QueryError, write_extractor
+from pipelines.embedder import Embedder, QueryError, _extractor_options, write_extractor
 from pipelines.gallery import Gallery
-from preprocessing.features import RegionFeatures
+from preprocessing.features import RegionFeatures, build_extractor
 from preprocessing.features.butd.weights import load_weights
 from tests.pipelines.tiny_bundle import EMBED_DIM, write_tiny_bundle
 from tests.preprocessing.features.butd.tiny import tiny_detector
@@ -62,6 +62,18 @@ def test_extractor_takes_its_local_weights_along_but_nothing_that_could_run(tmp_
     ]
     written = json.loads((tmp_path / "out" / "extractor.json").read_text())
     assert written == {"name": "grid", "options": {"weights": {"folder": "weights"}, "seed": None}}
+
+
+def test_extractor_takes_a_file_of_weights_along_as_safetensors(tmp_path: Path) -> None:
+    from torchvision.models import mobilenet_v3_small
+
+    torch.save(mobilenet_v3_small(weights=None).state_dict(), tmp_path / "weights.pth")
+    options = {"weights": str(tmp_path / "weights.pth"), "network": "mobilenet_v3_small", "image_size": 64}
+    expected = build_extractor("grid", **options).identity()
+    write_extractor(tmp_path / "out", "grid", options)
+    (tmp_path / "weights.pth").unlink()
+    assert [path.name for path in (tmp_path / "out" / "weights").iterdir()] == ["model.safetensors"]
+    assert build_extractor(**_extractor_options(tmp_path / "out", "cpu")).identity() == expected
 
 
 def test_extractor_takes_the_detectors_weights_along_as_safetensors(tmp_path: Path) -> None:

@@ -73,6 +73,31 @@ def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
     assert plan.total == 2
 
 
+def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    np.savez(tmp_path / "source" / "1.npz", x=np.ones((4, 8), np.float32))
+    features = f"features={{extractor: imported, form: npz, source: {tmp_path}/source, shard_size: 3}}"
+    first = extract.plan(loaded(tmp_path / "work", features))
+    assert first.total == 3 + 2
+    assert extract.plan(loaded(tmp_path / "work", features)).fingerprint == first.fingerprint
+    np.savez(tmp_path / "source" / "2.npz", x=np.ones((4, 8), np.float32))
+    assert extract.plan(loaded(tmp_path / "work", features)).fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("features", "member"),
+    [
+        ("{extractor: grid, weights: tiny_resnet, random_seed: 0, image_size: 64}", "grid"),
+        ("{extractor: pyramid, weights: tiny_resnet, random_seed: 0}", "pyramid"),
+        ("{extractor: frames, weights: tiny_resnet, random_seed: 0, frames: 3}", "frames"),
+    ],
+)
+def test_other_extractors_are_planned_alike(tmp_path: Path, features: str, member: str) -> None:
+    config = loaded(tmp_path, f"features={features}")
+    assert config.features.member == member
+    assert extract.plan(config).fingerprint != extract.plan(loaded(tmp_path)).fingerprint
+
+
 BUTD = (
     "features={extractor: butd, random_seed: 0, min_regions: 2, max_regions: 5, batch_size: 2, shard_size: 3, "
     "random_size: {width: 2, blocks: [1, 1, 1], objects: 4, attributes: 3}}"

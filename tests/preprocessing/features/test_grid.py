@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoImageProcessor, AutoModel, ResNetConfig, ResNetModel, ViTConfig, ViTModel
+from transformers import AutoImageProcessor, AutoModel, ResNetConfig, ResNetModel, ViTConfig
 
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, load_image
 
@@ -57,23 +57,6 @@ def test_features_are_the_last_hidden_state_row_by_row(resnet: Path) -> None:
         assert found.dtype == np.float16
         assert found.flags.c_contiguous
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-4)
-
-
-def test_a_transformer_keeps_its_tokens(tmp_path: Path) -> None:
-    torch.manual_seed(5)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    ViTModel(ViTConfig(image_size=32, patch_size=16, **sizes), add_pooling_layer=False).save_pretrained(tmp_path)
-    save_processor(tmp_path, size={"height": 32, "width": 32})
-    extractor = build_extractor("grid", weights=str(tmp_path))
-    (found,) = extractor([extractor.load(SCENES[0])])
-    model = ViTModel.from_pretrained(tmp_path, add_pooling_layer=False).eval()
-    pixels = torch.from_numpy(extractor.load(SCENES[0]))[None]
-    with torch.no_grad():
-        expected = model(pixel_values=pixels).last_hidden_state[0].numpy()
-    assert found.shape == (1 + 4, 16)
-    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
-    # The checkpoint has no pooling head; the one that is made up does not reach the features, nor the identity.
-    assert build_extractor("grid", weights=str(tmp_path)).identity() == extractor.identity()
 
 
 def test_an_image_does_not_depend_on_its_batch() -> None:
@@ -223,11 +206,45 @@ def test_other_kinds_of_models_are_refused(tmp_path: Path, resnet: Path) -> None
     save_processor(tmp_path / "bert")
     with pytest.raises(ExtractorError, match="name a vision backbone"):
         build_extractor("grid", weights=str(tmp_path / "bert"))
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    (tmp_path / "vit").mkdir()
+    ViTConfig(image_size=32, patch_size=16, **sizes).save_pretrained(tmp_path / "vit")
+    save_processor(tmp_path / "vit", size={"height": 32, "width": 32})
+    with pytest.raises(ExtractorError, match=r"is a transformer, .* use the extractor 'patches'"):
+        build_extractor("grid", weights=str(tmp_path / "vit"), seed=0)
+
+
+def test_images_of_one_batch_may_differ_in_size(resnet: Path, tmp_path: Path) -> None:
     save_processor(
         resnet, image_processor_type="MobileNetV2ImageProcessor", do_center_crop=False, size={"shortest_edge": 64}
     )
-    with pytest.raises(ExtractorError, match="gives images of different sizes"):
-        build_extractor("grid", weights=str(resnet))
+    extractor = build_extractor("grid", weights=str(resnet))
+    uris = []
+    for number, size in enumerate([(96, 64), (64, 64), (64, 128), (48, 32)]):
+        uris.append(str(tmp_path / f"{number}.png"))
+        load_image(SCENES[number]).resize(size).save(uris[-1])
+    items = [extractor.load(uri) for uri in uris]
+    together = extractor(items)
+    assert [len(found) for found in together] == [8 * 12, 8 * 8, 16 * 8, 8 * 12]
+    for item, found in zip(items, together, strict=True):
+        np.testing.assert_allclose(found, extractor([item])[0], rtol=2e-3, atol=2e-4)
+
+
+def test_a_size_of_ones_own_takes_the_place_of_the_processors(resnet: Path) -> None:
+    """The whole picture as a square, with the processor's mean and deviation."""
+    extractor = build_extractor("grid", weights=str(resnet), image_size=80)
+    settings = json.loads((resnet / "preprocessor_config.json").read_text())
+    pixels = extractor.load(SCENES[0])
+    image = load_image(SCENES[0])
+    assert image.size == (128, 128)
+    red = np.asarray(image, dtype=np.float64)[..., 0]
+    # 128 to 80 pixels: the centre of target pixel 10 lies at 1.6 * 10.5 - 0.5 = 16.3 in the source.
+    mixed = (red[16:18, 16:18] * np.outer([0.7, 0.3], [0.7, 0.3])).sum()
+    assert pixels.shape == (3, 80, 80)
+    expected = (mixed / 255 - settings["image_mean"][0]) / settings["image_std"][0]
+    np.testing.assert_allclose(pixels[0, 10, 10], expected, rtol=1e-4)
+    plain = build_extractor("grid", weights=str(resnet)).identity()
+    assert extractor.identity() == {**plain, "image_size": 80}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +257,7 @@ def test_other_kinds_of_models_are_refused(tmp_path: Path, resnet: Path) -> None
         ({"weights": TINY_RESNET}, r"holds no \*\.safetensors; .* or give a seed"),
         ({"weights": TINY_RESNET, "seed": 0, "device": "tpu9"}, "device 'tpu9' cannot be used"),
         ({"weights": TINY_RESNET, "seed": 0, "device": "cuda:99"}, "device 'cuda:99' cannot be used"),
-        ({}, "missing a required argument: 'weights'; it takes weights, device, seed"),
+        ({}, "'weights' is missing: name a folder or hub id"),
         ({"weights": TINY_RESNET, "sead": 0}, "unexpected keyword argument 'sead'"),
     ],
 )
@@ -270,7 +287,8 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_error() -> None:
 
 
 def test_an_unknown_extractor_lists_those_there_are() -> None:
-    with pytest.raises(ExtractorError, match="no extractor 'gird'; the extractors are butd, grid, images, precomputed"):
+    listed = "butd, grid, patches, pyramid, frames, images, precomputed, imported"
+    with pytest.raises(ExtractorError, match=f"no extractor 'gird'; the extractors are {listed}"):
         build_extractor("gird")
 
 

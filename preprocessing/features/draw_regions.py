@@ -1,0 +1,152 @@
+"""Draw published regions on their photographs, with the names of objects and attributes: the eye finds what is wrong.
+
+python -m preprocessing.features.draw_regions train2014_obj36.tsv --form butd_tsv --images images --out drawn \
+    --objects objects_vocab.txt --attributes attributes_vocab.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError, load_image
+from preprocessing.features.importers import FORMS, PublishedRegions, SetAside, entries, image_key, open_source
+
+_COLOURS = (
+    "#e6194b",
+    "#3cb44b",
+    "#4363d8",
+    "#f58231",
+    "#911eb4",
+    "#008080",
+    "#9a6324",
+    "#800000",
+    "#808000",
+    "#000075",
+)
+_FONT_SHARE = 32  # of the image's long side
+_PICTURES = (".jpg", ".jpeg", ".png")
+
+
+def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], names: Sequence[str]) -> Image.Image:
+    """A copy of a picture with boxes and their names on it, the last one on top.
+
+    Args:
+        image: RGB.
+        boxes_N4: x1, y1, x2, y2 in pixels of the picture.
+        names: one a box; "" draws the box alone.
+    """
+    drawn = image.copy()
+    canvas = ImageDraw.Draw(drawn)
+    size = max(10, max(image.size) // _FONT_SHARE)
+    font = ImageFont.load_default(size)
+    colours = [_COLOURS[number % len(_COLOURS)] for number in range(len(names))]
+    corners = [(round(x1), round(y1), round(x2), round(y2)) for x1, y1, x2, y2 in boxes_N4.tolist()]
+    for box, colour in zip(corners, colours, strict=True):
+        canvas.rectangle(box, outline=colour, width=max(2, size // 6))
+    for (x1, y1, _, _), name, colour in zip(corners, names, colours, strict=True):
+        if name:
+            left, top, right, bottom = canvas.textbbox((x1 + 2, y1 + 2), name, font=font)
+            shift = min(0, image.width - 2 - int(right))  # back into the picture
+            canvas.rectangle((left + shift - 2, top - 1, right + shift + 2, bottom + 1), fill=colour)
+            canvas.text((x1 + 2 + shift, y1 + 2), name, fill="white", font=font)
+    return drawn
+
+
+def region_names(labels: Mapping[str, npt.NDArray[Any]], objects: list[str], attributes: list[str]) -> list[str]:
+    """What stands on each box: attribute, object and the object's confidence, as far as labels and lists tell them.
+
+    Raises:
+        ExtractorError: a list has fewer classes than the labels name.
+    """
+    parts = []
+    for label, names in (("attributes", attributes), ("objects", objects)):
+        if names and label in labels:
+            if int(labels[label].max()) >= len(names):
+                raise ExtractorError(f"{label}: class {labels[label].max()}, and a list of {len(names)} names")
+            parts.append([names[index] for index in labels[label]])
+    if "object_scores" in labels:
+        parts.append([f"{score:.2f}" for score in labels["object_scores"]])
+    return [" ".join(words) for words in zip(*parts, strict=True)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocessing.features.draw_regions", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("source", help="file, or folder of files, as published")
+    parser.add_argument("--form", required=True, choices=tuple(FORMS))
+    parser.add_argument("--images", type=Path, required=True, help="folder of the photographs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the drawings; made where it is not there")
+    parser.add_argument("--objects", type=Path, help="names of the object classes, one a line")
+    parser.add_argument("--attributes", type=Path, help="names of the attribute classes, one a line")
+    parser.add_argument("--boxes", type=int, default=12, help="most confident boxes drawn on an image (default 12)")
+    options = parser.parse_args(arguments)
+    try:
+        return _draw_all(options)
+    except (ExtractorError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+
+
+def _draw_all(options: argparse.Namespace) -> int:
+    objects, attributes = _read_names(options.objects), _read_names(options.attributes)
+    pictures = {image_key(path.name): path for path in options.images.rglob("*") if path.suffix.lower() in _PICTURES}
+    options.out.mkdir(parents=True, exist_ok=True)
+    drawn, skipped = 0, 0
+    for entry in entries(open_source(options.source, options.form)):
+        reason = _drawn(entry, pictures, options, objects, attributes)
+        drawn, skipped = drawn + (not reason), skipped + bool(reason)
+        if reason:
+            sys.stderr.write(f"{entry.image_id}: {reason}\n")
+    sys.stdout.write(f"{options.out}: {drawn} drawings; {skipped} images left out\n")
+    return 0 if drawn else 1
+
+
+def _drawn(
+    entry: PublishedRegions | SetAside,
+    pictures: Mapping[str, Path],
+    options: argparse.Namespace,
+    objects: list[str],
+    attributes: list[str],
+) -> str:
+    """Draw one image; returns why that cannot be done, or ""."""
+    if isinstance(entry, SetAside):
+        return entry.reason
+    if entry.boxes is None:
+        return "no boxes"
+    key = image_key(entry.image_id)
+    if key not in pictures:
+        return "no photograph"
+    try:
+        image = load_image(str(pictures[key]))
+    except ImageError as error:
+        return str(error)
+    if entry.image_size not in (None, image.size):
+        return f"boxes for {entry.image_size} pixels on a photograph of {image.size}"
+    scores = entry.labels.get("object_scores")
+    # The most confident last, on top; without confidences the first ones.
+    chosen = np.arange(len(entry.boxes))[: options.boxes] if scores is None else np.argsort(scores)[-options.boxes :]
+    names = region_names(entry.labels, objects, attributes) or [""] * len(entry.boxes)
+    draw_regions(image, entry.boxes[chosen], [names[index] for index in chosen]).save(options.out / f"{key}.jpg")
+    return ""
+
+
+def _read_names(path: Path | None) -> list[str]:
+    """Names of classes, one a line; of synonyms, separated by commas, the first."""
+    if path is None:
+        return []
+    return [line.partition(",")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Frames of videos: one vector a frame, the average of a CNN's last feature map."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.grid import check_feature_map
+from preprocessing.features.images import read_image_bytes
+from preprocessing.features.networks import ImageSize, as_features, build_network
+from preprocessing.features.videos import decode_frames
+
+_VERSION = 1
+
+# T frames of a video as the network's pixels.
+PixelsTCHW = npt.NDArray[np.float32]
+
+
+class FrameExtractor:
+    """A video as a set of T frame vectors, in order of time.
+
+    Frames are the middles of T equal parts of the video; each gives the average over the cells of the network's last
+    feature map, as the published features of videos do (the mean pooling of a ResNet). A video of fewer than T frames
+    gives them all. Computed in float32; the result is float16.
+
+    Args:
+        weights: of transformers a folder or hub id; of torchvision a file.
+        network: a CNN of torchvision by name; None means transformers.
+        image_size: see :class:`GridExtractor`.
+        frames: T.
+        device: where the model runs, as torch names it.
+        seed: initialises the network from this number instead of trained weights.
+
+    Raises:
+        ExtractorError: as :class:`GridExtractor`, or T is not positive.
+    """
+
+    name = "frames"
+
+    def __init__(
+        self,
+        weights: str | None = None,
+        network: str | None = None,
+        image_size: ImageSize | None = None,
+        frames: int = 12,
+        device: str = "cpu",
+        seed: int | None = None,
+    ) -> None:
+        if frames < 1:
+            raise ExtractorError(f"frames must be at least 1, got {frames}")
+        self._frames = frames
+        self._network = build_network(weights, network, image_size, device, seed)
+        check_feature_map(self._network.example_state().shape, self._network.weights)
+
+    def load(self, uri: str) -> PixelsTCHW:
+        """The frames of one video as the model's normalised pixels, (T, 3, H, W) float32.
+
+        Raises:
+            ImageError: it cannot be read, decoded or brought to the model's size.
+        """
+        pictures = decode_frames(read_image_bytes(uri), self._frames)
+        return np.stack([self._network.pixels(picture) for picture in pictures])
+
+    def __call__(self, items: Sequence[PixelsTCHW]) -> list[FeaturesNF]:
+        """The features (T, F) float16 of each video; the frames of one video are one forward pass.
+
+        Raises:
+            ExtractorError: a feature is not finite in float16.
+        """
+        averages = [
+            torch.stack([map_Fhw.mean((1, 2)) for map_Fhw in self._network.states(list(frames_TCHW))])
+            for frames_TCHW in items
+        ]
+        return as_features(averages, self._network.weights)
+
+    def identity(self) -> dict[str, Any]:
+        """Digests of weights and configuration, the number of frames, and all that is done to them before."""
+        return {"extractor": "frames", "version": _VERSION, "frames": self._frames, **self._network.identity}

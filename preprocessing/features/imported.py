@@ -1,0 +1,122 @@
+"""Published features as an extractor: an image of the data set is joined with its features by its name."""
+
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from preprocessing.datasets.tar_members import TarMember
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers import PublishedRegions, image_key, open_source
+
+_VERSION = 1
+NO_FEATURES = "no features of this image in the source"
+
+
+class ImportedExtractor:
+    """Takes the features, boxes and labels of an image from a published file or folder (`importers.FORMS`).
+
+    The image is known by its name (see :func:`image_key`); the picture itself is not needed. The source is opened when
+    it is first asked for: a model that was trained on it reads captions without it. Ids and places are held in memory,
+    features are read one by one. Where an image is twice in the source, as in files whose writing was interrupted and
+    went on, the last one counts.
+
+    Args:
+        source: file, or folder of files, as published.
+        form: one of `importers.FORMS`.
+    """
+
+    def __init__(self, source: str, form: str) -> None:
+        self.name = "grid" if form == "pth" else "region"
+        self._source, self._form = source, form
+        self._opened: _Contents | None = None
+        self._lock = threading.Lock()
+
+    def load(self, uri: str) -> RegionFeatures:
+        """What was published of the image of a URI.
+
+        Raises:
+            ImageError: nothing, or something damaged.
+            ExtractorError: the source is not there or not of its form.
+        """
+        member = TarMember.parse(uri)
+        return self._contents().regions(image_key(uri if member is None else member.name))
+
+    def __call__(self, items: Sequence[RegionFeatures]) -> list[RegionFeatures]:
+        """The features as `load` gave them."""
+        return list(items)
+
+    def identity(self) -> dict[str, Any]:
+        """The reading rules, and name, size and time of change of each file of the source.
+
+        Raises:
+            ExtractorError: the source is not there or not of its form.
+        """
+        self._contents()
+        digest = _digest(Path(self._source).expanduser())
+        return {"extractor": "imported", "version": _VERSION, "form": self._form, "files_sha256": digest}
+
+    def _contents(self) -> "_Contents":
+        with self._lock:
+            if self._opened is None:
+                self._opened = _Contents(self._source, self._form)
+            return self._opened
+
+
+class _Contents:
+    """An open source, with the place of each image in it."""
+
+    def __init__(self, source: str, form: str) -> None:
+        self._source = open_source(source, form)
+        self._places = {image_key(image_id): (image_id, place) for image_id, place in self._source.places()}
+        if not self._places:
+            raise ExtractorError(f"{source} holds no image; is it the file that was published, and whole?")
+        self._companions = self._kinds(source)
+
+    def regions(self, key: str) -> RegionFeatures:
+        """The regions of an image, with what the first readable image has beside its features."""
+        found = self._places.get(key)
+        if found is None:
+            raise ImageError(NO_FEATURES)
+        regions = self._source.read(*found)
+        companions = _companions(regions)
+        lacking = [name for name in self._companions if name not in companions]
+        if lacking:
+            raise ImageError(f"no {', '.join(lacking)}, which the other images of the source have")
+        return RegionFeatures(regions.features, {name: companions[name] for name in self._companions})
+
+    def _kinds(self, source: str) -> tuple[str, ...]:
+        """What there is beside the features: that of the first readable image, for a shard's samples are all alike.
+
+        Raises:
+            ExtractorError: no image is readable.
+        """
+        first_reason = ""
+        for image_id, place in self._places.values():
+            try:
+                return tuple(_companions(self._source.read(image_id, place)))
+            except ImageError as error:
+                first_reason = first_reason or str(error)
+        raise ExtractorError(
+            f"none of the {len(self._places):,} images of {source} can be used; the first: {first_reason}"
+        )
+
+
+def _companions(regions: PublishedRegions) -> dict[str, npt.NDArray[Any]]:
+    boxes = {} if regions.boxes is None else {"boxes": regions.boxes}
+    return {**boxes, **regions.labels}
+
+
+def _digest(source: Path) -> str:
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    digest = hashlib.sha256()
+    for path in files:
+        status = path.stat()
+        name = os.path.relpath(path, source) if source.is_dir() else path.name
+        digest.update(f"{name}\t{status.st_size}\t{status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,35 @@
+"""Published features in the forms in which they were published, one reader a form, all giving the same regions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.importers.butd_tsv import ButdTsv
+from preprocessing.features.importers.folder import NpzFolder, PthFolder
+from preprocessing.features.importers.hdf5 import Hdf5File
+from preprocessing.features.importers.lmdb_store import LmdbStore
+from preprocessing.features.importers.source import FeatureSource, PublishedRegions, SetAside, entries, image_key
+
+__all__ = ["FORMS", "FeatureSource", "PublishedRegions", "SetAside", "entries", "image_key", "open_source"]
+
+FORMS: dict[str, Callable[[Path], FeatureSource]] = {
+    "butd_tsv": ButdTsv,
+    "npz": NpzFolder,
+    "pth": PthFolder,
+    "hdf5": Hdf5File,
+    "lmdb": LmdbStore,
+}
+
+
+def open_source(path: str | Path, form: str) -> FeatureSource:
+    """The reader of a form, on a file or folder that exists.
+
+    Raises:
+        ExtractorError: the form is unknown, there is nothing of that form, or its library is not installed.
+    """
+    if form not in FORMS:
+        raise ExtractorError(f"there is no form {form!r} of published features; there are {', '.join(FORMS)}")
+    absolute = Path(path).expanduser().absolute()
+    if not absolute.exists():
+        raise ExtractorError(f"published features: there is no {absolute}; correct the path")
+    return FORMS[form](absolute)

@@ -1,0 +1,50 @@
+"""Look through published features before they are used: what is there, and what cannot be used.
+
+python -m preprocessing.features.importers trainval_36.tsv --form butd_tsv
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.importers import FORMS, SetAside, entries, image_key, open_source
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status: 1 where the source cannot be read, or an image of it cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocessing.features.importers", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("source", help="file, or folder of files, as published")
+    parser.add_argument("--form", required=True, choices=tuple(FORMS))
+    options = parser.parse_args(arguments)
+    images: Counter[str] = Counter()
+    regions: Counter[int] = Counter()
+    kinds: Counter[str] = Counter()
+    set_aside: list[SetAside] = []
+    try:
+        for entry in entries(open_source(options.source, options.form)):
+            images[image_key(entry.image_id)] += 1
+            if isinstance(entry, SetAside):
+                set_aside.append(entry)
+                continue
+            regions[len(entry.features)] += 1
+            boxes = "with boxes" if entry.boxes is not None else "without boxes"
+            kinds[f"{entry.features.shape[1]} wide, {boxes}{', with labels' if entry.labels else ''}"] += 1
+    except ExtractorError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    lines = [f"{regions.total():,} images can be used, {len(set_aside):,} cannot"]
+    if regions:
+        lines.append(f"regions an image: {min(regions)} to {max(regions)}")
+    lines += [f"{count:,} images: features {kind}" for kind, count in kinds.most_common()]
+    lines += [f"twice there, the last one counts: {name}" for name, count in images.items() if count > 1]
+    lines += [f"{item.image_id}: {item.reason}" for item in set_aside]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if set_aside else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Bottom-up attention's TSV files: those of the Caffe code (6 columns) and those of LXMERT (10 columns)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers.source import LABELS, Array, PublishedRegions, checked_regions
+
+# Columns by their number. Note width before height in the one and after it in the other. Arrays are base64 of their
+# little-endian bytes: whole numbers of 8 bytes, all else float32.
+COLUMNS = {
+    6: ("image_id", "width", "height", "count", "boxes", "features"),
+    10: ("image_id", "height", "width", *LABELS, "count", "boxes", "features"),
+}
+# A line of 100 regions has a million characters; a file without lines should not be read whole.
+_LONGEST_LINE = 1 << 26
+
+# Offset of a line in the file, and its length, in bytes.
+Place = tuple[int, int]
+
+
+class ButdTsv:
+    """One image a line, without a header: features as they were published with bottom-up attention and LXMERT.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise ExtractorError(f"{path} is no file; name the TSV itself")
+        self._path = path
+
+    def places(self) -> Iterator[tuple[str, Place]]:
+        """Ids and lines, in the order of the file; reads all of it once, a line at a time.
+
+        Raises:
+            ExtractorError: the file has no lines of a sensible length.
+        """
+        offset = 0
+        with self._path.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                if len(line) == _LONGEST_LINE:
+                    raise ExtractorError(
+                        f"{self._path}: a line of more than {_LONGEST_LINE} bytes; this is no TSV file"
+                    )
+                if line.strip():
+                    yield line.partition(b"\t")[0].decode("utf-8", "replace").strip()[:200], (offset, len(line))
+                offset += len(line)
+
+    def read(self, image_id: str, place: Place) -> PublishedRegions:
+        """The image of a line.
+
+        Raises:
+            ImageError: columns are missing (the line was cut short), or a column is not what it should be.
+        """
+        offset, length = place
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return parse_line(file.read(length), image_id)
+
+
+def parse_line(line: bytes, image_id: str) -> PublishedRegions:
+    """One line of either kind of file.
+
+    Raises:
+        ImageError: see :meth:`ButdTsv.read`.
+    """
+    values = line.rstrip(b"\r\n").split(b"\t")
+    if len(values) not in COLUMNS:
+        raise ImageError(f"{len(values)} columns where 6 or 10 are needed; the line may be cut short")
+    row = dict(zip(COLUMNS[len(values)], values, strict=True))
+    count, width, height = (_whole_number(row[name], name) for name in ("count", "width", "height"))
+    boxes = _decoded(row["boxes"], "<f4", "boxes")
+    features = _decoded(row["features"], "<f4", "features")
+    if len(features) % count:
+        raise ImageError(f"features: {len(features)} numbers do not divide among {count} boxes; cut short")
+    if len(boxes) != 4 * count:
+        raise ImageError(f"boxes: {len(boxes)} numbers for {count} boxes")
+    labels = {
+        name: _decoded(row[name], "<i8" if kind is np.int32 else "<f4", name)
+        for name, kind in LABELS.items()
+        if name in row
+    }
+    return checked_regions(image_id, features.reshape(count, -1), boxes.reshape(count, 4), (width, height), labels)
+
+
+def _whole_number(text: bytes, name: str) -> int:
+    if not text.isdigit() or not 0 < len(text) < 10 or int(text) == 0:
+        raise ImageError(f"{name} is {text[:40]!r}, a positive whole number is needed")
+    return int(text)
+
+
+def _decoded(text: bytes, dtype: str, name: str) -> Array:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ImageError(f"{name}: no base64 ({error}); damaged or cut short") from error
+    size = np.dtype(dtype).itemsize
+    if not data or len(data) % size:
+        raise ImageError(f"{name}: {len(data)} bytes are no numbers of {size} bytes; cut short")
+    numbers: npt.NDArray[np.number] = np.frombuffer(data, dtype)
+    return numbers

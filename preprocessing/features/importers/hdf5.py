@@ -1,0 +1,76 @@
+"""HDF5 files with one entry an image or video: a dataset of vectors, or a group with vectors and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers.source import MAX_VALUES, Array, PublishedRegions, checked_regions
+
+if TYPE_CHECKING:
+    import h5py
+
+_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+
+
+class Hdf5File:
+    """Entries by image id: a dataset (N, F), as the frames of HGR's videos, or a group of `features` and `boxes`.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ExtractorError: it is no HDF5 file, or h5py is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import h5py
+        except ImportError as error:
+            raise ExtractorError("HDF5 files are read by h5py: pip install 'vse-pipeline[features]'") from error
+        try:
+            self._file: h5py.File = h5py.File(path, "r")
+        except _ERRORS as error:
+            raise ExtractorError(f"{path} cannot be read as an HDF5 file: {error}") from error
+        self._path = path
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Names of the entries.
+
+        Raises:
+            ExtractorError: the file is damaged.
+        """
+        try:
+            for name in self._file:
+                yield name, name
+        except _ERRORS as error:
+            raise ExtractorError(f"{self._path} is damaged: {error}; download it again") from error
+
+    def read(self, image_id: str, place: str) -> PublishedRegions:
+        """The vectors of an entry.
+
+        Raises:
+            ImageError: it is damaged or of another shape.
+        """
+        import h5py
+
+        try:
+            entry = self._file[place]
+            if not isinstance(entry, h5py.Group):
+                return checked_regions(image_id, _values(entry))
+            if "features" not in entry:
+                raise ImageError(f"a group of {', '.join(entry)[:200] or 'nothing'}; 'features' is needed")
+            boxes = _values(entry["boxes"]) if "boxes" in entry else None
+            return checked_regions(image_id, _values(entry["features"]), boxes)
+        except _ERRORS as error:
+            raise ImageError(f"damaged entry: {error}") from error
+
+
+def _values(entry: h5py.Dataset) -> Array:
+    if entry.size is None or entry.size > MAX_VALUES or entry.dtype.kind not in "fiu":
+        raise ImageError(f"{entry.dtype} of shape {entry.shape} is no set of vectors or boxes")
+    values: Array = entry[()]
+    return values

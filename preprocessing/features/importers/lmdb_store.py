@@ -1,0 +1,150 @@
+"""LMDB stores with one entry an image: npz files, or ViLBERT's dictionaries of base64 arrays."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers.folder import read_npz
+from preprocessing.features.importers.source import Array, PublishedRegions, checked_regions
+
+# ViLBERT's stores list their keys under this one.
+_KEYS = b"keys"
+
+
+class LmdbStore:
+    """Entries by image id. A value is an npz file with MILVLG's names, or a pickled dictionary of plain values.
+
+    ViLBERT's dictionaries hold num_boxes, boxes and features (base64 of float32) and perhaps image_w and image_h. Of
+    such a pickle only numbers, text, bytes and lists and dictionaries of them are built: one that names any class, or
+    any function but the one with which Python 3 writes bytes in protocol 2, is refused.
+
+    Args:
+        path: the folder of data.mdb, or a store that is a single file.
+
+    Raises:
+        ExtractorError: it is no LMDB store, or lmdb is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import lmdb
+        except ImportError as error:
+            raise ExtractorError("LMDB stores are read by lmdb: pip install 'vse-pipeline[features]'") from error
+        self._path, self._error = path, lmdb.Error
+        if path.is_dir() and not (path / "data.mdb").is_file():
+            raise ExtractorError(f"{path} holds no data.mdb; name the folder of the LMDB store")
+        try:
+            # Unlocked, for the folder may be read-only: nobody writes a published store.
+            self._store = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False)
+        except lmdb.Error as error:
+            raise ExtractorError(f"{path} cannot be read as an LMDB store: {error}") from error
+        file = path / "data.mdb" if path.is_dir() else path
+        needed = (self._store.info()["last_pgno"] + 1) * self._store.stat()["psize"]
+        if file.stat().st_size < needed:  # reading beyond the end of the mapped file would kill the process
+            raise ExtractorError(
+                f"{file} was cut short: {file.stat().st_size:,} of {needed:,} bytes; download it again"
+            )
+
+    def places(self) -> Iterator[tuple[str, bytes]]:
+        """Keys, in their order.
+
+        Raises:
+            ExtractorError: the store is damaged.
+        """
+        try:
+            with self._store.begin() as transaction:
+                for key in transaction.cursor().iternext(keys=True, values=False):
+                    if key != _KEYS:
+                        yield key.decode("utf-8", "replace"), key
+        except self._error as error:
+            raise ExtractorError(f"{self._path} is damaged: {error}; download it again") from error
+
+    def read(self, image_id: str, place: bytes) -> PublishedRegions:
+        """The entry of a key.
+
+        Raises:
+            ImageError: it is damaged, or of neither kind.
+        """
+        try:
+            with self._store.begin() as transaction:
+                value = transaction.get(place)
+        except self._error as error:
+            raise ImageError(f"damaged entry: {error}") from error
+        if value is None:
+            raise ImageError("the entry is gone")
+        if value.startswith(b"PK"):
+            return read_npz(io.BytesIO(value), image_id)
+        return _from_dictionary(read_plain_pickle(value), image_id)
+
+
+def read_plain_pickle(data: bytes) -> Any:
+    """A pickle of numbers, text, bytes, and lists and dictionaries of them; any other is refused, nothing is executed.
+
+    Raises:
+        ImageError: it is no such pickle.
+    """
+    try:
+        return _PlainReader(io.BytesIO(data), encoding="latin1").load()
+    except ImageError:
+        raise
+    # Whatever damaged bytes make of the reader's stack, on which there is nothing to call but what makes bytes of text.
+    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError) as error:
+        raise ImageError(
+            f"neither an npz file nor a pickle of plain values ({error or type(error).__name__})"
+        ) from error
+
+
+class _PlainReader(pickle.Unpickler):
+    """Knows no class, and of functions only what bytes are made with: a pickle can build no object and run nothing."""
+
+    def find_class(self, module: str, name: str) -> Callable[..., bytes]:
+        if (module, name) == ("_codecs", "encode"):
+            return _bytes
+        raise ImageError(f"a pickle that asks for {module}.{name}; only plain values are read, nothing was executed")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise ImageError(f"a pickle that refers to {pid!r:.60} elsewhere; only plain values are read")
+
+
+def _bytes(text: str, encoding: str) -> bytes:
+    """Bytes as Python 3 writes them in pickles of protocol 2, which has none: text and the name of an encoding."""
+    if encoding not in ("latin1", "latin-1"):
+        raise ImageError(f"a pickle with bytes in the encoding {encoding!r:.40}; latin1 is needed")
+    return text.encode("latin-1")
+
+
+def _from_dictionary(entry: Any, image_id: str) -> PublishedRegions:
+    if not isinstance(entry, Mapping):
+        raise ImageError(f"a {type(entry).__name__} where a dictionary is needed")
+    missing = {"num_boxes", "boxes", "features"} - set(entry)
+    if missing:
+        raise ImageError(f"a dictionary without {', '.join(sorted(missing))}")
+    count = entry["num_boxes"]
+    if not isinstance(count, int) or count < 1:
+        raise ImageError(f"num_boxes is {count!r:.40}, a positive whole number is needed")
+    features, boxes = _decoded(entry["features"], "features"), _decoded(entry["boxes"], "boxes")
+    if len(features) % count or len(boxes) != 4 * count:
+        raise ImageError(f"{len(features)} numbers of features and {len(boxes)} of boxes for {count} boxes")
+    width, height = entry.get("image_w"), entry.get("image_h")
+    size = (width, height) if isinstance(width, int) and isinstance(height, int) else None
+    return checked_regions(image_id, features.reshape(count, -1), boxes.reshape(count, 4), size)
+
+
+def _decoded(value: Any, name: str) -> Array:
+    if not isinstance(value, bytes | str):
+        raise ImageError(f"{name} is a {type(value).__name__}, base64 is needed")
+    try:
+        numbers: Array = np.frombuffer(base64.b64decode(value, validate=True), "<f4")
+    except (binascii.Error, ValueError) as error:
+        raise ImageError(f"{name}: no base64 of float32 ({error}); damaged or cut short") from error
+    return numbers

@@ -1,0 +1,141 @@
+"""What all readers of published features share: the regions of an image, the protocol, and the checks.
+
+Shapes: N regions, F feature width.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.features.extractor import FeaturesNF
+from preprocessing.features.images import ImageError
+
+Array = npt.NDArray[Any]
+# What is known of each region besides its vector and its box: numbers of classes int32, confidences float32.
+LABELS = {
+    "objects": np.int32,
+    "object_scores": np.float32,
+    "attributes": np.int32,
+    "attribute_scores": np.float32,
+}
+# Far above any published set of regions (100 x 2048), far below what would exhaust memory.
+MAX_VALUES = 1 << 26
+
+# COCO's file names, and its ids padded with zeros.
+_COCO = re.compile(r"(?:COCO_[a-z]+\d+_)?0*(\d+)")
+_ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".mkv", ".webm")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRegions:
+    """What was published of one image.
+
+    Attributes:
+        image_id: as the source has it.
+        features: (N, F) float16.
+        boxes: (N, 4) float32, x1, y1, x2, y2 in pixels of the image; None where there are none.
+        image_size: width and height in pixels, where they are told.
+        labels: of the regions, some or none of `LABELS`, each (N,).
+    """
+
+    image_id: str
+    features: FeaturesNF
+    boxes: npt.NDArray[np.float32] | None = None
+    image_size: tuple[int, int] | None = None
+    labels: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """An image of a source that cannot be used, and why."""
+
+    image_id: str
+    reason: str
+
+
+class FeatureSource(Protocol):
+    """Features of many images in one of the published forms.
+
+    Going through it holds one image at a time, and one image can be read by its place: the form decides what a place
+    is (an offset, a path, a key).
+    """
+
+    def places(self) -> Iterator[tuple[str, Any]]:
+        """Each image's id with its place, in the order of the source; damaged images are among them.
+
+        Raises:
+            ExtractorError: the source as a whole is not of this form.
+        """
+        ...
+
+    def read(self, image_id: str, place: Any) -> PublishedRegions:
+        """The image at a place; may be called from several threads.
+
+        Raises:
+            ImageError: what lies there cannot be used; the message is the reason.
+        """
+        ...
+
+
+def entries(source: FeatureSource) -> Iterator[PublishedRegions | SetAside]:
+    """Go through a source one image at a time.
+
+    Raises:
+        ExtractorError: the source as a whole is not of its form.
+    """
+    for image_id, place in source.places():
+        try:
+            yield source.read(image_id, place)
+        except ImageError as error:
+            yield SetAside(image_id, str(error))
+
+
+def image_key(name: str) -> str:
+    """What images of a source and of a data set are matched by, from an id, a file name or a path.
+
+    The name without folders and ending; of COCO's names and of numbers the number alone, without leading zeros:
+    `COCO_val2014_000000000042.jpg`, `000000000042` and `42` are one image.
+    """
+    stem = PurePath(name).name
+    while stem.lower().endswith(_ENDINGS):
+        stem = stem.rpartition(".")[0]
+    number = _COCO.fullmatch(stem)
+    return number[1] if number else stem
+
+
+def checked_regions(
+    image_id: str,
+    features: Array,
+    boxes: Array | None = None,
+    image_size: tuple[int, int] | None = None,
+    labels: Mapping[str, Array] | None = None,
+) -> PublishedRegions:
+    """Regions with every array checked, and brought to the types that are stored.
+
+    Raises:
+        ImageError: wrong shapes or types, no region, or values that are not finite in float16.
+    """
+    if features.ndim != 2 or features.dtype.kind != "f" or features.size == 0:
+        raise ImageError(f"features are {features.dtype} of shape {features.shape}, floats of shape (N, F) are needed")
+    count = len(features)
+    with np.errstate(over="ignore"):
+        stored = np.array(features, dtype=np.float16, order="C")
+    if not np.isfinite(stored).all():
+        raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
+    if boxes is not None:
+        if boxes.shape != (count, 4) or boxes.dtype.kind not in "fiu" or not np.isfinite(boxes).all():
+            raise ImageError(f"boxes are {boxes.dtype} of shape {boxes.shape}, finite numbers ({count}, 4) are needed")
+        boxes = np.array(boxes, dtype=np.float32, order="C")
+    typed: dict[str, Array] = {}
+    for name, values in (labels or {}).items():
+        if values.shape != (count,):
+            raise ImageError(f"{name} are of shape {values.shape}, ({count},) is needed")
+        typed[name] = values.astype(LABELS[name])
+    return PublishedRegions(image_id, stored, boxes, image_size, typed)

@@ -1,0 +1,34 @@
+"""Vision networks ready to run on pictures: those of transformers by folder or hub id, those of torchvision by name."""
+
+from preprocessing.features.networks.network import Network, PixelsCHW, as_features
+from preprocessing.features.networks.pixels import ImageSize
+from preprocessing.features.networks.torchvision_cnn import load_torchvision, rewrite_state
+from preprocessing.features.networks.transformer_models import load_transformers
+
+__all__ = ["ImageSize", "Network", "PixelsCHW", "as_features", "build_network", "load_transformers", "rewrite_state"]
+
+
+def build_network(
+    weights: str | None = None,
+    network: str | None = None,
+    image_size: ImageSize | None = None,
+    device: str = "cpu",
+    seed: int | None = None,
+) -> Network:
+    """A network of either library.
+
+    Args:
+        weights: of transformers a folder or hub id, see :func:`load_transformers`; of torchvision a file, see
+            :func:`load_torchvision`.
+        network: name of a network of torchvision; None means transformers.
+        image_size: side S of the square that the whole picture becomes, or "short_600"; None leaves it to the
+            preprocessor_config.json of the weights.
+        device: where it runs, as torch names it.
+        seed: initialises the network from this number instead of loading trained weights.
+
+    Raises:
+        ExtractorError: what is asked for does not exist, cannot be loaded or does not fit together.
+    """
+    if network is None:
+        return load_transformers(weights, image_size, device, seed)
+    return load_torchvision(network, weights, image_size, device, seed)

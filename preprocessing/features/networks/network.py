@@ -1,0 +1,126 @@
+"""A network that gives its last state for pictures, whatever library it comes from, and states as stored features.
+
+Shapes: B images, C channels, H x W pixels, h x w cells, N set elements, F feature width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.images import ImageError, load_image
+from preprocessing.features.networks.pixels import PixelsCHW
+
+
+@dataclass(frozen=True)
+class Network:
+    """Weights on a device, with the preprocessing that belongs to them.
+
+    Attributes:
+        weights: what they were loaded from, for messages.
+        device: where they are.
+        pixels: one picture as normalised pixels, (3, H, W) float32; raises ImageError.
+        forward: pixels (B, 3, H, W) on the device to the last state, (B, F, h, w) of a CNN, (B, N, F) of a transformer.
+        identity: everything that changes the states but the device, as JSON.
+    """
+
+    weights: str
+    device: torch.device
+    pixels: Callable[[Image.Image], PixelsCHW]
+    forward: Callable[[Tensor], Tensor]
+    identity: Mapping[str, Any]
+
+    def load(self, uri: str) -> PixelsCHW:
+        """The pixels of the image behind a URI.
+
+        Raises:
+            ImageError: it cannot be read, decoded or brought to the network's size.
+        """
+        return self.pixels(load_image(uri))
+
+    @torch.inference_mode()
+    def states(self, items: Sequence[PixelsCHW]) -> list[Tensor]:
+        """The last state of each item, (F, h, w) or (N, F); those of one size go through the network together."""
+        by_shape: dict[tuple[int, ...], list[int]] = {}
+        for index, item in enumerate(items):
+            by_shape.setdefault(item.shape, []).append(index)
+        states: dict[int, Tensor] = {}
+        for indices in by_shape.values():
+            pixels_BCHW = torch.from_numpy(np.stack([items[index] for index in indices]))
+            state = self.forward(pixels_BCHW.to(self.device, memory_format=torch.channels_last))
+            states.update(zip(indices, state, strict=True))
+        return [states[index] for index in range(len(items))]
+
+    def example_state(self) -> Tensor:
+        """The state of a plain grey picture: tells a model of another kind from ours before any work starts.
+
+        Raises:
+            ExtractorError: the preprocessing fails, or the model gives no state for pixels alone.
+        """
+        try:
+            pixels = self.pixels(Image.new("RGB", (64, 64), (120, 120, 120)))
+        except ImageError as error:
+            raise ExtractorError(f"{self.weights}: the preprocessing fails on a plain image: {error}") from error
+        try:
+            return self.states([pixels])[0]
+        except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
+            raise ExtractorError(
+                f"{self.weights}: no last hidden state for pixels alone ({first_line(error)}); name a vision backbone"
+            ) from error
+
+
+def as_features(states_NF: Sequence[Tensor], weights: str) -> list[FeaturesNF]:
+    """Sets of vectors (N, F) as they are stored, float16.
+
+    Raises:
+        ExtractorError: a value is not finite in float16.
+    """
+    features = []
+    for number, state_NF in enumerate(states_NF):
+        stored = state_NF.to(torch.float16).cpu().contiguous()
+        if not bool(torch.isfinite(stored).all()):
+            raise ExtractorError(
+                f"{weights}: image {number} of a batch of {len(states_NF)} has features that are NaN or beyond the "
+                f"range of float16 (largest {float(state_NF.abs().max()):.3g}, limit 65504); the weights are "
+                "damaged or not meant for these preprocessor settings"
+            )
+        features.append(stored.numpy())
+    return features
+
+
+def checked_device(name: str) -> torch.device:
+    """The device of a name.
+
+    Raises:
+        ExtractorError: there is no such device here.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ExtractorError(f"device {name!r} cannot be used ({first_line(error)}); use 'cpu'") from error
+    return device
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """sha256 over names, types, shapes and values of tensors."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

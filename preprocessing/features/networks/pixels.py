@@ -1,0 +1,96 @@
+"""From a picture of any size to the normalised pixels that a network was trained with.
+
+Shapes: C channels, H x W pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
+
+PixelsCHW = npt.NDArray[np.float32]
+
+# A side in pixels: the whole picture becomes a square, its aspect ratio ignored (VSE-infinity's grids, 512).
+# "short_600": the aspect ratio stays, the short side becomes 600 and the long one at most 1000 (bottom-up attention).
+SHORT_600: Literal["short_600"] = "short_600"
+ImageSize = int | Literal["short_600"]
+
+_SHORT, _LONG = 600, 1000
+# The stride of the last feature map of nearly all CNNs: fewer pixels than that give less than one cell.
+SMALLEST_SIDE = 32
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """What is done to pixels from 0 to 255: blue first where `bgr`, minus the mean, divided by the deviation."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    bgr: bool = False
+
+    def __call__(self, pixels_CHW: PixelsCHW) -> PixelsCHW:
+        """Pixels, red first, as the network takes them."""
+        ordered = pixels_CHW[::-1] if self.bgr else pixels_CHW
+        mean, std = (np.array(values, dtype=np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
+        return np.ascontiguousarray((ordered - mean) / std)
+
+    def to_json(self) -> dict[str, Any]:
+        """For an identity."""
+        return {"mean": list(self.mean), "std": list(self.std), "bgr": self.bgr}
+
+
+IMAGENET = Normalization((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+# Networks trained in Caffe: means in the order blue, green, red, no deviation (bottom-up attention).
+CAFFE = Normalization((102.9801, 115.9465, 122.7717), (1.0, 1.0, 1.0), bgr=True)
+
+
+def check_image_size(image_size: ImageSize) -> None:
+    """Raises ExtractorError unless the size is one that pictures can be brought to."""
+    if image_size == SHORT_600:
+        return
+    if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < SMALLEST_SIDE:
+        raise ExtractorError(
+            f"image_size is a side of at least {SMALLEST_SIDE} pixels or {SHORT_600!r}, got {image_size!r}"
+        )
+
+
+def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, int]:
+    """Height and width that a picture is brought to.
+
+    Raises:
+        ImageError: with its aspect ratio kept it would be too narrow for a network.
+    """
+    if image_size != SHORT_600:
+        return int(image_size), int(image_size)
+    short, long = sorted((width, height))
+    scale = _SHORT / short
+    if round(scale * long) > _LONG:
+        scale = _LONG / long
+    if round(scale * short) < SMALLEST_SIDE:
+        raise ImageError(
+            f"{width} x {height} pixels is too narrow: {_LONG} pixels long it is less than {SMALLEST_SIDE} wide"
+        )
+    return round(scale * height), round(scale * width)
+
+
+def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:
+    """The whole picture at a size, (3, H, W) float32 from 0 to 255, red first.
+
+    Bilinear between pixel centres without smoothing before, as OpenCV does it, in which the published networks saw
+    their pictures.
+
+    Raises:
+        ImageError: it is too narrow.
+    """
+    size = target_size(image.width, image.height, image_size)
+    pixels_CHW = torch.from_numpy(np.array(image, dtype=np.float32)).permute(2, 0, 1)
+    scaled = torch.nn.functional.interpolate(pixels_CHW[None], size, mode="bilinear", align_corners=False)
+    return np.ascontiguousarray(scaled[0].numpy())

@@ -1,0 +1,210 @@
+"""CNNs of torchvision by name, and the ResNets of Caffe, filled from the files that were published for them."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torchvision import models
+from torchvision.models import get_model, list_models
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.networks.network import Network, checked_device, first_line, weights_digest
+from preprocessing.features.networks.pixels import (
+    CAFFE,
+    IMAGENET,
+    ImageSize,
+    PixelsCHW,
+    check_image_size,
+    resized,
+)
+
+_SUFFIX = "_caffe"
+CAFFE_RESNETS = ("resnet50_caffe", "resnet101_caffe", "resnet152_caffe")
+
+# Networks that are a sequence of modules up to their last feature map, and the first module after it.
+_FAMILIES = (
+    models.AlexNet,
+    models.ConvNeXt,
+    models.EfficientNet,
+    models.MobileNetV2,
+    models.MobileNetV3,
+    models.RegNet,
+    models.ResNet,
+    models.VGG,
+)
+_AFTER = ("avgpool", "classifier")
+
+# Modules of VSE-infinity's original_updown_backbone.pth, {"base": ..., "top": ...}, in torchvision's names.
+_UPDOWN_MODULES = {
+    "base.0": "conv1",
+    "base.1": "bn1",
+    "base.4": "layer1",
+    "base.5": "layer2",
+    "base.6": "layer3",
+    "top.0": "layer4",
+}
+_LISTED = 4
+_IN_FOLDER = "model.safetensors"
+
+
+def load_torchvision(
+    network: str,
+    weights: str | None = None,
+    image_size: ImageSize | None = None,
+    device: str = "cpu",
+    seed: int | None = None,
+) -> Network:
+    """A CNN whose state is its last feature map, computed in float32.
+
+    A name that ends in `_caffe` is the topology in which bottom-up attention's detector and the released VSE-infinity
+    grids were trained: in the first block of a layer the stride sits on the 1x1 convolution, and the max pooling has no
+    padding and rounds its size up. Such a network sees pixels blue first, minus Caffe's means; all others see them red
+    first with ImageNet's mean and deviation. Batch norms use their running statistics.
+
+    Args:
+        network: "resnext101_32x8d", "resnet101_caffe", "vgg19", ...
+        weights: file with the network's state dict in torchvision's names, or VSE-infinity's
+            original_updown_backbone.pth: safetensors, or a PyTorch file that holds tensors only. A folder stands for
+            the model.safetensors in it.
+        image_size: what pictures are brought to.
+        device: where the model runs, as torch names it.
+        seed: initialises the network from this number instead.
+
+    Raises:
+        ExtractorError: there is no such network, size or device; the weights are missing, unreadable, or hold other
+            tensors than the network has (missing, unknown and misshapen ones are listed).
+    """
+    if image_size is None:
+        raise ExtractorError(f"network {network!r} has no preprocessing of its own: give image_size (224, 512, ...)")
+    check_image_size(image_size)
+    place = checked_device(device)
+    trunk, head = _build(network, 0 if seed is None else seed)
+    _check_source(network, weights, seed)
+    if weights is not None:
+        _fill(trunk, head, read_state(Path(weights).expanduser()), weights)
+    normalization = CAFFE if network.endswith(_SUFFIX) else IMAGENET
+    identity = {
+        "network": network,
+        "weights_sha256": weights_digest(trunk.state_dict()),
+        "seed": seed,
+        "pixels": normalization.to_json(),
+        "image_size": image_size,
+    }
+    trunk.eval().requires_grad_(False)
+    trunk = trunk.to(place).to(memory_format=torch.channels_last)
+
+    def pixels(image: Any) -> PixelsCHW:
+        return normalization(resized(image, image_size))
+
+    return Network(weights or f"{network} of seed {seed}", place, pixels, trunk, identity)
+
+
+def _build(name: str, seed: int) -> tuple[nn.Sequential, set[str]]:
+    """The network up to its last feature map, filled from the seed, and the names of its modules after that."""
+    base = name.removesuffix(_SUFFIX)
+    known = name in CAFFE_RESNETS if name.endswith(_SUFFIX) else base in list_models(module=models)
+    if not known:
+        raise ExtractorError(
+            f"torchvision has no network {name!r}; it has resnet50, resnet101, resnext101_32x8d, vgg19, "
+            f"efficientnet_b0, convnext_base and more, and there are {', '.join(CAFFE_RESNETS)}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = get_model(base, weights=None)
+    if not isinstance(model, _FAMILIES):
+        families = ", ".join(family.__name__ for family in _FAMILIES)
+        raise ExtractorError(f"{name!r} is not of a family whose last feature map can be had ({families})")
+    if name.endswith(_SUFFIX):
+        _make_caffe(model)
+    children = list(model.named_children())
+    end = next(number for number, (child, _) in enumerate(children) if child in _AFTER)
+    return nn.Sequential(OrderedDict(children[:end])), {child for child, _ in children[end:]}
+
+
+def _make_caffe(model: Any) -> None:
+    model.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)
+    for layer in (model.layer2, model.layer3, model.layer4):
+        layer[0].conv1.stride, layer[0].conv2.stride = layer[0].conv2.stride, layer[0].conv1.stride
+
+
+def _check_source(network: str, weights: str | None, seed: int | None) -> None:
+    if weights is None and seed is None:
+        raise ExtractorError(
+            f"network {network!r} needs 'weights', a file with its state dict (those of torchvision and of WSL are at "
+            "https://download.pytorch.org/models/, the Caffe ResNet-101 is VSE-infinity's original_updown_backbone.pth)"
+            ", or a seed for a randomly initialised network"
+        )
+    if weights is not None and seed is not None:
+        raise ExtractorError(f"weights {weights} and a seed were given; leave out the seed to use the weights")
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, or of the model.safetensors of a folder, by torchvision's names.
+
+    Raises:
+        ExtractorError: there is no such file, or it holds something other than tensors by name.
+    """
+    path = path / _IN_FOLDER if path.is_dir() else path
+    if not path.is_file():
+        raise ExtractorError(f"weights: there is no file {path.absolute()}")
+    try:
+        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, LookupError, SafetensorError) as error:
+        raise ExtractorError(
+            f"weights {path} cannot be read as tensors alone ({first_line(error)}); code in such a file is never "
+            "executed: download it again, or convert it to safetensors where you trust it"
+        ) from error
+    if isinstance(state, dict) and set(state) == {"base", "top"} and all(isinstance(s, dict) for s in state.values()):
+        state = {f"{part}.{name}": tensor for part in state for name, tensor in state[part].items()}
+    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+        raise ExtractorError(f"weights {path} hold no state dict, nor one of 'base' and one of 'top'")
+    return {_torchvision_name(name): tensor for name, tensor in state.items()}
+
+
+def rewrite_state(weights: Path, path: Path) -> None:
+    """Write the tensors of :func:`read_state` as a safetensors file, in which nothing can run.
+
+    Raises:
+        ExtractorError: as :func:`read_state`.
+    """
+    save_file({name: tensor.contiguous() for name, tensor in read_state(weights).items()}, path)
+
+
+def _torchvision_name(name: str) -> str:
+    name = name.removeprefix("module.")  # of nn.DataParallel
+    module = ".".join(name.split(".")[:2])
+    return _UPDOWN_MODULES.get(module, module) + name.removeprefix(module)
+
+
+def _fill(trunk: nn.Module, head: set[str], state: Mapping[str, Tensor], weights: str) -> None:
+    """Copies the tensors into the network, all of it and nothing else but its classifier, which is left out.
+
+    Raises:
+        ExtractorError: tensors are missing, unknown or of another shape.
+    """
+    wanted = trunk.state_dict()
+    given = {name: tensor for name, tensor in state.items() if name.split(".")[0] not in head}
+    # A counter that the running statistics do without, and that old files do not have.
+    missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in given if name not in wanted]
+    misshapen = [name for name in given if name in wanted and given[name].shape != wanted[name].shape]
+    if missing or unknown or misshapen:
+        parts = {"missing": missing, "unknown": unknown, "of another shape": misshapen}
+        raise ExtractorError(
+            f"weights {weights} do not fit the network: "
+            + "; ".join(f"{len(names)} {what} ({_listed(names)})" for what, names in parts.items() if names)
+            + "; name the network that they were trained in"
+        )
+    trunk.load_state_dict(given, strict=False)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")

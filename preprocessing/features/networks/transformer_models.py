@@ -1,0 +1,254 @@
+"""Vision networks of transformers: any CNN or vision transformer that its auto classes know."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoImageProcessor, AutoModel
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import MAX_PIXELS, ImageError
+from preprocessing.features.networks.network import Network, checked_device, first_line, weights_digest
+from preprocessing.features.networks.pixels import (
+    ImageSize,
+    Normalization,
+    PixelsCHW,
+    check_image_size,
+    resized,
+)
+
+_BACKEND = "pil"
+
+# What transformers, huggingface_hub and safetensors raise for weights or settings that cannot be loaded.
+_LOADING_ERRORS = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    RuntimeError,
+    SafetensorError,
+)
+
+
+def load_transformers(
+    weights: str | None, image_size: ImageSize | None = None, device: str = "cpu", seed: int | None = None
+) -> Network:
+    """A network whose state is its `last_hidden_state`; of a model of images and texts (CLIP) the vision tower.
+
+    Weights are read from safetensors only and computed in float32.
+
+    Args:
+        weights: a folder with config.json, preprocessor_config.json and *.safetensors, or a hub id.
+        image_size: what pictures are brought to instead of what preprocessor_config.json says; mean and deviation
+            remain those of that file.
+        device: where the model runs, as torch names it.
+        seed: initialises the network from this number instead of loading it; `weights` is then a folder with the two
+            JSON files only. The same seed gives the same network in every process.
+
+    Raises:
+        ExtractorError: the weights cannot be found or loaded, or lack parameters that the features need; or there is
+            no such device.
+    """
+    if weights is None:
+        raise ExtractorError("'weights' is missing: name a folder or hub id (or a network of torchvision by 'network')")
+    if image_size is not None:
+        check_image_size(image_size)
+    place = checked_device(device)
+    folder = _local_folder(weights)
+    if folder is not None:
+        _check_files(folder, seeded=seed is not None)
+    elif seed is not None:
+        raise ExtractorError(f"a seed was given with the hub id {weights!r}; a seed needs a folder of config files")
+    with _errors_named(weights), _quiet_transformers():
+        local = folder is not None
+        processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, local_files_only=local)
+        config = AutoConfig.from_pretrained(weights, local_files_only=local)
+        config = getattr(config, "vision_config", config)
+        model, fresh = _load_model(weights, config, local) if seed is None else _random_model(config, seed)
+    identity = {
+        "config_sha256": _config_digest(model.config),
+        "weights_sha256": weights_digest({name: t for name, t in model.state_dict().items() if name not in fresh}),
+        "seed": seed,
+        "processor": _settings(processor),
+        "backend": _BACKEND,
+        **({} if image_size is None else {"image_size": image_size}),
+    }
+    model.eval().requires_grad_(False)
+    model = model.to(place).to(memory_format=torch.channels_last)
+
+    def forward(pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        state: torch.Tensor = model(pixel_values=pixels_BCHW).last_hidden_state
+        return state
+
+    pixels = _Processed(processor) if image_size is None else _Resized(_normalization(processor), image_size)
+    return Network(weights, place, pixels, forward, identity)
+
+
+class _Processed:
+    """Pixels as the model's own image processor makes them."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self._edge = _settings(processor).get("size", {}).get("shortest_edge")
+
+    def __call__(self, image: Image.Image) -> PixelsCHW:
+        self._check_aspect(image)
+        try:
+            pixels = self._processor(images=image, return_tensors="np")["pixel_values"][0]
+        except (ValueError, OSError, MemoryError, ArithmeticError) as error:
+            raise ImageError(f"cannot be brought to the model's size: {error or type(error).__name__}") from error
+        return np.ascontiguousarray(pixels, dtype=np.float32)
+
+    def _check_aspect(self, image: Image.Image) -> None:
+        """Refuses images so narrow that scaling their short edge would blow the long one up beyond all bounds."""
+        short, long = sorted(image.size)
+        if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
+            raise ImageError(
+                f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
+            )
+
+
+class _Resized:
+    """Whole pictures at a size of the caller's, normalised as the model wants it."""
+
+    def __init__(self, normalization: Normalization, image_size: ImageSize) -> None:
+        self._normalization = normalization
+        self._image_size = image_size
+
+    def __call__(self, image: Image.Image) -> PixelsCHW:
+        return self._normalization(resized(image, self._image_size))
+
+
+def _normalization(processor: Any) -> Normalization:
+    """What an image processor does to the values of pixels, on a scale of 255."""
+    scale = processor.rescale_factor if processor.do_rescale else 1.0
+    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
+    bgr = bool(getattr(processor, "do_flip_channel_order", False))
+    return Normalization(_three(mean, scale), _three(std, scale), bgr)
+
+
+def _three(values: Sequence[float], scale: float) -> tuple[float, float, float]:
+    red, green, blue = (value / scale for value in values)
+    return red, green, blue
+
+
+def _settings(processor: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads(processor.to_json_string())
+    return settings
+
+
+def _local_folder(weights: str) -> Path | None:
+    """The folder that `weights` names, or None where it can only be a hub id ("name" or "owner/name").
+
+    Raises:
+        ExtractorError: it is written as a path and there is no such folder.
+    """
+    path = Path(weights).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise ExtractorError(
+            f"weights: {path} is a file; with a file of weights 'network' must name a network of torchvision, such as "
+            "resnext101_32x8d or resnet101_caffe"
+        )
+    if weights.startswith(("/", ".", "~")) or weights.count("/") > 1 or path.exists():
+        raise ExtractorError(
+            f"weights: there is no folder {path.absolute()}; name one that holds config.json, "
+            "preprocessor_config.json and *.safetensors, or a hub id such as microsoft/resnet-50"
+        )
+    return None
+
+
+def _check_files(folder: Path, seeded: bool) -> None:
+    for name in ("config.json", "preprocessor_config.json"):
+        if not (folder / name).is_file():
+            raise ExtractorError(f"weights: {folder} holds no {name}; copy it there from the model's release")
+    has_weights = any(folder.glob("*.safetensors"))
+    if seeded and has_weights:
+        raise ExtractorError(f"weights: {folder} holds weights, and a seed was given; leave out the seed to use them")
+    if not seeded and not has_weights:
+        raise ExtractorError(
+            f"weights: {folder} holds no *.safetensors; copy the weights there (transformers' save_pretrained converts "
+            "older formats), or give a seed for a randomly initialised network"
+        )
+
+
+def _load_model(weights: str, config: Any, local: bool) -> tuple[torch.nn.Module, set[str]]:
+    """The backbone, and the names of its parameters that the weights do not hold (they do not reach the features).
+
+    Raises:
+        ExtractorError: parameters that the features need are missing or of another shape.
+    """
+    model, report = AutoModel.from_pretrained(
+        weights,
+        config=config,
+        dtype=torch.float32,
+        use_safetensors=True,
+        local_files_only=local,
+        output_loading_info=True,
+    )
+    missing = set(report["missing_keys"])
+    # The pooling head comes after last_hidden_state; many classifiers are published without it.
+    needed = sorted(name for name in missing if not name.startswith("pooler."))
+    wrong = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if needed or wrong:
+        raise ExtractorError(
+            f"{weights}: the weights do not fit config.json: {len(needed)} parameters are missing {needed[:3]} and "
+            f"{len(wrong)} have another shape {wrong[:3]}; fetch weights and config.json from the same release"
+        )
+    return model, missing
+
+
+def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
+    """A backbone with parameters that depend on the seed alone; torch's own generator is untouched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModel.from_config(config, dtype=torch.float32)
+    return model, set()
+
+
+def _config_digest(config: Any) -> str:
+    settings = config.to_dict()
+    for name in ("_name_or_path", "transformers_version"):  # where and with what it was loaded
+        settings.pop(name, None)
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@contextmanager
+def _errors_named(weights: str) -> Iterator[None]:
+    """Turns whatever loading raises into one ExtractorError that says what and how to mend it."""
+    try:
+        yield
+    except _LOADING_ERRORS as error:
+        raise ExtractorError(
+            f"weights {weights!r} cannot be loaded ({type(error).__name__}: {first_line(error)}); check that the "
+            "folder is a complete copy with safetensors weights, or that the hub id exists and the network reaches the "
+            "hub (with no network, download the model elsewhere and name the folder)"
+        ) from error
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without transformers' progress bars and load reports; what matters of them is checked and raised here."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,112 @@
+"""Frames of a video, sampled evenly, as upright RGB pictures; or in one line why the video cannot be used."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import av
+from PIL import Image
+
+from preprocessing.features.images import MAX_PIXELS, ImageError
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+# What PyAV raises on damaged files besides its own errors.
+_DECODER_ERRORS = (av.FFmpegError, OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError)
+# Containers that do not count their frames tell a duration, which is rounded: less than this many frames is no loss.
+_TOLERANCE = 1.5
+
+
+def decode_frames(data: bytes, count: int) -> list[Image.Image]:
+    """The frames in the middle of `count` equal parts of a video; a shorter video gives each of its frames.
+
+    The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted. So
+    the choice is exact, whatever the container says, and a file that was cut short is noticed.
+
+    Args:
+        data: the file, in any container and codec that FFmpeg knows.
+        count: number of frames, at least 1.
+
+    Returns:
+        At most `count` pictures in order of time, RGB.
+
+    Raises:
+        ImageError: no video, damaged, or cut short.
+    """
+    try:
+        total = _count_frames(data)
+        wanted = _middles(total, count)
+        return _decode(data, wanted)
+    except _DECODER_ERRORS as error:
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
+        raise ImageError(f"damaged video: {reason}") from error
+
+
+def _middles(total: int, count: int) -> list[int]:
+    """Numbers of the frames in the middle of equal parts: of 10 frames and 2 parts 2 and 7."""
+    parts = min(count, total)
+    return [(2 * part + 1) * total // (2 * parts) for part in range(parts)]
+
+
+def _count_frames(data: bytes) -> int:
+    """The number of frames that are there.
+
+    Raises:
+        ImageError: there is no picture stream, no frame, or the container announces more than there is.
+    """
+    with av.open(io.BytesIO(data), "r") as container:
+        stream = _video_stream(container)
+        count, end = 0, 0.0
+        for packet in container.demux(stream):
+            if packet.size == 0:  # marks the end
+                continue
+            if packet.is_corrupt:
+                raise ImageError("damaged video: a packet is corrupt or cut short")
+            count += 1
+            if packet.pts is not None:
+                end = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+        if count == 0:
+            raise ImageError("a video without frames")
+        if stream.frames > count:
+            raise ImageError(f"cut short: {count} of {stream.frames} frames")
+        announced, a_frame = _duration(stream, container), float(1 / (stream.average_rate or 1))
+        if stream.frames == 0 and end + _TOLERANCE * a_frame < announced:
+            raise ImageError(f"cut short: {end:.1f} of {announced:.1f} seconds")
+    return count
+
+
+def _duration(stream: VideoStream, container: InputContainer) -> float:
+    """What a container without a count of frames announces, in seconds from the start; 0 where it says nothing."""
+    if stream.duration is not None and stream.time_base is not None:
+        return float(stream.duration * stream.time_base)
+    sole = len(container.streams) == 1  # sound may go on after the last picture
+    return container.duration / 1_000_000 if sole and container.duration is not None else 0.0
+
+
+def _decode(data: bytes, wanted: list[int]) -> list[Image.Image]:
+    pictures: list[Image.Image] = []
+    with av.open(io.BytesIO(data), "r") as container:
+        stream = _video_stream(container)
+        for number, frame in enumerate(container.decode(stream)):
+            if frame.is_corrupt:
+                raise ImageError(f"damaged video: frame {number} cannot be decoded whole")
+            if number == wanted[len(pictures)]:
+                # Players turn a frame by what the file says (telephones film lying on their side).
+                pictures.append(frame.to_image().rotate(frame.rotation, expand=True))
+                if len(pictures) == len(wanted):
+                    return pictures
+    raise ImageError(f"damaged video: {len(pictures)} of the {len(wanted)} frames that were chosen can be decoded")
+
+
+def _video_stream(container: InputContainer) -> VideoStream:
+    if not container.streams.video:
+        raise ImageError("not a video: the file holds no pictures")
+    stream = container.streams.video[0]
+    if stream.codec_context is None:  # and without it the stream has neither width nor height
+        raise ImageError("damaged video: the codec of its pictures is unknown")
+    if stream.width * stream.height > MAX_PIXELS:
+        raise ImageError(f"{stream.width} x {stream.height} pixels, more than the limit of {MAX_PIXELS}")
+    return stream

@@ -1,0 +1,191 @@
+"""Bottom-up attention's TSV files, against a decoder written out here, whole and damaged; and the genuine file."""
+
+import base64
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.importers import PublishedRegions, SetAside, entries, open_source
+from preprocessing.features.importers.__main__ import main
+
+
+def floats(values: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(values)}f", *values)).decode()
+
+
+def integers(values: list[int]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(values)}q", *values)).decode()
+
+
+BOXES = [0.0, 0.5, 20.25, 30.0, 1.0, 2.0, 3.0, 4.0]
+FEATURES = [0.5, 1.5, 2.5, 0.0, 0.25, 7.0]
+CAFFE = ["42", "640", "480", "2", floats(BOXES), floats(FEATURES)]
+LXMERT = [
+    "COCO_val2014_000000000042",
+    "480",
+    "640",
+    integers([7, 1599]),
+    floats([0.5, 0.25]),
+    integers([3, 399]),
+    floats([0.125, 1.0]),
+    "2",
+    floats(BOXES),
+    floats(FEATURES),
+]
+
+
+def write(folder: Path, *rows: list[str]) -> Path:
+    path = folder / "features.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("row", [CAFFE, LXMERT], ids=["caffe", "lxmert"])
+def test_both_orders_of_columns(tmp_path: Path, row: list[str]) -> None:
+    (entry,) = entries(open_source(write(tmp_path, row), "butd_tsv"))
+    assert isinstance(entry, PublishedRegions)
+    assert entry.image_id == row[0]
+    assert entry.image_size == (640, 480)
+    assert entry.features.dtype == np.float16
+    assert entry.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
+    assert entry.boxes is not None
+    assert entry.boxes.dtype == np.float32
+    assert entry.boxes.tolist() == [BOXES[:4], BOXES[4:]]
+    labels = {name: values.tolist() for name, values in entry.labels.items()}
+    assert labels == (
+        {}
+        if row is CAFFE
+        else {
+            "objects": [7, 1599],
+            "object_scores": [0.5, 0.25],
+            "attributes": [3, 399],
+            "attribute_scores": [0.125, 1.0],
+        }
+    )
+
+
+def replaced(position: int, value: str) -> list[str]:
+    return [*CAFFE[:position], value, *CAFFE[position + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (CAFFE[:4], "4 columns where 6 or 10 are needed"),
+        (CAFFE[:1], "1 columns"),
+        ([*CAFFE[:5], CAFFE[5][:-5]], "features: no base64|features: .* cut short"),
+        ([*CAFFE[:5], floats(FEATURES)[:-8]], "features: .*cut short|5 numbers do not divide"),
+        ([*CAFFE[:5], floats(FEATURES[:5])], "features: 5 numbers do not divide among 2 boxes"),
+        (replaced(4, floats(BOXES[:6])), "boxes: 6 numbers for 2 boxes"),
+        (replaced(4, "!!!!"), "boxes: no base64"),
+        (replaced(4, ""), "boxes: 0 bytes"),
+        (replaced(3, "0"), "count is b'0'"),
+        (replaced(3, "two"), "count is b'two'"),
+        (replaced(3, "-2"), "count is b'-2'"),
+        (replaced(1, "9" * 5000), "width is"),
+        ([*CAFFE[:5], floats([*FEATURES[:5], float("nan")])], "NaN, infinite"),
+        ([*CAFFE[:5], floats([*FEATURES[:5], 70_000.0])], "range of float16"),
+        (replaced(4, floats([*BOXES[:7], float("inf")])), "boxes are float32"),
+        ([*LXMERT[:3], integers([7]), *LXMERT[4:]], r"objects are of shape \(1,\)"),
+        ([*LXMERT[:4], floats([0.5] * 3), *LXMERT[5:]], "object_scores are of shape"),
+    ],
+)
+def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: list[str], reason: str) -> None:
+    good = [["1", *CAFFE[1:]], row, ["3", *CAFFE[1:]]]
+    first, second, third = entries(open_source(write(tmp_path, *good), "butd_tsv"))
+    assert isinstance(second, SetAside)
+    assert second.image_id == row[0]
+    assert "\n" not in second.reason
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(second.reason)
+    assert [entry.image_id for entry in (first, third)] == ["1", "3"]
+    assert isinstance(third, PublishedRegions)
+    assert third.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
+
+
+def test_a_file_cut_anywhere_loses_its_last_line_only(tmp_path: Path) -> None:
+    whole = write(tmp_path, ["1", *CAFFE[1:]], ["2", *CAFFE[1:]]).read_bytes()
+    first_line = whole.index(b"\n") + 1
+    path = tmp_path / "cut.tsv"
+    for end in range(first_line + 1, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        found = list(entries(open_source(path, "butd_tsv")))
+        assert isinstance(found[0], PublishedRegions)
+        assert isinstance(found[1], SetAside), end
+
+
+def test_a_carriage_return_ends_a_line_too(tmp_path: Path) -> None:
+    path = tmp_path / "windows.tsv"
+    path.write_bytes(("\t".join(CAFFE) + "\r\n\r\n").encode())
+    (entry,) = entries(open_source(path, "butd_tsv"))
+    assert isinstance(entry, PublishedRegions)
+
+
+def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ExtractorError, match=r"there is no .*gone\.tsv; correct the path"):
+        open_source(tmp_path / "gone.tsv", "butd_tsv")
+    with pytest.raises(ExtractorError, match="is no file"):
+        open_source(tmp_path, "butd_tsv")
+    with pytest.raises(ExtractorError, match=r"no form 'tsv' .*; there are butd_tsv, npz"):
+        open_source(tmp_path, "tsv")
+    path = tmp_path / "zeros.tsv"
+    path.write_bytes(b"\0" * 500)
+    monkeypatch.setattr("preprocessing.features.importers.butd_tsv._LONGEST_LINE", 100)
+    with pytest.raises(ExtractorError, match="a line of more than 100 bytes"):
+        list(entries(open_source(path, "butd_tsv")))
+
+
+def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, CAFFE, ["7", *CAFFE[1:]], ["042", *CAFFE[1:]])
+    assert main([str(path), "--form", "butd_tsv"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "3 images can be used, 0 cannot",
+        "regions an image: 2 to 2",
+        "3 images: features 3 wide, with boxes",
+        "twice there, the last one counts: 42",
+    ]
+    assert main([str(write(tmp_path, LXMERT, ["8", "1"])), "--form", "butd_tsv"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "1 images can be used, 1 cannot",
+        "regions an image: 2 to 2",
+        "1 images: features 3 wide, with boxes, with labels",
+        "8: 2 columns where 6 or 10 are needed; the line may be cut short",
+    ]
+    assert main([str(tmp_path / "gone"), "--form", "butd_tsv"]) == 1
+    assert "error: published features: there is no" in capsys.readouterr().err
+
+
+def test_the_genuine_features_of_caffe(vse_data: Path) -> None:
+    """36 boxes of 2048 non-negative numbers within each photograph; every number as a decoder of the bytes gives it."""
+    path = vse_data / "butd_reference" / "train2014_obj36.tsv"
+    lines = path.read_text().splitlines()
+    found = list(entries(open_source(path, "butd_tsv")))
+    assert len(found) == len(lines) == 10
+    for entry, line in zip(found, lines, strict=True):
+        assert isinstance(entry, PublishedRegions)
+        assert entry.boxes is not None
+        assert entry.image_size is not None
+        columns = line.split("\t")
+        assert entry.image_id == columns[0]
+        assert entry.image_size == (int(columns[2]), int(columns[1]))
+        assert entry.features.shape == (36, 2048)
+        assert entry.features.min() >= 0
+        width, height = entry.image_size
+        x1, y1, x2, y2 = entry.boxes.T
+        assert (x1 >= 0).all()
+        assert (y1 >= 0).all()
+        assert (x1 < x2).all()
+        assert (y1 < y2).all()
+        assert (x2 <= width).all()
+        assert (y2 <= height).all()
+        raw = base64.b64decode(columns[9])
+        expected = [struct.unpack_from("<2048f", raw, 4 * 2048 * region) for region in range(36)]
+        np.testing.assert_array_equal(entry.features, np.array(expected, dtype=np.float16))
+        assert entry.boxes.ravel().tolist() == list(struct.unpack("<144f", base64.b64decode(columns[8])))
+        assert entry.labels["objects"].tolist() == list(struct.unpack("<36q", base64.b64decode(columns[3])))
+        assert entry.labels["object_scores"].tolist() == list(struct.unpack("<36f", base64.b64decode(columns[4])))
+        assert entry.labels["attributes"].max() < 400
+        assert entry.labels["objects"].max() < 1600

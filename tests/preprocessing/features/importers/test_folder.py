@@ -1,0 +1,152 @@
+"""Folders of npz and pth files, whole and damaged."""
+
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.importers import PublishedRegions, SetAside, entries, open_source
+
+FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3)
+BOXES = np.array([[0, 1, 2, 3], [4, 5, 6, 7]], dtype=np.float32)
+
+
+class Attack:
+    def __reduce__(self) -> Any:
+        return (exec, ("raise SystemExit('executed')",))
+
+
+def reason(folder: Path, form: str) -> str:
+    (entry,) = entries(open_source(folder, form))
+    assert isinstance(entry, SetAside), entry
+    assert "\n" not in entry.reason
+    return entry.reason
+
+
+def test_npz_as_milvlg_writes_it(tmp_path: Path) -> None:
+    info = {"objects_id": np.array([1, 2]), "attrs_id": np.array([3, 4])}
+    np.savez(
+        tmp_path / "COCO_val2014_000000000042.npz",
+        x=FEATURES,
+        bbox=BOXES,
+        num_bbox=2,
+        image_h=480,
+        image_w=640,
+        info=np.array(info, dtype=object),
+    )
+    (tmp_path / "deeper").mkdir()
+    np.savez_compressed(tmp_path / "deeper" / "7.jpg.npz", x=FEATURES.astype(np.float16))
+    whole, alone = entries(open_source(tmp_path, "npz"))
+    assert isinstance(whole, PublishedRegions)
+    assert isinstance(alone, PublishedRegions)
+    assert (whole.image_id, alone.image_id) == ("COCO_val2014_000000000042", "7.jpg")
+    assert whole.features.tolist() == [[0, 1, 2], [3, 4, 5]] == alone.features.tolist()
+    assert whole.features.dtype == np.float16
+    assert whole.boxes is not None
+    assert whole.boxes.tolist() == BOXES.tolist()
+    assert whole.image_size == (640, 480)
+    assert (alone.boxes, alone.image_size) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"feat": FEATURES}, "there is no array 'x', but feat.npy"),
+        ({"x": FEATURES[0]}, r"float32 of shape \(3,\)"),
+        ({"x": FEATURES.astype(np.int64)}, "int64 of shape"),
+        ({"x": FEATURES[:0]}, r"shape \(0, 3\)"),
+        ({"x": FEATURES, "bbox": BOXES[:1]}, r"boxes are float32 of shape \(1, 4\)"),
+        ({"x": FEATURES, "num_bbox": 3}, "num_bbox is 3, x has 2 rows"),
+        ({"x": FEATURES, "image_w": BOXES}, "image_w is float32"),
+        ({"x": FEATURES * np.nan}, "NaN"),
+        ({"x": np.array([Attack()], dtype=object)}, "not a readable npz file: Object arrays cannot be loaded"),
+    ],
+)
+def test_npz_with_other_contents(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    np.savez(tmp_path / "1.npz", **arrays)
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(reason(tmp_path, "npz"))
+
+
+def test_a_damaged_npz_is_set_aside_or_reads_the_same(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, x=FEATURES, bbox=BOXES, num_bbox=2)
+    whole, path = buffer.getvalue(), tmp_path / "1.npz"
+    for end in range(0, len(whole), 7):
+        path.write_bytes(whole[:end])
+        assert reason(tmp_path, "npz")
+    generator = np.random.default_rng(0)
+    aside = 0
+    for _ in range(200):
+        changed = bytearray(whole)
+        changed[generator.integers(len(whole))] ^= 1 << generator.integers(8)
+        path.write_bytes(changed)
+        (entry,) = entries(open_source(tmp_path, "npz"))
+        if isinstance(entry, SetAside):
+            aside += 1
+        else:
+            assert entry.features.tolist() == FEATURES.tolist()
+    assert aside > 100
+
+
+def test_an_npz_that_unpacks_to_more_than_there_is_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2, 3)})
+    with zipfile.ZipFile(tmp_path / "1.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", header.getvalue() + bytes(1_000_000))
+    monkeypatch.setattr("preprocessing.features.importers.folder.MAX_VALUES", 1000)
+    assert reason(tmp_path, "npz") == "the array 'x' is larger than any set of regions"
+
+
+def test_pth_of_grid_feats_row_by_row(tmp_path: Path) -> None:
+    feature_map = torch.randn(1, 5, 2, 3, generator=torch.Generator().manual_seed(0))
+    torch.save(feature_map, tmp_path / "000000000042.pth")
+    (entry,) = entries(open_source(tmp_path, "pth"))
+    assert isinstance(entry, PublishedRegions)
+    expected = [feature_map[0, :, row, column].tolist() for row in range(2) for column in range(3)]
+    np.testing.assert_array_equal(entry.features, np.array(expected, dtype=np.float16))
+    assert entry.features.flags.c_contiguous
+    assert (entry.boxes, dict(entry.labels)) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (torch.zeros(5, 2, 3), r"\(5, 2, 3\) where a tensor of shape"),
+        (torch.zeros(2, 5, 2, 3), r"\(2, 5, 2, 3\)"),
+        (torch.zeros(1, 5, 2, 3, dtype=torch.int64), "no feature map"),
+        (torch.zeros(1, 5, 0, 3), "features are float32 of shape"),
+        ({"features": torch.zeros(1)}, "dict where a tensor"),
+        (torch.full((1, 2, 2, 2), 1e6), "range of float16"),
+        (Attack(), "other objects than tensors; nothing in it was executed"),
+    ],
+)
+def test_pth_with_other_contents(tmp_path: Path, content: Any, message: str) -> None:
+    torch.save(content, tmp_path / "1.pth")
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(reason(tmp_path, "pth"))
+
+
+def test_files_that_are_no_pth(tmp_path: Path) -> None:
+    path = tmp_path / "1.pth"
+    torch.save(torch.zeros(1, 5, 2, 3), path)
+    whole = path.read_bytes()
+    for content in (b"", b"no tensor", whole[:-40], whole[: len(whole) // 2], pickle.dumps(Attack())):
+        path.write_bytes(content)
+        assert reason(tmp_path, "pth")
+
+
+def test_folders_without_files(tmp_path: Path) -> None:
+    for form in ("npz", "pth"):
+        with pytest.raises(ExtractorError, match=rf"holds no file IMAGE\.{form}"):
+            list(entries(open_source(tmp_path, form)))
+        (tmp_path / "file").touch()
+        with pytest.raises(ExtractorError, match="is no folder"):
+            open_source(tmp_path / "file", form)
+        (tmp_path / "file").unlink()

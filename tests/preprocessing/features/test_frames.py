@@ -1,0 +1,172 @@
+"""Frames of videos that are encoded here: which are taken, how they look, and what is said of damaged files."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from preprocessing import storage
+from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor
+
+av = pytest.importorskip("av", reason="pip install av")
+from preprocessing.features.videos import decode_frames  # noqa: E402 (needs av)
+
+
+def encoded(frames: int = 30, container: str = "mp4", codec: str = "mpeg4", rate: int = 10) -> bytes:
+    """A video whose frame number n is everywhere of the grey level 8 n, but for a white upper left corner."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container) as output:
+        stream: Any = output.add_stream(codec, rate=rate)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for number in range(frames):
+            picture = np.full((64, 96, 3), 8 * number, dtype=np.uint8)
+            picture[:32, :48] = 255
+            for packet in stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")):
+                output.mux(packet)
+        for packet in stream.encode():
+            output.mux(packet)
+    return buffer.getvalue()
+
+
+def numbers(pictures: list[Image.Image]) -> list[int]:
+    return [round(picture.getpixel((90, 60))[0] / 8) for picture in pictures]
+
+
+def nearest(found: list[int], expected: list[int]) -> bool:
+    """Coding changes grey levels by a little: at most to those of the next frame."""
+    return len(found) == len(expected) and all(abs(a - b) <= 1 for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"), [("mp4", "mpeg4"), ("mp4", "libx264"), ("matroska", "libx264"), ("avi", "mpeg4")]
+)
+def test_frames_are_the_middles_of_equal_parts(container: str, codec: str) -> None:
+    data = encoded(30, container, codec)
+    for count, expected in [(1, [15]), (2, [7, 22]), (3, [5, 15, 25]), (4, [3, 11, 18, 26])]:
+        assert nearest(numbers(decode_frames(data, count)), expected), (count, numbers(decode_frames(data, count)))
+    assert nearest(numbers(decode_frames(data, 30)), list(range(30)))
+    short = decode_frames(encoded(3, container, codec), 12)
+    assert nearest(numbers(short), [0, 1, 2])
+    assert {picture.size for picture in short} == {(96, 64)}
+    assert {picture.mode for picture in short} == {"RGB"}
+
+
+def test_a_video_filmed_lying_on_its_side_is_turned() -> None:
+    """The matrix of an MP4's track header: x' = -y, y' = x is a quarter turn clockwise on the screen."""
+    one, minus_one, w = 0x00010000.to_bytes(4), (-0x00010000).to_bytes(4, signed=True), 0x40000000.to_bytes(4)
+    zero = bytes(4)
+    plain = one + zero * 3 + one + zero * 3 + w
+    turned = zero + one + zero + minus_one + zero * 4 + w
+    data = encoded()
+    at = data.index(plain, data.index(b"tkhd"))
+    (picture,) = decode_frames(data[:at] + turned + data[at + len(plain) :], 1)
+    assert picture.size == (64, 96)
+    # The white corner was at the upper left: a quarter turn clockwise brings it to the upper right.
+    corners = [picture.getpixel(place)[0] > 200 for place in ((5, 5), (58, 5), (5, 90), (58, 90))]
+    assert corners == [False, True, False, False]
+
+
+@pytest.mark.parametrize("container", ["mp4", "matroska", "avi"])
+def test_a_video_cut_short_is_told(container: str) -> None:
+    whole = encoded(30, container)
+    for share in (0.02, 0.3, 0.6, 0.75):
+        with pytest.raises(ImageError) as caught:
+            decode_frames(whole[: int(share * len(whole))], 4)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_codec_that_is_unknown_is_told() -> None:
+    with pytest.raises(ImageError, match="the codec of its pictures is unknown"):
+        decode_frames(encoded(container="avi").replace(b"FMP4", b"????"), 4)
+
+
+def test_damage_in_the_middle_is_told_or_seen_in_no_frame_count() -> None:
+    whole = encoded()
+    told = 0
+    for start in range(200, len(whole) - 200, 150):
+        try:
+            found = decode_frames(whole[:start] + b"\xff" * 100 + whole[start + 100 :], 4)
+            assert len(found) == 4
+        except ImageError:  # anything else would end the test
+            told += 1
+    assert told > 5
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "damaged video"),
+        (b"no video at all" * 100, "damaged video"),
+    ],
+)
+def test_what_is_no_video(data: bytes, reason: str) -> None:
+    with pytest.raises(ImageError, match=reason):
+        decode_frames(data, 4)
+
+
+def test_sound_alone_is_no_video() -> None:
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="wav") as output:
+        stream: Any = output.add_stream("pcm_s16le", rate=8000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), dtype=np.int16), format="s16", layout="mono")
+        frame.rate = 8000
+        for packet in [*stream.encode(frame), *stream.encode()]:
+            output.mux(packet)
+    with pytest.raises(ImageError, match="holds no pictures"):
+        decode_frames(buffer.getvalue(), 4)
+
+
+def test_a_frame_is_the_average_of_its_cells(tmp_path: Path) -> None:
+    path = tmp_path / "video7.mp4"
+    path.write_bytes(encoded())
+    extractor = build_extractor("frames", weights=TINY_RESNET, seed=0, frames=3)
+    grid = build_extractor("grid", weights=TINY_RESNET, seed=0)
+    (found,) = extractor([extractor.load(str(path))])
+    assert found.shape == (3, 192)
+    assert found.dtype == np.float16
+    for row, picture in zip(found, decode_frames(path.read_bytes(), 3), strict=True):
+        picture.save(tmp_path / "frame.png")
+        (cells,) = grid([grid.load(str(tmp_path / "frame.png"))])
+        np.testing.assert_allclose(row, cells.astype(np.float32).mean(0), rtol=4e-3, atol=2e-3)
+    assert extractor.name == "frames"
+    assert extractor.identity() == {**grid.identity(), "extractor": "frames", "frames": 3}
+
+
+def test_a_video_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "video7.mp4"
+    path.write_bytes(encoded())
+    monkeypatch.setattr(storage, "read", {"s3://bucket/video7.mp4": path.read_bytes()}.__getitem__)
+    extractor = build_extractor("frames", weights=TINY_RESNET, seed=0, frames=2)
+    np.testing.assert_array_equal(extractor.load("s3://bucket/video7.mp4"), extractor.load(str(path)))
+
+
+def test_real_weights_on_a_video_of_photographs(vse_data: Path, tmp_path: Path) -> None:
+    paths = sorted((vse_data / "flickr8k" / "images").glob("*.jpg"))[:3]
+    with av.open(str(tmp_path / "photographs.mp4"), "w") as output:
+        stream: Any = output.add_stream("libx264", rate=10, options={"crf": "10"})
+        stream.width = stream.height = 224
+        stream.pix_fmt = "yuv420p"
+        for path in paths:
+            picture = av.VideoFrame.from_image(Image.open(path).convert("RGB"))
+            for packet in stream.encode(picture):
+                output.mux(packet)
+        for packet in stream.encode():
+            output.mux(packet)
+    folder = str(vse_data / "mobilenet_v2")
+    extractor, grid = build_extractor("frames", weights=folder), build_extractor("grid", weights=folder)
+    (found,) = extractor([extractor.load(str(tmp_path / "photographs.mp4"))])
+    means = [cells.astype(np.float32).mean(0) for cells in grid([grid.load(str(path)) for path in paths])]
+    similarity = np.corrcoef(np.concatenate([found.astype(np.float32), means]))[:3, 3:]
+    assert similarity.argmax(1).tolist() == [0, 1, 2]
+    assert similarity.diagonal().min() > 0.9
+
+
+def test_files_and_options_that_cannot_be_used(tmp_path: Path) -> None:
+    extractor = build_extractor("frames", weights=TINY_RESNET, seed=0)
+    with pytest.raises(ImageError, match="no such file"):
+        extractor.load(str(tmp_path / "gone.mp4"))
+    with pytest.raises(ExtractorError, match="frames must be at least 1, got 0"):
+        build_extractor("frames", weights=TINY_RESNET, seed=0, frames=0)

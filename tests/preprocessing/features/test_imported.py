@@ -1,0 +1,122 @@
+"""Published features as an extractor, joined with a data set by the names of the images."""
+
+import base64
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.datasets import build_dataset
+from preprocessing.features import ExtractorError, ImageError, build_extractor
+from preprocessing.features.importers import image_key
+
+
+def test_the_keys_of_images() -> None:
+    same = ["42", "000000000042", "COCO_val2014_000000000042", "COCO_train2014_000000000042.jpg", "a/b/42.jpg.npz"]
+    assert {image_key(name) for name in same} == {"42"}
+    assert image_key("1000268201_693b08cb0e.jpg") == "1000268201_693b08cb0e"
+    assert image_key("/videos/video7.mp4") == "video7"
+    assert image_key("0") == image_key("000.jpg") == "0"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for number in (1, 2, 3):
+        rows = number + 1
+        features = np.full((rows, 4), number, np.float32)
+        np.savez(folder / f"COCO_val2014_{number:012d}.npz", x=features, bbox=np.ones((rows, 4)))
+    (folder / "000000000004.npz").write_bytes(b"PK")
+    return folder
+
+
+def test_features_come_by_the_name_of_the_image(source: Path) -> None:
+    extractor = build_extractor("imported", source=str(source), form="npz")
+    assert extractor.name == "region"
+    items = [extractor.load(f"/photographs/{number:012d}.jpg") for number in (3, 1)]
+    for number, found in zip((3, 1), extractor(items), strict=True):
+        assert found.features.tolist() == [[number] * 4] * (number + 1)
+        assert found.companions["boxes"].shape == (number + 1, 4)
+    with pytest.raises(ImageError, match=r"^no features of this image in the source$"):
+        extractor.load("/photographs/000000000005.jpg")
+    with pytest.raises(ImageError, match="not a readable npz file"):
+        extractor.load("/photographs/000000000004.jpg")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/val2014/000000000003.jpg", "/shards/00001.tar#000000000003.jpg@512+9"])
+def test_images_that_lie_elsewhere_have_the_same_names(source: Path, uri: str) -> None:
+    extractor = build_extractor("imported", source=str(source), form="npz")
+    assert extractor.load(uri).features.tolist() == [[3] * 4] * 4
+
+
+def test_all_images_of_a_source_are_of_one_kind(tmp_path: Path) -> None:
+    """A shard's samples all have the same members: what the first readable image has is what counts."""
+    (tmp_path / "0.npz").write_bytes(b"PK")
+    boxes = np.ones((2, 4), np.float32)
+    np.savez(tmp_path / "1.npz", x=np.ones((2, 3), np.float32), bbox=boxes)
+    np.savez(tmp_path / "2.npz", x=np.ones((2, 3), np.float32))
+    with_boxes = build_extractor("imported", source=str(tmp_path), form="npz")
+    assert set(with_boxes.load("1.jpg").companions) == {"boxes"}
+    with pytest.raises(ImageError, match=r"^no boxes, which the other images of the source have$"):
+        with_boxes.load("2.jpg")
+    np.savez(tmp_path / "0.npz", x=np.ones((2, 3), np.float32))
+    without = build_extractor("imported", source=str(tmp_path), form="npz")
+    assert [set(without.load(f"{number}.jpg").companions) for number in (0, 1, 2)] == [set(), set(), set()]
+
+
+def test_a_source_of_damaged_images_alone(tmp_path: Path) -> None:
+    (tmp_path / "0.npz").write_bytes(b"PK")
+    with pytest.raises(ExtractorError, match=r"none of the 1 images of .* can be used; the first: not a readable npz"):
+        build_extractor("imported", source=str(tmp_path), form="npz").identity()
+
+
+def test_the_identity_is_that_of_the_files(source: Path) -> None:
+    first = build_extractor("imported", source=str(source), form="npz").identity()
+    assert build_extractor("imported", source=str(source), form="npz").identity() == first
+    os.utime(source / "000000000004.npz", ns=(1, 1))
+    assert build_extractor("imported", source=str(source), form="npz").identity() != first
+
+
+def test_a_source_without_images(tmp_path: Path) -> None:
+    (tmp_path / "empty.tsv").touch()
+    with pytest.raises(ExtractorError, match="holds no image"):
+        build_extractor("imported", source=str(tmp_path / "empty.tsv"), form="butd_tsv").identity()
+
+
+def test_a_source_is_opened_when_it_is_asked_for(tmp_path: Path) -> None:
+    extractor = build_extractor("imported", source=str(tmp_path / "gone.tsv"), form="butd_tsv")
+    for ask in (extractor.identity, lambda: extractor.load("42.jpg")):
+        with pytest.raises(ExtractorError, match="published features: there is no"):
+            ask()
+
+
+def test_the_last_of_two_rows_counts(tmp_path: Path) -> None:
+    """A writer that was killed leaves a row cut short, and the next one writes that image again."""
+    boxes, features = (base64.b64encode(np.ones(size, "<f4").tobytes()).decode() for size in (8, 6))
+    row = ["42", "640", "480", "2", boxes, features]
+    path = tmp_path / "features.tsv"
+    path.write_text("\t".join(row[:4]) + "\n" + "\t".join(row) + "\n")
+    assert build_extractor("imported", source=str(path), form="butd_tsv").load("42.jpg").features.shape == (2, 3)
+
+
+def test_genuine_features_join_a_data_set(vse_data: Path, tmp_path: Path) -> None:
+    reference = vse_data / "butd_reference"
+    names = sorted(path.name for path in (reference / "images").iterdir())
+    (tmp_path / "tokens.txt").write_text("".join(f"{name}#0\ta photograph\n" for name in [*names, "gone.jpg"]))
+    (tmp_path / "train.txt").write_text("\n".join([*names, "gone.jpg"]))
+    dataset = build_dataset(
+        "flickr",
+        images=reference / "images",
+        tokens=tmp_path / "tokens.txt",
+        splits={"train": tmp_path / "train.txt"},
+    )
+    extractor = build_extractor("imported", source=str(reference / "train2014_obj36.tsv"), form="butd_tsv")
+    *found, without = dataset.records("train")
+    for record in found:
+        (regions,) = extractor([extractor.load(record.image_uri)])
+        assert regions.features.shape == (36, 2048)
+        assert set(regions.companions) == {"boxes", "objects", "object_scores", "attributes", "attribute_scores"}
+    with pytest.raises(ImageError, match="no features of this image"):
+        extractor.load(without.image_uri)

@@ -1,0 +1,113 @@
+"""Patches of vision transformers, against direct calls of small random models of each kind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    CLIPConfig,
+    CLIPModel,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersModel,
+    ResNetConfig,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+    ViTConfig,
+    ViTModel,
+)
+
+from preprocessing.features import TINY_RESNET, ExtractorError, build_extractor
+
+SCENES = [f"scene://0/{index}" for index in range(3)]
+SIZES: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "image_size": 48,
+    "patch_size": 16,
+}
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(5)
+
+
+def saved(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    settings = json.loads((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
+    text = json.dumps(settings | {"size": {"height": 48, "width": 48}})
+    (folder / "preprocessor_config.json").write_text(text)
+    return folder
+
+
+def tokens(model: Any, extractor: Any) -> Any:
+    """What the model gives for each scene alone."""
+    with torch.no_grad():
+        return [
+            model.eval()(pixel_values=torch.from_numpy(extractor.load(uri))[None]).last_hidden_state[0].numpy()
+            for uri in SCENES
+        ]
+
+
+def test_a_vit_with_and_without_its_class_token(tmp_path: Path) -> None:
+    model = ViTModel(ViTConfig(**SIZES), add_pooling_layer=False)
+    folder = saved(model, tmp_path)
+    for class_token, rows in ((True, slice(0, None)), (False, slice(1, None))):
+        extractor = build_extractor("patches", weights=str(folder), class_token=class_token)
+        found = extractor([extractor.load(uri) for uri in SCENES])
+        for features, expected in zip(found, tokens(model, extractor), strict=True):
+            assert features.shape == (9 + class_token, 16)
+            assert features.dtype == np.float16
+            np.testing.assert_allclose(features, expected[rows], rtol=2e-3, atol=2e-3)
+    assert extractor.name == "patches"
+    # The checkpoint has no pooling head; the one that is made up does not reach the features, nor the identity.
+    assert build_extractor("patches", weights=str(folder), class_token=False).identity() == extractor.identity()
+    assert build_extractor("patches", weights=str(folder)).identity() != extractor.identity()
+
+
+def test_registers_are_no_patches(tmp_path: Path) -> None:
+    sizes = {name: size for name, size in SIZES.items() if name != "intermediate_size"}
+    model = Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**sizes, num_register_tokens=4))
+    extractor = build_extractor("patches", weights=str(saved(model, tmp_path)))
+    (found, *_) = extractor([extractor.load(uri) for uri in SCENES])
+    expected = tokens(model, extractor)[0]
+    assert expected.shape == (1 + 4 + 9, 16)
+    np.testing.assert_allclose(found, expected[[0, *range(5, 14)]], rtol=2e-3, atol=2e-3)
+
+
+def test_of_clip_the_vision_tower(tmp_path: Path) -> None:
+    text = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 8,
+        "vocab_size": 50,
+    }
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=SIZES, projection_dim=8))
+    extractor = build_extractor("patches", weights=str(saved(model, tmp_path)))
+    found = extractor([extractor.load(uri) for uri in SCENES])
+    for features, expected in zip(found, tokens(model.vision_model, extractor), strict=True):
+        assert features.shape == (10, 16)
+        np.testing.assert_allclose(features, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_a_model_without_a_class_token(tmp_path: Path) -> None:
+    model = SiglipVisionModel(SiglipVisionConfig(**SIZES))
+    folder = saved(model, tmp_path)
+    with pytest.raises(ExtractorError, match="9 tokens, all of them patches; set class_token to false"):
+        build_extractor("patches", weights=str(folder))
+    extractor = build_extractor("patches", weights=str(folder), class_token=False)
+    (found, *_) = extractor([extractor.load(uri) for uri in SCENES])
+    np.testing.assert_allclose(found, tokens(model, extractor)[0], rtol=2e-3, atol=2e-3)
+
+
+def test_a_cnn_is_refused(tmp_path: Path) -> None:
+    ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic").save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
+    with pytest.raises(ExtractorError, match=r"is a CNN, .* use the extractor 'grid'"):
+        build_extractor("patches", weights=str(tmp_path), seed=0)

@@ -1,0 +1,88 @@
+"""Regions of a spatial pyramid, against an average taken on a fine raster."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModel
+
+from preprocessing.features import TINY_RESNET, ExtractorError, build_extractor
+from preprocessing.features.pyramid import pyramid_boxes
+
+SCENES = [f"scene://0/{index}" for index in range(3)]
+
+
+def naive(map_Fhw: np.ndarray, box: tuple[float, float, float, float]) -> np.ndarray:
+    """The average over the points of a fine raster that lie in the box."""
+    _, height, width = map_Fhw.shape
+    points = (np.arange(84 * 12) + 0.5) / (84 * 12)  # 84 divides into 7 cells, 12 into 1, 2, 3 and 4 boxes
+    ys, xs = points[(points > box[1]) & (points < box[3])], points[(points > box[0]) & (points < box[2])]
+    rows = np.bincount((ys * height).astype(int), minlength=height)
+    columns = np.bincount((xs * width).astype(int), minlength=width)
+    return (map_Fhw * np.outer(rows, columns)).sum((1, 2)) / (len(ys) * len(xs))
+
+
+def test_thirty_boxes_cover_the_image_four_times() -> None:
+    boxes = pyramid_boxes()
+    assert boxes.shape == (30, 4)
+    assert boxes[:5].tolist() == [
+        [0, 0, 1, 1],
+        [0, 0, 0.5, 0.5],
+        [0.5, 0, 1, 0.5],
+        [0, 0.5, 0.5, 1],
+        [0.5, 0.5, 1, 1],
+    ]
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    np.testing.assert_allclose([areas[:1].sum(), areas[1:5].sum(), areas[5:14].sum(), areas[14:].sum()], 1)
+
+
+def test_each_vector_is_the_average_over_its_box() -> None:
+    grid = build_extractor("grid", weights=TINY_RESNET, seed=0, image_size=112)
+    pyramid = build_extractor("pyramid", weights=TINY_RESNET, seed=0, image_size=112)
+    items = [pyramid.load(uri) for uri in SCENES]
+    cells = [found.astype(np.float64) for found in grid(items)]
+    assert cells[0].shape == (7 * 7, 192)
+    for found, cells_NF in zip(pyramid(items), cells, strict=True):
+        assert found.shape == (30, 192)
+        assert found.dtype == np.float16
+        map_Fhw = cells_NF.T.reshape(192, 7, 7)
+        expected = [naive(map_Fhw, tuple(box)) for box in pyramid_boxes()]
+        np.testing.assert_allclose(found, expected, rtol=4e-3, atol=2e-3)
+    assert pyramid.name == "pyramid"
+    assert pyramid.identity() == {**grid.identity(), "extractor": "pyramid"}
+
+
+def test_a_whole_photograph_is_seen(vse_data: Path) -> None:
+    """MobileNetV2's own preprocessing cuts the borders off; the boxes are those of the whole image."""
+    folder = vse_data / "mobilenet_v2"
+    extractor = build_extractor("pyramid", weights=str(folder))
+    paths = sorted((vse_data / "flickr8k" / "images").glob("*.jpg"))[:3]
+    items = [extractor.load(str(path)) for path in paths]
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        maps = model(pixel_values=torch.from_numpy(np.stack(items))).last_hidden_state.numpy()
+    assert maps.shape == (3, 1280, 7, 7)
+    for found, map_Fhw in zip(extractor(items), maps, strict=True):
+        assert found.shape == (30, 1280)
+        np.testing.assert_allclose(found[0], map_Fhw.mean((1, 2)), rtol=4e-3, atol=2e-3)
+        np.testing.assert_allclose(found[20], naive(map_Fhw, tuple(pyramid_boxes()[20])), rtol=4e-3, atol=2e-3)
+
+
+def test_an_image_may_keep_its_aspect_ratio(tmp_path: Path) -> None:
+    Image.effect_mandelbrot((60, 40), (-2, -1, 1, 1), 50).convert("RGB").save(tmp_path / "wide.png")
+    options = {"network": "mobilenet_v3_small", "image_size": "short_600", "seed": 0}
+    pyramid, grid = build_extractor("pyramid", **options), build_extractor("grid", **options)
+    item = pyramid.load(str(tmp_path / "wide.png"))
+    assert item.shape == (3, 600, 900)
+    map_Fhw = grid([item])[0].astype(np.float64).T.reshape(-1, 19, 29)
+    expected = [naive(map_Fhw, tuple(box)) for box in pyramid_boxes()]
+    # The raster is fine, and 19 x 29 cells do not divide it.
+    np.testing.assert_allclose(pyramid([item])[0], expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("size", [8, 0])
+def test_a_size_that_no_network_takes(size: int) -> None:
+    with pytest.raises(ExtractorError, match=f"at least 32 pixels or 'short_600', got {size}"):
+        build_extractor("pyramid", weights=TINY_RESNET, seed=0, image_size=size)
