@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.data import EXTRACTORS, NetworkFeatures
+from pipelines.config.data import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
 from pipelines.shard_work import follow, is_whole, shard_plan
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
@@ -264,7 +264,7 @@ def splits_of(config: PipelineConfig) -> list[Split]:
 def _options(config: PipelineConfig) -> dict[str, Any]:
     """Keyword arguments of the extractor."""
     features = config.features
-    if isinstance(features, NetworkFeatures):
+    if isinstance(features, NetworkFeatures | SeveralFeatures):
         return {**features.options(), "device": "cuda" if features.gpus_per_actor else "cpu"}
     return features.options()
 
@@ -276,18 +276,24 @@ def _summary(dataset: str, split: str) -> extraction.SplitSummary:
 
 
 def _identity(config: PipelineConfig) -> dict[str, Any]:
-    """Return the extractor's identity, from a note of an earlier run if neither its files nor its code have changed.
+    """Return the identity of what makes the features, or of all that make them."""
+    identities = [_identity_of(part, config.work_dir) for part in config.features.parts]
+    return identities[0] if len(identities) == 1 else {"several": identities}
+
+
+def _identity_of(features: Features, work_dir: Path) -> dict[str, Any]:
+    """Return an extractor's identity, from a note of an earlier run if neither its files nor its code have changed.
 
     Asking the extractor means importing torch and loading the weights, which takes longer than all the rest of a plan.
     """
-    name, options = config.features.extractor, config.features.options()
+    name, options = features.extractor, features.options()
     origin = Path(options.get("weights") or options.get("source") or EXTRACTORS)
     if not origin.exists():  # on the hub, where it may change
         return _asked_identity(name, json.dumps(options), "")
     files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
     stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
     key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
-    note = config.work_dir / NAME / "extractors" / f"{key[:16]}.json"
+    note = work_dir / NAME / "extractors" / f"{key[:16]}.json"
     if not note.is_file():
         note.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomic(note, _asked_identity(name, json.dumps(options), key))

@@ -110,7 +110,7 @@ def _write_bundle(config: PipelineConfig, gallery: Path, directory: Path) -> Non
 
     shutil.copytree(train.best_model(config), directory / "model", dirs_exist_ok=True)
     shutil.copytree(gallery, directory / "gallery", dirs_exist_ok=True)
-    write_extractor(directory / "extractor", config.features.extractor, config.features.options())
+    write_extractor(directory / "extractor", config.features.read.extractor, config.features.read.options())
 
 
 if __name__ == "__main__":

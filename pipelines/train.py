@@ -159,6 +159,8 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
     content = {
         "version": VERSION,
         "features": features.fingerprint,
+        # Of several in the same shards.
+        "reads": config.features.member,
         "splits": [config.dataset.train_split, config.dataset.eval_split],
         "seed": config.seed,
         "vocabulary": config.vocabulary.model_dump(mode="json"),

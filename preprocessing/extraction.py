@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from preprocessing.datasets.record import Caption, Dataset, Record
-from preprocessing.features.extractor import Extractor, FeaturesNF, RegionFeatures
+from preprocessing.features.extractor import Extractor, RegionFeatures, Stored
 from preprocessing.features.images import ImageError
 from preprocessing.image_loader import ImageLoader
 from preprocessing.shards.index import ShardIndex
@@ -182,8 +182,8 @@ def _usable(spec: ShardSpec, set_aside: list[dict[str, str]]) -> Iterator[_Entry
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:
-    features: Sequence[FeaturesNF | RegionFeatures | bytes] = extractor([item for _, item in batch])
-    for (entry, _), feature in zip(batch, features, strict=True):
+    results = extractor([item for _, item in batch])
+    for (entry, _), result in zip(batch, results, strict=True):
         captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in entry.captions]
         meta = {
             "image_id": entry.record.image_id,
@@ -191,12 +191,21 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
             "split": entry.record.split,
             "captions": captions,
         }
-        if isinstance(feature, bytes):
-            yield Sample(entry.key, {}, meta, files={extractor.name: feature})
-        elif isinstance(feature, RegionFeatures):
-            yield Sample(entry.key, {extractor.name: feature.features}, meta, companions=feature.companions)
+        yield _sample(entry.key, meta, result if isinstance(result, Mapping) else {extractor.name: result})
+
+
+def _sample(key: str, meta: dict[str, Any], stored: Mapping[str, Stored]) -> Sample:
+    """What goes into a shard of one image, of one extractor or of several."""
+    sample = Sample(key, {}, meta)
+    for name, item in stored.items():
+        if isinstance(item, bytes):
+            sample.files[name] = item
+        elif isinstance(item, RegionFeatures):
+            sample.arrays[name] = item.features
+            sample.companions.update(item.companions)
         else:
-            yield Sample(entry.key, {extractor.name: feature}, meta)
+            sample.arrays[name] = item
+    return sample
 
 
 def _set_aside(key: str, record: Record, root: str, reason: str) -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, folder_or_hub_name
 from preprocessing.storage.address import is_s3
@@ -120,6 +121,16 @@ class _Extraction(Strict):
     image_timeout: Float = Field(
         60, gt=0, description="seconds that reading and decoding an image may hold up the others; then it is set aside"
     )
+
+    @property
+    def parts(self) -> Sequence[Features]:
+        """The features that the shards hold: these alone, or several."""
+        return (cast("Features", self),)
+
+    @property
+    def read(self) -> Features:
+        """The features that the model reads."""
+        return cast("Features", self)
 
 
 class NetworkFeatures(_Extraction):
@@ -304,6 +315,54 @@ class ImportedFeatures(_Extraction):
         return {"source": str(self.source), "form": self.form}
 
 
+_Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Field(discriminator="extractor")]
+
+
+class SeveralFeatures(_Extraction):
+    """Several features of the same images in one pass: each image is read and decoded once.
+
+    Configurations that differ in `model_reads` alone share the shards.
+    """
+
+    extractor: Literal["several"]
+    of: list[_Together] = Field(description="the extractors with their options", min_length=2)
+    model_reads: str | None = Field(
+        None, description="the extractor whose features this model reads; null for the first of them"
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> SeveralFeatures:
+        names = [part.extractor for part in self.of]
+        if len(set(names)) < len(names):
+            raise ValueError(f"of: every extractor may stand there once, got {', '.join(names)}")
+        if self.model_reads not in (None, *names):
+            raise ValueError(f"model_reads: {self.model_reads!r} is not among {', '.join(names)}")
+        for part in self.of:
+            misplaced = sorted(part.model_fields_set & _Extraction.model_fields.keys())
+            if misplaced:
+                raise ValueError(f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it beside `of`")
+        return self
+
+    @property
+    def parts(self) -> Sequence[Features]:
+        """The features that the shards hold."""
+        return self.of
+
+    @property
+    def read(self) -> Features:
+        """The features that the model reads."""
+        return next(part for part in self.of if self.model_reads in (None, part.extractor))
+
+    @property
+    def member(self) -> str:
+        """The name in the shards of the features that the model reads."""
+        return self.read.member
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
+        return {"of": [{"name": part.extractor, **part.options()} for part in self.of]}
+
+
 Features = Annotated[
     GridFeatures
     | PatchFeatures
@@ -312,7 +371,8 @@ Features = Annotated[
     | ButdFeatures
     | ImageFeatures
     | PrecomputedFeatures
-    | ImportedFeatures,
+    | ImportedFeatures
+    | SeveralFeatures,
     Field(discriminator="extractor"),
 ]
 

@@ -2,11 +2,11 @@
 
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF, RegionFeatures
+from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF, ImageExtractor, RegionFeatures
 from preprocessing.features.images import ImageError, decode_image, load_image, read_image_bytes
 from preprocessing.features.pictures import PictureExtractor
 from preprocessing.features.precomputed import PrecomputedExtractor
@@ -101,6 +101,15 @@ def _build_butd(
     return ButdExtractor(weights, variant, min_regions, max_regions, dtype, device, seed, size)
 
 
+def _build_several(of: Sequence[Mapping[str, Any]], device: str = "cpu") -> Extractor:
+    from preprocessing.features.several import SHARING, SeveralExtractor
+
+    for name in (options["name"] for options in of):
+        if name not in SHARING:
+            raise ExtractorError(f"{name!r} does not share images with others; those that do are {', '.join(SHARING)}")
+    return SeveralExtractor([cast("ImageExtractor", build_extractor(**options, device=device)) for options in of])
+
+
 EXTRACTORS: dict[str, Callable[..., Extractor]] = {
     "butd": _build_butd,
     "grid": _build_grid,
@@ -110,6 +119,7 @@ EXTRACTORS: dict[str, Callable[..., Extractor]] = {
     "images": PictureExtractor,
     "precomputed": PrecomputedExtractor,
     "imported": _build_imported,
+    "several": _build_several,
 }
 
 

@@ -1,11 +1,15 @@
 """The protocol of the feature extractors, and the error for one that cannot be built or run."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
+
+from preprocessing.features.images import load_image
 
 # A set of N feature vectors of width F, float16, C-contiguous.
 FeaturesNF = npt.NDArray[np.float16]
@@ -28,6 +32,10 @@ class RegionFeatures:
     companions: Mapping[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
 
 
+# What is stored of an image: features, with or without companions, or a file.
+Stored = FeaturesNF | RegionFeatures | bytes
+
+
 class Extractor(Protocol):
     """Turns images into sets of feature vectors, or into files.
 
@@ -48,10 +56,43 @@ class Extractor(Protocol):
         """
         ...
 
-    def __call__(self, items: Sequence[Any]) -> list[FeaturesNF] | list[RegionFeatures] | list[bytes]:
-        """The features (N, F) of each item of a batch, alone or with their companions, or the contents of its file."""
+    def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
+        """What is stored of each item of a batch, under the extractor's name, or several things under names of theirs.
+
+        Features are (N, F), alone or with their companions; of a file these are its contents.
+        """
         ...
 
     def identity(self) -> dict[str, Any]:
         """Everything that changes the output, as JSON: equal identities mean equal features."""
         ...
+
+
+class ImageExtractor(ABC):
+    """An extractor of still images, which may share a decoded image with others (:class:`SeveralExtractor`)."""
+
+    name: str
+
+    def load(self, uri: str) -> Any:
+        """One image, read and decoded, as the model takes it.
+
+        Raises:
+            ImageError: it cannot be read, decoded or brought to the model's size.
+        """
+        return self.pixels(load_image(uri))
+
+    @abstractmethod
+    def pixels(self, image: Image.Image) -> Any:
+        """One decoded image as the model takes it.
+
+        Raises:
+            ImageError: it cannot be brought to the model's size.
+        """
+
+    @abstractmethod
+    def __call__(self, items: Sequence[Any]) -> Sequence[FeaturesNF] | Sequence[RegionFeatures]:
+        """The features (N, F) of each image of a batch, alone or with their companions."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Everything that changes the output, as JSON."""

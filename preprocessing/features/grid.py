@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from PIL import Image
+
+from preprocessing.features.extractor import ExtractorError, FeaturesNF, ImageExtractor
 from preprocessing.features.networks import ImageSize, PixelsCHW, as_features, build_network
 
 _VERSION = 1
 
 
-class GridExtractor:
+class GridExtractor(ImageExtractor):
     """The cells of a CNN's last feature map as a set of vectors.
 
     The state (B, F, h, w) becomes (h * w, F) in row-major order of the cells, as in VSE-infinity's grid models. Images
@@ -42,13 +44,13 @@ class GridExtractor:
         self._network = build_network(weights, network, image_size, device, seed)
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
-    def load(self, uri: str) -> PixelsCHW:
+    def pixels(self, image: Image.Image) -> PixelsCHW:
         """One image as the model's normalised pixels, (3, H, W) float32.
 
         Raises:
-            ImageError: it cannot be read, decoded or brought to the model's size.
+            ImageError: it cannot be brought to the model's size.
         """
-        return self._network.load(uri)
+        return self._network.pixels(image)
 
     def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
         """The features (N, F) float16 of each image of a batch.

@@ -4,15 +4,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from PIL import Image
 from torch import Tensor
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.extractor import ExtractorError, FeaturesNF, ImageExtractor
 from preprocessing.features.networks import PixelsCHW, as_features, load_transformers
 
 _VERSION = 1
 
 
-class PatchExtractor:
+class PatchExtractor(ImageExtractor):
     """The patches of a vision transformer's `last_hidden_state` as a set of vectors, with its class token or without.
 
     The image is brought to the model's size as its preprocessor_config.json says. Tokens are (N, F), patches in
@@ -44,13 +45,13 @@ class PatchExtractor:
             raise ExtractorError(f"{weights}: {len(state)} tokens, all of them patches; set class_token to false")
         self._class_token = class_token
 
-    def load(self, uri: str) -> PixelsCHW:
+    def pixels(self, image: Image.Image) -> PixelsCHW:
         """One image as the model's normalised pixels, (3, H, W) float32.
 
         Raises:
-            ImageError: it cannot be read, decoded or brought to the model's size.
+            ImageError: it cannot be brought to the model's size.
         """
-        return self._network.load(uri)
+        return self._network.pixels(image)
 
     def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
         """The features (N, F) float16 of each image of a batch.

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 
-from preprocessing.features.extractor import FeaturesNF
+from preprocessing.features.extractor import FeaturesNF, ImageExtractor
 from preprocessing.features.grid import check_feature_map
 from preprocessing.features.networks import ImageSize, PixelsCHW, as_features, build_network
 
@@ -32,7 +33,7 @@ def pyramid_boxes() -> npt.NDArray[np.float64]:
     )
 
 
-class PyramidExtractor:
+class PyramidExtractor(ImageExtractor):
     """Averages of a feature map over the boxes of a 1x1, 2x2, 3x3 and 4x4 pyramid: a set of 30 region vectors.
 
     A box's vector is the average of the map over the box, a cell on its border counting by the part that lies inside:
@@ -63,13 +64,13 @@ class PyramidExtractor:
         self._network = build_network(weights, network, image_size, device, seed)
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
-    def load(self, uri: str) -> PixelsCHW:
+    def pixels(self, image: Image.Image) -> PixelsCHW:
         """One image as the model's normalised pixels, (3, H, W) float32.
 
         Raises:
-            ImageError: it cannot be read, decoded or brought to the model's size.
+            ImageError: it cannot be brought to the model's size.
         """
-        return self._network.load(uri)
+        return self._network.pixels(image)
 
     def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
         """The features (30, F) float16 of each image, in the order of :func:`pyramid_boxes`.

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,7 +42,7 @@ class Sample:
     arrays: dict[str, npt.NDArray[np.float16]]
     meta: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
-    companions: Mapping[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
+    companions: dict[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
 
 
 class _HashingFile:

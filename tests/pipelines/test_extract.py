@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import extract
+from pipelines import extract, train
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from preprocessing.features import load_image
 from preprocessing.shards import ShardReader, read_arrays
@@ -157,3 +157,42 @@ def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert result.stdout == "[]\n", result.stderr
+
+
+SEVERAL = (
+    "features={{extractor: several, shard_size: 3, model_reads: {reads}, "
+    "of: [{{extractor: grid, weights: tiny_resnet, random_seed: 0}}, "
+    "{{extractor: pyramid, weights: tiny_resnet, random_seed: 0, image_size: 96}}]}}"
+)
+
+
+def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
+    configs = {reads: loaded(tmp_path, SEVERAL.format(reads=reads)) for reads in ("grid", "pyramid", "null")}
+    plans = {reads: extract.plan(config) for reads, config in configs.items()}
+    assert plans["grid"] == plans["pyramid"] == plans["null"]
+    trained = {reads: train.plan(config).fingerprint for reads, config in configs.items()}
+    assert trained["grid"] == trained["null"] != trained["pyramid"]
+    assert configs["pyramid"].features.member == "pyramid"
+    assert configs["null"].features.read.options() == configs["grid"].features.read.options()
+    config = configs["pyramid"]
+    actor = extract._Extraction("several", extract._options(config), 2, 1, 60.0, config.mirror)
+    actor.prepare()
+    for split in extract.splits_of(config):
+        for spec in split.missing_specs():
+            actor.work(spec)
+        assert ShardReader(split.directory.path, "grid").features(0).shape == (36, 192)
+        assert ShardReader(split.directory.path, "pyramid").features(0).shape == (30, 192)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("model_reads: {reads}", "model_reads: butd"), "model_reads: 'butd' is not among grid, pyramid"),
+        (("extractor: pyramid", "extractor: grid"), "every extractor may stand there once, got grid, grid"),
+        (("random_seed: 0, image_size", "batch_size: 2, image_size"), "batch_size of pyramid holds for all"),
+        (("extractor: pyramid", "extractor: frames"), "of"),
+    ],
+)
+def test_features_that_do_not_fit_together(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        loaded(tmp_path, SEVERAL.replace(*change).format(reads="null"))

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 
 from preprocessing.features.butd.detector import Detector, Regions, Size, random_detector
 from preprocessing.features.butd.resize import Pixels, prepare
 from preprocessing.features.butd.variants import VARIANTS, VariantName
 from preprocessing.features.butd.weights import SOURCES, load_weights
-from preprocessing.features.extractor import ExtractorError, RegionFeatures
-from preprocessing.features.images import load_image
+from preprocessing.features.extractor import ExtractorError, ImageExtractor, RegionFeatures
 
 _VERSION = 1
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class ButdExtractor:
+class ButdExtractor(ImageExtractor):
     """The regions of an image with their features, boxes, objects and attributes (Anderson et al., 2018).
 
     An image's regions do not depend on the images that share its batch, but for float rounding: each image counts as
@@ -67,13 +67,13 @@ class ButdExtractor:
         self._detector.compute_in(_DTYPES[dtype])
         self._detector.to(where).to(memory_format=torch.channels_last)
 
-    def load(self, uri: str) -> Pixels:
+    def pixels(self, image: Image.Image) -> Pixels:
         """One image as the network's pixels.
 
         Raises:
-            ImageError: it cannot be read or decoded, or is too narrow.
+            ImageError: it is too narrow.
         """
-        return prepare(load_image(uri), self._variant.name)
+        return prepare(image, self._variant.name)
 
     def __call__(self, items: Sequence[Pixels]) -> list[RegionFeatures]:
         """The regions of each image of a batch.

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from preprocessing.features.extractor import ExtractorError, FeaturesNF
-from preprocessing.features.images import ImageError, load_image
+from preprocessing.features.images import ImageError
 from preprocessing.features.networks.pixels import PixelsCHW
 
 
@@ -37,14 +37,6 @@ class Network:
     pixels: Callable[[Image.Image], PixelsCHW]
     forward: Callable[[Tensor], Tensor]
     identity: Mapping[str, Any]
-
-    def load(self, uri: str) -> PixelsCHW:
-        """The pixels of the image behind a URI.
-
-        Raises:
-            ImageError: it cannot be read, decoded or brought to the network's size.
-        """
-        return self.pixels(load_image(uri))
 
     @torch.inference_mode()
     def states(self, items: Sequence[PixelsCHW]) -> list[Tensor]:

@@ -1,0 +1,54 @@
+"""Several features of the same images in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from preprocessing.features.extractor import ExtractorError, FeaturesNF, ImageExtractor, RegionFeatures
+from preprocessing.features.images import load_image
+
+# The extractors of still images by a network: all of them are ImageExtractors.
+SHARING = ("butd", "grid", "patches", "pyramid")
+
+
+class SeveralExtractor:
+    """Feeds each image, read and decoded once, to several extractors; their features stand under the same key.
+
+    An image that one of them cannot use is set aside for all: the others' sets would otherwise be of other images.
+
+    Args:
+        extractors: with different names.
+
+    Raises:
+        ExtractorError: two have the same name.
+    """
+
+    name = "several"
+
+    def __init__(self, extractors: Sequence[ImageExtractor]) -> None:
+        names = [extractor.name for extractor in extractors]
+        if len(set(names)) < len(names):
+            raise ExtractorError(f"features of one name cannot stand beside each other, got {', '.join(names)}")
+        self._extractors = tuple(extractors)
+
+    def load(self, uri: str) -> tuple[Any, ...]:
+        """One image as each of the models takes it.
+
+        Raises:
+            ImageError: it cannot be read or decoded, or one of them cannot use it.
+        """
+        image = load_image(uri)
+        return tuple(extractor.pixels(image) for extractor in self._extractors)
+
+    def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Mapping[str, FeaturesNF | RegionFeatures]]:
+        """For each image of a batch the features by name."""
+        columns = [
+            extractor(column) for extractor, column in zip(self._extractors, zip(*items, strict=True), strict=True)
+        ]
+        names = [extractor.name for extractor in self._extractors]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def identity(self) -> dict[str, Any]:
+        """The identities of all."""
+        return {"extractor": self.name, "of": [extractor.identity() for extractor in self._extractors]}

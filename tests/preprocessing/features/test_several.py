@@ -1,0 +1,87 @@
+"""Several extractors in one pass give what each gives alone, of one decoded image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.datasets import Caption, Record
+from preprocessing.extraction import ShardSpec, extract_shard
+from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, several
+from preprocessing.features.extractor import RegionFeatures
+from preprocessing.shards import ShardReader, read_arrays
+
+NETWORK = {"weights": TINY_RESNET, "seed": 0}
+DETECTOR = {"seed": 0, "min_regions": 3, "max_regions": 3}
+SIZE = {"width": 2, "blocks": [1, 1, 1], "objects": 4, "attributes": 3}
+PARTS = [
+    {"name": "grid", **NETWORK},
+    {"name": "pyramid", **NETWORK},
+    {"name": "butd", **DETECTOR, "size": SIZE},
+]
+SCENES = ["scene://5/0", "scene://5/1", "scene://5/2"]
+
+
+def test_each_gives_what_it_gives_alone() -> None:
+    extractor = build_extractor("several", of=PARTS)
+    together = extractor([extractor.load(uri) for uri in SCENES])
+    for part, name in zip(PARTS, ("grid", "pyramid", "region"), strict=True):
+        alone = build_extractor(**part)
+        for row, expected in zip(together, alone([alone.load(uri) for uri in SCENES]), strict=True):
+            assert isinstance(row, dict)
+            found = row[name]
+            if isinstance(expected, RegionFeatures):
+                np.testing.assert_array_equal(found.features, expected.features)
+                assert {key: value.tolist() for key, value in found.companions.items()} == {
+                    key: value.tolist() for key, value in expected.companions.items()
+                }
+            else:
+                np.testing.assert_array_equal(found, expected)
+
+
+def test_an_image_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+
+    def load_image(uri: str) -> object:
+        decoded.append(uri)
+        return plain(uri)
+
+    plain = several.load_image
+    monkeypatch.setattr(several, "load_image", load_image)
+    extractor = build_extractor("several", of=PARTS[:2])
+    extractor.load(SCENES[0])
+    assert decoded == SCENES[:1]
+
+
+def test_all_stand_under_one_key_with_their_companions(tmp_path: Path) -> None:
+    records = tuple(Record(uri, uri, "train", (Caption(f"{uri}#0", "a"),)) for uri in (*SCENES, "/no/such.jpg"))
+    spec = ShardSpec(tmp_path / "shard-00000.tar", "ab" * 32, "", 0, records)
+    extractor = build_extractor("several", of=PARTS)
+    index = extract_shard(spec, extractor, batch_size=2)
+    assert (index.count, [item["reason"] for item in index.set_aside]) == (3, ["no such file"])
+    assert set(index.members) >= {"grid.npy", "pyramid.npy", "region.npy", "boxes.npy", "json"}
+    shapes = [ShardReader(tmp_path, name).features(1).shape for name in ("grid", "pyramid", "region")]
+    assert shapes == [(36, 192), (30, 192), (3, 64)]
+    boxes = [arrays["boxes"] for _, arrays in read_arrays(spec.path, ("boxes",))]
+    assert [box.shape for box in boxes] == [(3, 4)] * 3
+
+
+def test_an_image_that_one_cannot_use_is_set_aside_for_all() -> None:
+    extractor = build_extractor("several", of=PARTS)
+    with pytest.raises(ImageError, match="no such file"):
+        extractor.load("/no/such.jpg")
+
+
+def test_the_identity_is_that_of_all() -> None:
+    one, other = (build_extractor("several", of=parts).identity() for parts in (PARTS[:2], PARTS[1::-1]))
+    assert one["of"] == [build_extractor(**part).identity() for part in PARTS[:2]]
+    assert one != other
+
+
+def test_what_cannot_stand_together_is_refused() -> None:
+    with pytest.raises(ExtractorError, match="of one name cannot stand beside each other, got grid, grid"):
+        build_extractor("several", of=[PARTS[0], PARTS[0]])
+    with pytest.raises(ExtractorError, match="'images' does not share images with others"):
+        build_extractor("several", of=[PARTS[0], {"name": "images"}])
