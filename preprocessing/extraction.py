@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from preprocessing.ahead import ahead
 from preprocessing.datasets.record import Caption, Dataset, Record
 from preprocessing.features.extractor import Extractor, RegionFeatures, Stored
 from preprocessing.features.images import ImageError
@@ -104,7 +105,7 @@ def shard_specs(
 def extract_shard(
     spec: ShardSpec, extractor: Extractor, batch_size: int, threads: int = 1, timeout: float | None = None
 ) -> ShardIndex:
-    """Make one shard: decode the images in threads while the model works on those before, and write.
+    """Make one shard: decode images, run the model on those before and write those before these, all at once.
 
     Images that cannot be used, images without captions and empty captions are set aside with their reason. Batches are
     formed of the usable images in order, so the bytes do not depend on anything that happens at the same time, unless
@@ -126,8 +127,8 @@ def extract_shard(
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
     with ImageLoader(extractor.load, threads, 2 * batch_size, timeout) as loader:
         samples = _samples(spec, extractor, batch_size, loader, set_aside)
-        # The list is filled while the samples are consumed, and read by the writer after the last of them.
-        return write_shard(spec.path, samples, spec.fingerprint, set_aside)
+        # Written while the next batch is computed. The list is filled on the way, and read after the last sample.
+        return write_shard(spec.path, ahead(samples, 2 * batch_size), spec.fingerprint, set_aside)
 
 
 def relative_uri(uri: str, root: str) -> str:
