@@ -1,17 +1,15 @@
 """Grid features: the cells of the last feature map of any CNN of transformers or torchvision."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from PIL import Image
+from torch import Tensor
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF, ImageExtractor
-from preprocessing.features.networks import ImageSize, PixelsCHW, as_features, build_network
-
-_VERSION = 1
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.networks import ImageSize, build_network
+from preprocessing.features.state_extractor import StateExtractor
 
 
-class GridExtractor(ImageExtractor):
+class GridExtractor(StateExtractor):
     """The cells of a CNN's last feature map as a set of vectors.
 
     The state (B, F, h, w) becomes (h * w, F) in row-major order of the cells, as in VSE-infinity's grid models. Images
@@ -41,32 +39,12 @@ class GridExtractor(ImageExtractor):
         device: str = "cpu",
         seed: int | None = None,
     ) -> None:
-        self._network = build_network(weights, network, image_size, device, seed)
+        super().__init__(build_network(weights, network, image_size, device, seed))
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
-    def pixels(self, image: Image.Image) -> PixelsCHW:
-        """One image as the model's normalised pixels, (3, H, W) float32.
-
-        Raises:
-            ImageError: it cannot be brought to the model's size.
-        """
-        return self._network.pixels(image)
-
-    def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
-        """The features (N, F) float16 of each image of a batch.
-
-        Raises:
-            ExtractorError: a feature is not finite in float16.
-        """
-        maps = self._network.states(items)
-        return as_features([map_Fhw.flatten(1).T for map_Fhw in maps], self._network.weights)
-
-    def identity(self) -> dict[str, Any]:
-        """Digests of weights and configuration, and all that is done to the image before.
-
-        The device is left out: it changes features by float rounding only.
-        """
-        return {"extractor": "grid", "version": _VERSION, **self._network.identity}
+    def vectors(self, state: Tensor) -> Tensor:
+        """The cells of a feature map (F, h, w), in row-major order."""
+        return state.flatten(1).T
 
 
 def check_feature_map(shape: Sequence[int], weights: str) -> None:

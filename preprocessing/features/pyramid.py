@@ -3,21 +3,17 @@
 Shapes: P boxes, h x w cells, F feature width.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor
 
-from preprocessing.features.extractor import FeaturesNF, ImageExtractor
 from preprocessing.features.grid import check_feature_map
-from preprocessing.features.networks import ImageSize, PixelsCHW, as_features, build_network
+from preprocessing.features.networks import ImageSize, build_network
+from preprocessing.features.state_extractor import StateExtractor
 
-_VERSION = 1
 LEVELS = (1, 2, 3, 4)
 
 
@@ -33,7 +29,7 @@ def pyramid_boxes() -> npt.NDArray[np.float64]:
     )
 
 
-class PyramidExtractor(ImageExtractor):
+class PyramidExtractor(StateExtractor):
     """Averages of a feature map over the boxes of a 1x1, 2x2, 3x3 and 4x4 pyramid: a set of 30 region vectors.
 
     A box's vector is the average of the map over the box, a cell on its border counting by the part that lies inside:
@@ -61,33 +57,13 @@ class PyramidExtractor(ImageExtractor):
         device: str = "cpu",
         seed: int | None = None,
     ) -> None:
-        self._network = build_network(weights, network, image_size, device, seed)
+        super().__init__(build_network(weights, network, image_size, device, seed))
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
-    def pixels(self, image: Image.Image) -> PixelsCHW:
-        """One image as the model's normalised pixels, (3, H, W) float32.
-
-        Raises:
-            ImageError: it cannot be brought to the model's size.
-        """
-        return self._network.pixels(image)
-
-    def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
-        """The features (30, F) float16 of each image, in the order of :func:`pyramid_boxes`.
-
-        Raises:
-            ExtractorError: a feature is not finite in float16.
-        """
-        return as_features([_pooled(map_Fhw) for map_Fhw in self._network.states(items)], self._network.weights)
-
-    def identity(self) -> dict[str, Any]:
-        """Digests of weights and configuration, and all that is done to the image before."""
-        return {"extractor": "pyramid", "version": _VERSION, **self._network.identity}
-
-
-def _pooled(map_Fhw: Tensor) -> Tensor:
-    shares_Phw = _shares(*map_Fhw.shape[1:]).to(map_Fhw.device)
-    return shares_Phw.flatten(1) @ map_Fhw.flatten(1).T
+    def vectors(self, state: Tensor) -> Tensor:
+        """The averages (30, F) of a feature map (F, h, w), in the order of :func:`pyramid_boxes`."""
+        shares_Phw = _shares(*state.shape[1:]).to(state.device)
+        return shares_Phw.flatten(1) @ state.flatten(1).T
 
 
 @lru_cache(maxsize=64)

@@ -60,9 +60,10 @@ def _quality_row(label: str, runs: list[dict[str, Any]]) -> list[str]:
 
 
 COMPONENT_SYSTEMS = {
-    "flickr8k_univse_baseline": "VSE++",
-    "flickr8k_vse_c": "VSE-C",
-    "flickr8k_univse": "UniVSE",
+    "flickr8k_univse_baseline": "VSE++, BiGRU, mean",
+    "flickr8k_vse_c": "VSE-C, BiGRU, mean",
+    "flickr8k_univse_gru": "VSE++, GRU, last state",
+    "flickr8k_univse": "UniVSE, GRU, last state",
 }
 
 

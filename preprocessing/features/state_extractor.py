@@ -1,0 +1,53 @@
+"""What the extractors share that make a set of vectors of a network's last state for an image."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image
+from torch import Tensor
+
+from preprocessing.features.extractor import FeaturesNF, ImageExtractor
+from preprocessing.features.networks import Network, PixelsCHW, as_features
+
+
+class StateExtractor(ImageExtractor):
+    """Stores vectors of a network's last state; a subclass says which. N set elements, F feature width.
+
+    Computed in float32; the result is float16.
+
+    Args:
+        network: with its preprocessing.
+    """
+
+    version = 1
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    @abstractmethod
+    def vectors(self, state: Tensor) -> Tensor:
+        """The set (N, F) of an image's state, (F, h, w) of a CNN, (N, F) of a transformer."""
+
+    def pixels(self, image: Image.Image) -> PixelsCHW:
+        """One image as the model's normalised pixels, (3, H, W) float32.
+
+        Raises:
+            ImageError: it cannot be brought to the model's size.
+        """
+        return self._network.pixels(image)
+
+    def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
+        """The features (N, F) float16 of each image of a batch.
+
+        Raises:
+            ExtractorError: a feature is not finite in float16.
+        """
+        return as_features([self.vectors(state) for state in self._network.states(items)], self._network.weights)
+
+    def identity(self) -> dict[str, Any]:
+        """Digests of weights and configuration, and all that is done to the image before.
+
+        The device is left out: it changes features by float rounding only.
+        """
+        return {"extractor": self.name, "version": self.version, **self._network.identity}
