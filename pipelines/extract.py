@@ -15,18 +15,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.data import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
+from pipelines.extractor_notes import extractor_bytes, extractor_identity, extractor_options
 from pipelines.shard_work import follow, is_whole, shard_plan
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
-from preprocessing.shards import read_index, write_json_atomic
+from preprocessing.shards import read_index
 from preprocessing.shards.index import sidecar_path
 from preprocessing.storage import Mirror
 
@@ -41,7 +40,7 @@ def plan(config: PipelineConfig) -> StagePlan:
 
     Raises:
         DatasetError: the data set is not as configured.
-        ConfigError: the extractor cannot be built.
+        ConfigError: the extractor cannot be built, or a shard is to be smaller than an image's features.
     """
     splits = splits_of(config)
     images = sum(split.summary.images for split in splits)
@@ -162,7 +161,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     )
     threads = max(1, int(features.cpus_per_actor))
     sizes = (features.batch_size, threads, features.image_timeout)
-    arguments = (features.extractor, _options(config), *sizes, config.mirror)
+    arguments = (features.extractor, extractor_options(config), *sizes, config.mirror)
     missing = sum(len(split.missing()) for split in splits)
     specs = chain.from_iterable(split.missing_specs() for split in splits)
     done = map_unordered(
@@ -246,70 +245,36 @@ def splits_of(config: PipelineConfig) -> list[Split]:
     features = config.features
     settings = {
         "format": extraction.FORMAT,
-        "extractor": _identity(config),
+        "extractor": extractor_identity(config),
         # Which images share a batch can change the last bit of their features.
         "batch_size": features.batch_size,
-        "shard_size": features.shard_size,
+        "shard_size": (shard_size := _shard_size(config, dataset)),
     }
     splits = []
     for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
         summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name)
         identity = fingerprint({**settings, "records": summary.digest})
         directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
-        shards = tuple(extraction.shard_paths(directory.path, summary.images, features.shard_size))
-        splits.append(Split(name, dataset, summary, directory, shards, features.shard_size))
+        shards = tuple(extraction.shard_paths(directory.path, summary.images, shard_size))
+        splits.append(Split(name, dataset, summary, directory, shards, shard_size))
     return splits
 
 
-def _options(config: PipelineConfig) -> dict[str, Any]:
-    """Keyword arguments of the extractor."""
+def _shard_size(config: PipelineConfig, dataset: Dataset) -> int:
+    """Images in a shard: as many as were asked for, or as fit the bytes that it may have."""
     features = config.features
-    if isinstance(features, NetworkFeatures | SeveralFeatures):
-        return {**features.options(), "device": "cuda" if features.gpus_per_actor else "cpu"}
-    return features.options()
+    if features.shard_mb is None:
+        return features.shard_size
+    fit = int(features.shard_mb * 1e6 / extractor_bytes(config, dataset))
+    if not fit:
+        raise ConfigError(f"features.shard_mb: an image's features are larger than {features.shard_mb:g} MB; raise it")
+    return min(features.shard_size, fit)
 
 
 @lru_cache(maxsize=8)
 def _summary(dataset: str, split: str) -> extraction.SplitSummary:
     """Go through a split's records, once in a process: all stages of a run mean the data as it was at the start."""
     return extraction.summarize(build_dataset(**json.loads(dataset)), split)
-
-
-def _identity(config: PipelineConfig) -> dict[str, Any]:
-    """Return the identity of what makes the features, or of all that make them."""
-    identities = [_identity_of(part, config.work_dir) for part in config.features.parts]
-    return identities[0] if len(identities) == 1 else {"several": identities}
-
-
-def _identity_of(features: Features, work_dir: Path) -> dict[str, Any]:
-    """Return an extractor's identity, from a note of an earlier run if neither its files nor its code have changed.
-
-    Asking the extractor means importing torch and loading the weights, which takes longer than all the rest of a plan.
-    """
-    name, options = features.extractor, features.options()
-    origin = Path(options.get("weights") or options.get("source") or EXTRACTORS)
-    if not origin.exists():  # on the hub, where it may change
-        return _asked_identity(name, json.dumps(options), "")
-    files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
-    stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
-    key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
-    note = work_dir / NAME / "extractors" / f"{key[:16]}.json"
-    if not note.is_file():
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(note, _asked_identity(name, json.dumps(options), key))
-    identity: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
-    return identity
-
-
-@lru_cache(maxsize=8)
-def _asked_identity(name: str, options: str, state: str) -> dict[str, Any]:  # noqa: ARG001 (a key of the cache)
-    """Ask the extractor, once in a process for each `state` of its files."""
-    from preprocessing.features import ExtractorError, build_extractor
-
-    try:
-        return build_extractor(name, **json.loads(options)).identity()
-    except ExtractorError as error:
-        raise ConfigError(f"features: {error}") from error
 
 
 if __name__ == "__main__":

@@ -131,6 +131,24 @@ def extract_shard(
         return write_shard(spec.path, ahead(samples, 2 * batch_size), spec.fingerprint, set_aside)
 
 
+def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
+    """The bytes of a tar that the first usable image of a split takes up.
+
+    Raises:
+        DatasetError: there is no such split, or its files are malformed.
+        ValueError: no image is usable.
+    """
+    for record in dataset.records(split):
+        try:
+            item = extractor.load(record.image_uri)
+        except ImageError:
+            continue
+        entry = _Entry("0" * _KEY_DIGITS, record, record.captions)
+        (sample,) = _computed([(entry, item)], extractor, dataset.root)
+        return sample.tar_bytes
+    raise ValueError(f"no image of {split} is usable; check the data set")
+
+
 def relative_uri(uri: str, root: str) -> str:
     """Return an image's URI relative to the dataset's root, as it is written into shards."""
     return relative(uri, root) if root else uri

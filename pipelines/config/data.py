@@ -115,6 +115,9 @@ class _Extraction(Strict):
 
     batch_size: Int = Field(32, gt=0, description="images in a forward pass")
     shard_size: Int = Field(500, gt=0, description="images in a shard; the unit of work that a killed run repeats")
+    shard_mb: Float | None = Field(
+        None, gt=0, description="megabytes of a shard, judged by the first image; images in a shard become fewer"
+    )
     actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
     cpus_per_actor: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, an actor")
     gpus_per_actor: Float = Field(0, ge=0, description="GPUs reserved for an actor; 0 computes on the CPU")

@@ -20,6 +20,8 @@ from preprocessing.shards.storage import open_atomic, sync_directory, write_json
 
 _KEY = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+# Bytes before the values of an array.
+_NPY_HEADER = 128
 # webdataset's decoder runs these through pickle.
 _PICKLED = {"pkl", "pyd", "pickle", "pth", "pt"}
 
@@ -43,6 +45,13 @@ class Sample:
     meta: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
     companions: dict[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
+
+    @property
+    def tar_bytes(self) -> int:
+        """What it takes up in a tar: each member has a header, and fills whole blocks."""
+        arrays = [array.nbytes + _NPY_HEADER for array in (*self.arrays.values(), *self.companions.values())]
+        sizes = [*arrays, *map(len, self.files.values()), len(json.dumps(self.meta))]
+        return sum(tarfile.BLOCKSIZE * (1 + -(-size // tarfile.BLOCKSIZE)) for size in sizes)
 
 
 class _HashingFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
     config = load_config(None, [f"work_dir={tmp_path}", "dataset.images={train: 2, dev: 1}", BUTD])
     for split in extract.splits_of(config):
         actor = extract._Extraction(
-            "butd", extract._options(config), config.features.batch_size, 1, 60.0, config.mirror
+            "butd", extract.extractor_options(config), config.features.batch_size, 1, 60.0, config.mirror
         )
         actor.prepare()
         assert sum(actor.work(spec) for spec in split.missing_specs()) == {"train": 2, "dev": 1}[split.name]
@@ -175,7 +176,7 @@ def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
     assert configs["pyramid"].features.member == "pyramid"
     assert configs["null"].features.read.options() == configs["grid"].features.read.options()
     config = configs["pyramid"]
-    actor = extract._Extraction("several", extract._options(config), 2, 1, 60.0, config.mirror)
+    actor = extract._Extraction("several", extract.extractor_options(config), 2, 1, 60.0, config.mirror)
     actor.prepare()
     for split in extract.splits_of(config):
         for spec in split.missing_specs():
@@ -196,3 +197,18 @@ def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
 def test_features_that_do_not_fit_together(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         loaded(tmp_path, SEVERAL.replace(*change).format(reads="null"))
+
+
+def test_a_shard_may_be_limited_in_bytes(tmp_path: Path) -> None:
+    """An image of 36 vectors of 192 float16 values takes 13,824 bytes, and its captions about a kilobyte."""
+    config = loaded(tmp_path, "features.shard_mb=0.034")
+    train_split, _ = extract.splits_of(config)
+    assert [train_split.shard_size, len(train_split.shards)] == [2, 4]
+    assert extract.plan(loaded(tmp_path, "features.shard_mb=9")).total == extract.plan(loaded(tmp_path)).total
+    make = extract._Extraction("grid", extract.extractor_options(config), 2, 1, 60.0, config.mirror)
+    make.prepare()
+    for spec in train_split.missing_specs():
+        make.work(spec)
+        assert spec.path.stat().st_size <= 0.034e6 + tarfile.RECORDSIZE
+    with pytest.raises(ConfigError, match=r"features\.shard_mb: an image's features are larger than 0\.01 MB"):
+        extract.plan(loaded(tmp_path, "features.shard_mb=0.01"))
