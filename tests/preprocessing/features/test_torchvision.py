@@ -78,7 +78,7 @@ def test_every_family_ends_at_its_last_feature_map(name: str) -> None:
         model = get_model(name, weights=None).eval()
     model.avgpool.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     network = load_torchvision(name, image_size=64, seed=5)
-    pixels = network.load(SCENES[0])
+    pixels = network.pixels(load_image(SCENES[0]))
     with torch.no_grad():
         model(torch.from_numpy(pixels)[None])
     np.testing.assert_allclose(network.states([pixels])[0].numpy(), seen[0][0].numpy(), rtol=1e-4, atol=1e-5)
