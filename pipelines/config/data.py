@@ -341,7 +341,8 @@ class SeveralFeatures(_Extraction):
         if self.model_reads not in (None, *names):
             raise ValueError(f"model_reads: {self.model_reads!r} is not among {', '.join(names)}")
         for part in self.of:
-            misplaced = sorted(part.model_fields_set & _Extraction.model_fields.keys())
+            defaults = type(part).model_fields
+            misplaced = [name for name in _Extraction.model_fields if getattr(part, name) != defaults[name].default]
             if misplaced:
                 raise ValueError(f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it beside `of`")
         return self

@@ -174,6 +174,8 @@ def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
     trained = {reads: train.plan(config).fingerprint for reads, config in configs.items()}
     assert trained["grid"] == trained["null"] != trained["pyramid"]
     assert configs["pyramid"].features.member == "pyramid"
+    # As it travels to training workers.
+    assert all(PipelineConfig.model_validate(config.model_dump(mode="json")) == config for config in configs.values())
     assert configs["null"].features.read.options() == configs["grid"].features.read.options()
     config = configs["pyramid"]
     actor = extract._Extraction("several", extract.extractor_options(config), 2, 1, 60.0, config.mirror)
