@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.data import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
+from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
 from pipelines.stage import fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset

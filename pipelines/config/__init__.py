@@ -9,21 +9,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from pipelines.config.data import (
-    CocoDataset,
-    Features,
-    FlickrDataset,
-    ImageShardsDataset,
-    KarpathyDataset,
-    PrecomputedDataset,
-    ScenesDataset,
-    TableDataset,
-    VocabularyConfig,
-)
+from pipelines.config.datasets import Dataset
+from pipelines.config.features import Features
 from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from pipelines.config.layers import ConfigError, file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
-from pipelines.config.model import ModelConfig
+from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
 from pipelines.config.training import EvaluationConfig, LossConfig, TrainingConfig
 from preprocessing.storage import Mirror
@@ -113,16 +104,7 @@ class PipelineConfig(Strict):
         default_factory=lambda: Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"),
         description="folder for everything that is written; shared between the machines of a cluster, or with storage",
     )
-    dataset: Annotated[
-        FlickrDataset
-        | KarpathyDataset
-        | CocoDataset
-        | TableDataset
-        | ImageShardsDataset
-        | PrecomputedDataset
-        | ScenesDataset,
-        Field(discriminator="format"),
-    ] = Field(description="images and captions")
+    dataset: Dataset = Field(description="images and captions")
     features: Features = Field(description="what the image encoder reads")
     parsing: ParsingConfig = Field(ParsingConfig(), description="caption parser")
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")

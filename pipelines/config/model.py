@@ -199,3 +199,9 @@ class ModelConfig(Strict):
     def specification(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.models.build_model` besides the sizes that the data decide."""
         return {"embed_dim": self.embed_dim, "image": self.image.options(), "text": self.text.options()}
+
+
+class VocabularyConfig(Strict):
+    """The words of a BiGRU text encoder; BERT brings its own."""
+
+    min_count: Int = Field(4, gt=0, description="occurrences in the training captions that make a word known (SCAN)")

@@ -1,4 +1,4 @@
-"""Settings of the data: data sets, the features of their images, the words of their captions."""
+"""Settings of the features that the image encoder reads: one class an extractor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, folder_or_hub_name
+from pipelines.config.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
 from preprocessing.storage.address import is_s3
 
 # The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
@@ -29,85 +29,6 @@ def _on_disk(value: object) -> object:
 
 _Weights = Annotated[str, AfterValidator(_weights)]
 _ImageSize = Annotated[Int, Field(ge=32)] | Literal["short_600"]
-
-
-class _Dataset(Strict):
-    """What every data set has, whatever its format."""
-
-    train_split: str = Field("train", description="split that is trained on; the vocabulary comes from it alone")
-    eval_split: str = Field("dev", description="split that models are selected on, never the test split")
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.datasets.build_dataset` besides the format."""
-        return self.model_dump(mode="json", exclude={"format", "train_split", "eval_split"})
-
-
-class FlickrDataset(_Dataset):
-    """Flickr8k or Flickr30k as published: a folder of images, a token file, one file of names for each split."""
-
-    format: Literal["flickr"]
-    images: Address = Field(description="folder of the images: a path, or s3://bucket/folder")
-    tokens: AbsolutePath = Field(description="captions, one `NAME.jpg#N<TAB>caption` a line")
-    splits: dict[str, AbsolutePath] = Field(description="split -> file of image names, one a line", min_length=1)
-
-
-class KarpathyDataset(_Dataset):
-    """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json); restval counts as train."""
-
-    format: Literal["karpathy"]
-    images: Address = Field(
-        description="folder of the images, a path or s3://bucket/folder; COCO's subfolders are named in the JSON"
-    )
-    annotations: AbsolutePath = Field(description="dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json")
-
-
-class CocoDataset(_Dataset):
-    """COCO's own captions JSON, one file and one folder of images for each split."""
-
-    format: Literal["coco"]
-    images: dict[str, Address] = Field(
-        description="split -> folder of its images, a path or s3://bucket/folder", min_length=1
-    )
-    annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
-    instances: dict[str, AbsolutePath] = Field(
-        {}, description="split -> its instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
-    )
-
-
-class TableDataset(_Dataset):
-    """Tables with a row for each image and caption, the rows of an image together."""
-
-    format: Literal["table"]
-    tables: dict[str, AbsolutePath] = Field(
-        description="split -> .csv or .tsv with a header (also .gz), or .parquet", min_length=1
-    )
-    images: Address | None = Field(
-        None, description="folder that the images are relative to: a path, or s3://bucket/folder; none for addresses"
-    )
-    image_column: str = Field("image", description="name of the images' column")
-    caption_column: str = Field("caption", description="name of the captions' column; in parquet also lists of them")
-
-
-class ImageShardsDataset(_Dataset):
-    """WebDataset shards as img2dataset writes them: tar archives of KEY.jpg with KEY.txt or KEY.json."""
-
-    format: Literal["webdataset"]
-    folders: dict[str, AbsolutePath] = Field(description="split -> folder of its tar archives", min_length=1)
-
-
-class PrecomputedDataset(_Dataset):
-    """Region features as SCAN and VSE-infinity released them: {split}_ims.npy, {split}_caps.txt, {split}_ids.txt."""
-
-    format: Literal["precomputed"]
-    root: AbsolutePath = Field(description="folder of these files")
-
-
-class ScenesDataset(_Dataset):
-    """Generated pictures of coloured shapes with five captions each: the embedded default, which needs no files."""
-
-    format: Literal["scenes"]
-    seed: Int = Field(0, ge=0, description="another seed, other scenes")
-    images: dict[str, Annotated[Int, Field(gt=0)]] = Field(description="split -> number of images", min_length=1)
 
 
 class _Extraction(Strict):
@@ -379,9 +300,3 @@ Features = Annotated[
     | SeveralFeatures,
     Field(discriminator="extractor"),
 ]
-
-
-class VocabularyConfig(Strict):
-    """The words of a BiGRU text encoder; BERT brings its own."""
-
-    min_count: Int = Field(4, gt=0, description="occurrences in the training captions that make a word known (SCAN)")
