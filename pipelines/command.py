@@ -50,6 +50,7 @@ def main(*stages: str, repairs: Sequence[Repair] = ()) -> NoReturn:
     """
 
     def command() -> None:
+        """Read the command line, repair what was asked for, and run the stages."""
         parser = make_parser(f"Stages: {', '.join(stages)}.")
         for repair in repairs:
             parser.add_argument(f"--{repair.option}", action="store_true", help=repair.help, dest=repair.option)

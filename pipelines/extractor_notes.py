@@ -50,6 +50,7 @@ def extractor_bytes(config: PipelineConfig, dataset: Dataset) -> int:
     split = config.dataset.train_split
 
     def ask() -> dict[str, int]:
+        """Compute the features of one image and add up their bytes."""
         from preprocessing.features import ExtractorError, build_extractor
 
         try:

@@ -74,6 +74,7 @@ def write_adversarial_texts(graphs: Path, pools: Pools, seed: int, path: Path) -
     lexicon = Lexicon(chain.from_iterable(images), pools, relatedness)
 
     def attacked(kind: VSECAttack) -> Iterator[Adversarial]:
+        """All captions with one kind of attack, under a progress bar."""
         with progress_bar(f"train: captions with a wrong {kind}", len(images), "images") as bar:
             for captions in images:
                 yield from vse_c_attack([captions], kind, lexicon, seed)

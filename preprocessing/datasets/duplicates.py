@@ -102,6 +102,7 @@ def duplicates_across(
     unreadable: list[tuple[Record, str]] = []
 
     def hashed(split: str) -> Iterator[tuple[Record, int]]:
+        """The images of a split with their hashes; those that cannot be read are noted."""
         for record in dataset.records(split):
             try:
                 yield record, perceptual_hash(load_image(record.image_uri))

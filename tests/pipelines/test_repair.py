@@ -57,10 +57,15 @@ def state(config: PipelineConfig) -> dict[Path, int]:
 
 @pytest.fixture(params=["disk", "storage"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> PipelineConfig:
-    """Three shards of three images each for training, one for evaluation; on this machine alone, or kept as well."""
+    """The same shards on this machine alone, and kept on a storage as well."""
+    return configured(tmp_path, kept=request.param == "storage")
+
+
+def configured(tmp_path: Path, kept: bool) -> PipelineConfig:
+    """Three shards of at most three images for training, one for evaluation."""
     extract._summary.cache_clear()
     overrides = [f"work_dir={tmp_path}/work", "dataset.images={train: 8, dev: 3}", "features.shard_size=3"]
-    if request.param == "storage":
+    if kept:
         overrides.append(f"storage.address={tmp_path}/kept")
         (tmp_path / "kept").mkdir()
     return load_config(None, overrides)
@@ -100,9 +105,8 @@ def test_a_flipped_bit_costs_one_shard(config: PipelineConfig, capsys: pytest.Ca
     assert extract.plan(config) == plan
 
 
-def test_a_broken_copy_is_taken_from_the_storage(config: PipelineConfig) -> None:
-    if config.mirror.address is None:
-        pytest.skip("there is no storage to take it from")
+def test_a_broken_copy_is_taken_from_the_storage(tmp_path: Path) -> None:
+    config = configured(tmp_path, kept=True)
     _, second, *_ = make(config)
     good = second.read_bytes()
     flip(second)

@@ -108,11 +108,13 @@ class _PlainReader(pickle.Unpickler):
     """Knows no class, and of functions only what bytes are made with: a pickle can build no object and run nothing."""
 
     def find_class(self, module: str, name: str) -> Callable[..., bytes]:
+        """Give the function that makes bytes of text; refuse everything else (ImageError)."""
         if (module, name) == ("_codecs", "encode"):
             return _bytes
         raise ImageError(f"a pickle that asks for {module}.{name}; only plain values are read, nothing was executed")
 
     def persistent_load(self, pid: Any) -> NoReturn:
+        """Refuse what lies outside the pickle (ImageError)."""
         raise ImageError(f"a pickle that refers to {pid!r:.60} elsewhere; only plain values are read")
 
 

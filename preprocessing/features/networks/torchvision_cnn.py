@@ -102,6 +102,7 @@ def load_torchvision(
     trunk = trunk.to(place).to(memory_format=torch.channels_last)
 
     def pixels(image: Any) -> PixelsCHW:
+        """One picture in the size and range that the weights were trained with."""
         return normalization(resized(image, image_size))
 
     return Network(weights or f"{network} of seed {seed}", place, pixels, trunk, identity)

@@ -89,6 +89,7 @@ def load_transformers(
     model = model.to(place).to(memory_format=torch.channels_last)
 
     def forward(pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """The last hidden state, of all that the model gives."""
         state: torch.Tensor = model(pixel_values=pixels_BCHW).last_hidden_state
         return state
 
