@@ -28,6 +28,7 @@ _HE = word_set("he him his")
 _SHE = word_set("she her hers")
 _IT = word_set("it its")
 _THEY = word_set("they them their theirs")
+_RECIPROCAL = word_set("each one other another")
 _REFLEXIVE = word_set("herself himself itself oneself themselves")
 
 
@@ -168,6 +169,8 @@ class Arguments:
     def _is_reciprocal(self, token: int) -> bool:
         """Whether it heads "each other" or "one another"."""
         tree, words = self._tree, self._tree.words
+        if words[token] not in _RECIPROCAL:
+            return False
         partners = {words[c] for c in tree.children[token] if tree.labels[c] in ("fixed", "det")}
         return (words[token] in ("each", "one") and bool(partners & {"other", "another"})) or (
             words[token] in ("other", "another") and bool(partners & {"each", "one"})

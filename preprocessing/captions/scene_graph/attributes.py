@@ -13,6 +13,7 @@ _COMPLEMENTS = frozenset({"obj", "iobj", "xcomp", "ccomp"})
 _OBLIQUES = frozenset({"obl", "obl:agent", "nmod"})
 _PASSIVE = frozenset({"nsubj:pass", "aux:pass"})
 _PREDICATIVE = frozenset({"xcomp", "acl", "acl:relcl", "advcl", "conj", "parataxis"})
+_MODIFIERS = frozenset({"amod", "compound", "nummod", "det", QUANTIFIER})
 _PREMODIFYING = frozenset({"amod", "compound", "flat", "det", "nummod", "case", "fixed", "advmod"})
 
 
@@ -28,7 +29,8 @@ def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Ar
     found: list[dict[int, AttributeKind]] = [{} for _ in heads]
     for index, noun in enumerate(heads):
         for child in tree.children[noun]:
-            _modifier(tree, child, found[index])
+            if tree.labels[child] in _MODIFIERS:
+                _modifier(tree, child, found[index])
     for token, upos in enumerate(tree.upos):
         if upos == "ADJ":
             if _is_predicative(tree, role, token) and not arguments.is_object(token):
@@ -41,6 +43,8 @@ def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Ar
 
 
 def _in_order(tree: Tree, tokens: dict[int, AttributeKind]) -> tuple[Attribute, ...]:
+    if not tokens:
+        return ()
     attributes: dict[tuple[str, AttributeKind], Attribute] = {}
     for token in sorted(tokens):
         word, kind = tree.words[token], tokens[token]

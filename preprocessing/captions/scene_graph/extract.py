@@ -12,7 +12,7 @@ from preprocessing.captions.scene_graph.collapse import collapse
 from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start, roles
 from preprocessing.captions.scene_graph.relations import find_relations
 from preprocessing.captions.scene_graph.scenes import is_scene
-from preprocessing.captions.scene_graph.tree import read_tree
+from preprocessing.captions.scene_graph.tree import Tree, read_tree
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc
@@ -37,7 +37,11 @@ def extract_graph(doc: Doc) -> SceneGraph:
     Raises:
         ValueError: one of these is missing.
     """
-    tree = read_tree(doc)
+    return read_graph(read_tree(doc))
+
+
+def read_graph(tree: Tree) -> SceneGraph:
+    """As :func:`extract_graph`, of a parse that has been read already; its shape is changed."""
     to_universal(tree)
     collapse(tree)
     role = roles(tree)

@@ -25,6 +25,8 @@ _BEFORE_NOUN = frozenset(
 
 def roles(tree: Tree) -> list[str]:
     """The label of each token, for conjuncts that of the first one: in "black and white dog", "white" is an "amod"."""
+    if "conj" not in tree.labels:
+        return tree.labels
     found: list[str] = [""] * len(tree.labels)
     for start in range(len(found)):
         path, token = [], start

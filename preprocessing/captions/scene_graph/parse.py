@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph.extract import extract_graph
+from preprocessing.captions.scene_graph.extract import read_graph
 from preprocessing.captions.scene_graph.language import is_foreign
+from preprocessing.captions.scene_graph.lemmas import Lemmas
+from preprocessing.captions.scene_graph.tree import read_tree
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -59,14 +61,21 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
         A result for each caption, in their order.
 
     Raises:
-        ValueError: the pipeline lacks one of the annotations that :func:`extract_graph` reads.
+        ValueError: the pipeline lacks one of the annotations that
+            :func:`~preprocessing.captions.scene_graph.extract.extract_graph` reads.
     """
     english = nlp.lang == "en"
-    documents = nlp.pipe((_document(nlp, text, english) for text in texts), as_tuples=True, batch_size=batch_size)
+    lemmas = Lemmas(nlp)
+    documents = nlp.pipe(
+        (_document(nlp, text, english) for text in texts),
+        as_tuples=True,
+        batch_size=batch_size,
+        disable=lemmas.replaced,
+    )
     for doc, problem in documents:
-        graph = extract_graph(doc)
-        tokens = [token.lower_ for token in doc]
-        yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
+        tree = read_tree(doc, lemmas)
+        graph = read_graph(tree)
+        yield ParsedCaption(tree.words, graph, problem or (None if graph.objects else "no objects"))
 
 
 def _document(nlp: Language, text: str, english: bool) -> tuple[Doc, Problem | None]:

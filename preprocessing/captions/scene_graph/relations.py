@@ -21,10 +21,12 @@ def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
     """
     finder = _Finder(tree, arguments)
     for token, upos in enumerate(tree.upos):
-        label = tree.labels[token]
         if upos in ("VERB", "AUX"):
+            label = tree.labels[token]
             if label not in _NO_VERB or (label == "amod" and tree.children[token]):
                 finder.verb(token)
+        elif not tree.children[token]:
+            continue  # only a verb may have its subject and objects from another one
         elif upos in ("ADJ", "ADV") and not arguments.is_object(token):
             finder.property(token)
         elif tree.is_clause(token):

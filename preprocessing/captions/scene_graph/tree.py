@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from spacy.strings import StringStore
     from spacy.tokens import Doc
 
+    from preprocessing.captions.scene_graph.lemmas import Lemmas
+
 _NO_TOKEN = -1
 _VISITED = -2
 _ATTRIBUTES = ["HEAD", "DEP", "POS", "TAG", "MORPH", "LEMMA", "ORTH"]
@@ -48,6 +50,7 @@ _labels: dict[int, str] = {}
 _plain_labels: dict[str, str] = {}
 _parts_of_speech: dict[int, str] = {}
 _features: dict[tuple[int, int], frozenset[str]] = {}
+_lower: dict[int, str] = {}
 
 
 @dataclass(slots=True)
@@ -157,8 +160,12 @@ _PREDICATE_CHILDREN = frozenset({"cop", "nsubj", "nsubj:pass"})
 _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod", "goeswith"})
 
 
-def read_tree(doc: Doc) -> Tree:
+def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
     """Read the parse of a spaCy ``Doc``, its labels as they are but for the subtypes that no rule needs.
+
+    Args:
+        doc: a parsed caption.
+        lemmas: gives the lemmas of tokens that have none.
 
     Raises:
         ValueError: the ``Doc`` lacks heads and labels, parts of speech or lemmas.
@@ -171,15 +178,17 @@ def read_tree(doc: Doc) -> Tree:
     raw_labels = _look_up(_labels, label_ids, strings)
     upos = _look_up(_parts_of_speech, pos_ids, strings)
     features = _features_of(list(zip(tag_ids, morph_ids, strict=True)), strings)
-    lemmas = [strings[lemma].lower() for lemma in lemma_ids]
-    words = [strings[word].lower() for word in word_ids]
+    if lemmas is not None:
+        lemma_ids = lemmas.complete(doc, lemma_ids, list(zip(word_ids, pos_ids, morph_ids, strict=True)))
+    base_forms = _lower_case(lemma_ids, strings)
+    words = _lower_case(word_ids, strings)
     _require(bool(words) and not any(raw_labels), "dependency heads and labels", "a parser")
     _require(bool(words) and not any(upos), "parts of speech", "a morphologizer, or a tagger with an attribute ruler,")
-    _require(bool(words) and not any(lemmas), "lemmas", "a lemmatizer")
+    _require(bool(words) and not any(base_forms), "lemmas", "a lemmatizer")
     sentences = _cut_cycles(heads)
     labels = [_plain_labels[label] for label in raw_labels]
     subtyped = any(":" in label for label in set(raw_labels))
-    tree = Tree(words, lemmas, upos, features, heads, labels, sentences, subtyped)
+    tree = Tree(words, base_forms, upos, features, heads, labels, sentences, subtyped)
     tree.link()
     _refine_labels(tree)
     return tree
@@ -201,6 +210,14 @@ def _look_up(known: dict[int, str], ids: list[int], strings: StringStore) -> lis
         known.update((number, strings[number]) for number in ids)
     _plain_labels.update((label, _plain(label)) for label in _labels.values())
     return [known[number] for number in ids]
+
+
+def _lower_case(ids: list[int], strings: StringStore) -> list[str]:
+    try:
+        return [_lower[number] for number in ids]
+    except KeyError:
+        _lower.update((number, strings[number].lower()) for number in ids)
+    return [_lower[number] for number in ids]
 
 
 def _features_of(ids: list[tuple[int, int]], strings: StringStore) -> list[frozenset[str]]:
