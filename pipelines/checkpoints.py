@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
+from pipelines.checkpoint_uploads import CheckpointUploads
+from pipelines.stage import StageError
 from pipelines.text_embedder import write_parser
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.shards.storage import sync_directory
@@ -19,13 +22,14 @@ from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import CONTENTS
 from vse_core.models import Model, UnifiedModel, save_model
 from vse_core.models.bundle import WEIGHTS
-from vse_core.training.state import Progress, save_state
+from vse_core.training.state import Progress, read_progress, save_state
 
 
 class Checkpoints:
-    """Writes and finds the checkpoints of one run; whole directories appear by rename, so none is ever half there.
+    """Writes the checkpoints of one run; whole directories appear by rename, so none is ever half there.
 
-    Each is copied to the storage, where there is one, before it supersedes another.
+    Where there is a storage they are copied there while training goes on; see
+    :class:`~pipelines.checkpoint_uploads.CheckpointUploads`.
 
     Args:
         directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
@@ -48,24 +52,48 @@ class Checkpoints:
         self.specification = specification
         self.caption_encoder = caption_encoder
         self.parser = parser
-        self.mirror = mirror
+        self.uploads = CheckpointUploads(directory, mirror)
+        self._written: list[Path] = []
 
     def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write the state after ``step`` global steps, then drop what it supersedes."""
+        """Write the state after ``step`` global steps, then drop what it supersedes.
+
+        Raises:
+            StageError: the disk does not take it; what was saved before is still there.
+        """
         (self.directory / "checkpoints").mkdir(exist_ok=True)
         path = self.directory / "checkpoints" / f"step-{step:08d}"
         with _appearing(path) as aside:
             self._write_model(model, aside)
             save_state(optimizer, progress, aside)
-        self.mirror.push_folder(path)
-        self._prune(progress)
+        best = [] if progress.best_epoch is None else [best_directory(self.directory, progress.best_epoch)]
+        # The checkpoint last: it says which model is the best.
+        self.uploads.request([*best, path], [*self._written, path])
+        self._written = []
+        self._prune({*best, path, *self.uploads.in_use()})
 
     def save_best(self, epoch: int, model: Model) -> None:
-        """Write the model of a finished epoch (from 0) that was the best so far."""
+        """Write the model of a finished epoch (from 0) that was the best so far; to be followed by `save`.
+
+        Raises:
+            StageError: the disk does not take it.
+        """
         path = best_directory(self.directory, epoch)
         with _appearing(path) as aside:
             self._write_model(model, aside)
-        self.mirror.push_folder(path)
+        self._written.append(path)
+
+    def wait(self) -> None:
+        """Return when what was saved last is on the storage, and nothing else of the run.
+
+        Raises:
+            StorageError: it cannot be brought there.
+        """
+        self.uploads.wait()
+        newest = newest_checkpoint(self.directory)
+        if newest is not None:
+            best = read_progress(newest).best_epoch
+            self._prune({newest} if best is None else {newest, best_directory(self.directory, best)})
 
     def _write_model(self, model: Model, directory: Path) -> None:
         save_model(model, self.specification, directory)
@@ -73,15 +101,11 @@ class Checkpoints:
         if isinstance(model, UnifiedModel):
             write_parser(directory, self.parser)
 
-    def _prune(self, progress: Progress) -> None:
-        """Keep the newest checkpoint and the best model that it knows of."""
-        for old in sorted(self.directory.glob("checkpoints/step-*"))[:-1]:
-            self.mirror.drop_folder(old)
-        if progress.best_epoch is not None:
-            best = best_directory(self.directory, progress.best_epoch)
-            for old in self.directory.glob("best-*"):
-                if old != best:
-                    self.mirror.drop_folder(old)
+    def _prune(self, kept: set[Path]) -> None:
+        """Remove the checkpoints beyond those, and what was being written when a process was killed."""
+        for pattern in ("checkpoints/step-*", "checkpoints/.step-*.tmp", "best-*", ".best-*.tmp"):
+            for path in set(self.directory.glob(pattern)) - kept:
+                shutil.rmtree(path)
 
 
 def best_directory(directory: Path, epoch: int) -> Path:
@@ -129,16 +153,28 @@ def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
 
 @contextlib.contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
-    """A directory to fill, which takes its real name when it is complete."""
+    """A directory to fill, which takes its real name when it is complete.
+
+    Raises:
+        StageError: the disk does not take it.
+    """
     aside = path.with_name(f".{path.name}.tmp")
     for leftover in (aside, path):
         shutil.rmtree(leftover, ignore_errors=True)
-    aside.mkdir()
-    yield aside
-    for file in aside.iterdir():
-        with file.open("rb") as written:
-            # The data must be on disk before the name is: a machine that loses power keeps what it was told of.
-            os.fsync(written.fileno())
-    sync_directory(aside)
-    aside.rename(path)
-    sync_directory(path.parent)
+    try:
+        aside.mkdir()
+        yield aside
+        for file in aside.iterdir():
+            with file.open("rb") as written:
+                # The data must be on disk before the name is: a machine that loses power keeps what it was told of.
+                os.fsync(written.fileno())
+        sync_directory(aside)
+        aside.rename(path)
+        sync_directory(path.parent)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        free = shutil.disk_usage(path.parent).free
+        raise StageError(
+            f"train: cannot write the checkpoint {path} ({error}; {free:,} bytes are free there): make room on "
+            "that disk and run the same command again, which goes on from the checkpoint before"
+        ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
+    from pipelines.config.training import TrainingConfig
 
 # Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
 # take 30 % of the memory.
@@ -24,7 +25,7 @@ KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184",
 
 
 class ClusterError(Exception):
-    """Ray cannot be reached or started: the message says why and what to change."""
+    """Ray cannot be reached or started, or is too small: the message says why and what to change."""
 
 
 def cluster_address(config: PipelineConfig) -> str | None:
@@ -84,6 +85,52 @@ def disconnect() -> None:
         ray.shutdown()
         if os.environ.pop(_GCS_PORT, None) is not None:
             del os.environ["RAY_ADDRESS"]  # that of the cluster that has just ended
+
+
+def require_room(config: PipelineConfig) -> None:
+    """Refuse training workers that the cluster, were it empty, has no room for.
+
+    A cluster that grows with the demand is not judged.
+
+    Raises:
+        ClusterError: the workers would wait for ever.
+    """
+    import ray
+
+    training = config.training
+    if ray._private.state.state.get_cluster_config() is not None:  # only autoscalers publish one
+        return
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    room = [_fitting(training, node["Resources"]) for node in nodes]
+    if training.placement == "STRICT_PACK":
+        total = max(room, default=0)
+    else:
+        total = sum(min(count, 1) for count in room) if training.placement == "STRICT_SPREAD" else sum(room)
+    if total >= training.fewest_workers:
+        return
+    wanted = f"{training.cpus_per_worker:g} CPUs and {training.gpus_per_worker:g} GPUs"
+    wanted += f" of type {training.gpu_type}" if training.gpu_type else ""
+    there = "; ".join(f"{node['NodeManagerAddress']} has {_described(node['Resources'])}" for node in nodes)
+    raise ClusterError(
+        f"training.workers {training.fewest_workers} with {wanted} each, placed {training.placement}, are more "
+        f"than the {total} that the cluster has room for ({there}): lower workers, cpus_per_worker or gpus_per_worker, "
+        "change placement, or add machines"
+    )
+
+
+def _fitting(training: TrainingConfig, resources: dict[str, float]) -> int:
+    """Workers that a machine has room for."""
+    if training.gpu_type and f"accelerator_type:{training.gpu_type}" not in resources:
+        return 0
+    wanted = {"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker}
+    # A ten-thousandth is the precision of Ray's own arithmetic.
+    return min(int((resources.get(kind, 0) + 1e-4) // each) for kind, each in wanted.items() if each)
+
+
+def _described(resources: dict[str, float]) -> str:
+    types = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
+    gpus = f"{resources.get('GPU', 0):g} GPUs" + (f" ({', '.join(types)})" if types else "")
+    return f"{resources.get('CPU', 0):g} CPUs, {gpus}"
 
 
 def _start_local() -> None:

@@ -80,7 +80,7 @@ def _evaluate(members: Sequence[Member], reports: Sequence[StageReport], stage: 
     config = members[0].config
     split, folds = config.dataset.eval_split, config.evaluation.folds
     galleries = _aligned(members, reports)
-    with PipelineRuns(config, stage.fingerprint).parent as tracker:
+    with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
         tracker.set_tags(
             {
                 "vse.fingerprint": stage.fingerprint,

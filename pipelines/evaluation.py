@@ -53,7 +53,7 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     if not stage.is_complete():
-        with PipelineRuns(config, stage.fingerprint).parent as tracker:
+        with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
             tracker.set_tags({"vse.model": str(model)})
             evaluate_into(config, model, stage, tracker)
     return StageReport(NAME, stage.path, stage.read_manifest()["summary"])

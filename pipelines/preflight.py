@@ -154,7 +154,7 @@ def _check_room(config: PipelineConfig) -> None:
     there = {"cpus": local_cpus(), "gpus": len(list(Path("/dev").glob("nvidia[0-9]*")))}
     for section, what, count in (
         ("features", "actor", config.features.actors),
-        ("training", "worker", config.training.workers),
+        ("training", "worker", config.training.fewest_workers),
     ):
         for kind, available in there.items():
             each = getattr(getattr(config, section), f"{kind}_per_{what}")

@@ -64,8 +64,11 @@ def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], nam
     outcomes = []
     was_connected = cluster.is_connected()
     try:
-        runs = PipelineRuns(config, identity)
-        with runs.parent as parent:
+        if "train" in names and not plans["train"].complete and cluster.cluster_address(config) is not None:
+            # Before hours of extraction; of this machine alone it is known already.
+            cluster.connect(config)
+            cluster.require_room(config)
+        with PipelineRuns(config, identity) as runs, runs.parent as parent:
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in plans.items()})
             for name in names:

@@ -6,6 +6,8 @@ never fails because of it. MLflow itself is imported only when a run is opened: 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import getpass
 import json
 import logging
@@ -17,13 +19,13 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.shards.storage import locked, write_json_atomic
 from preprocessing.storage import is_s3
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ _METRICS_A_REQUEST, _OTHERS_A_REQUEST, _PARAM_CHARACTERS = 1000, 100, 6000
 _FLUSH_METRICS, _FLUSH_SECONDS = 500, 10.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 15.0, 600.0
 _METRIC_NAME = re.compile(r"[\w\-. :/]+")
-_PENDING = "pending.json"
+_PENDING, _LOCK = "pending.json", "alive.lock"
 
 # A server that is away must cost seconds, not the minutes of MLflow's own patience; what fails is sent again later.
 _MLFLOW_SETTINGS = {
@@ -180,19 +182,21 @@ class Tracker:
         self._retry_at, self._wait = 0.0, _FIRST_WAIT_SECONDS
         return True
 
-    def detach(self) -> bool:
-        """Send what is waiting, or keep it on disk for the process that ends the run; return whether all was sent."""
-        sent = self.flush(force=True)
+    def detach(self, force: bool = True) -> bool:
+        """Send what is waiting, or keep it on disk for the process that ends the run; return whether all was sent.
+
+        Args:
+            force: try also where MLflow has failed to answer only a moment ago.
+        """
+        sent = self.flush(force)
         if sent:
             shutil.rmtree(self._spool, ignore_errors=True)
         else:
-            self._spool.mkdir(parents=True, exist_ok=True)
-            pending = {"params": self._params, "tags": self._tags, "metrics": self._metrics}
-            write_json_atomic(self._spool / _PENDING, pending)
+            self._keep(None)
         return sent
 
     def close(self, status: Status = "FINISHED") -> None:
-        """End the run; what cannot be sent even now stays on disk and is sent when the run is opened again."""
+        """End the run; what cannot be sent even now, its end too, stays on disk and is sent at the next start."""
         self.recall()
         try:
             if self.detach():
@@ -200,7 +204,14 @@ class Tracker:
                 return
         except _outages() as error:
             log.warning("MLflow at %s does not take the end of a run (%s)", *self._why(error))
-        log.warning("not everything reached MLflow: run the pipeline again to send what is kept in %s", self._spools)
+        self._keep(status)
+        log.warning("not everything reached MLflow: run any pipeline here to send what is kept in %s", self._spools)
+
+    def _keep(self, status: Status | None) -> None:
+        """Write to disk what could not be sent, and how the run ended where it has."""
+        self._spool.mkdir(parents=True, exist_ok=True)
+        kept = {"params": self._params, "tags": self._tags, "metrics": self._metrics}
+        write_json_atomic(self._spool / _PENDING, {**kept, "status": status, "run": asdict(self.handle)})
 
     def recall(self) -> None:
         """Take up what earlier processes could not send to this run; the next flush sends it."""
@@ -265,7 +276,8 @@ class PipelineRuns:
     """The MLflow runs of one pipeline: the parent, and a child for each stage that works.
 
     Their numbers are kept in `<work_dir>/pipelines/<fingerprint>/run.json`, so that a pipeline that was killed goes on
-    in the runs it had.
+    in the runs it had. Those of another pipeline that was killed, and is not going on, are ended as KILLED. Which ones
+    go on is told by locks, which the kernel lets go of with their processes. As a context it holds the pipeline's own.
 
     Args:
         config: the pipeline's configuration.
@@ -279,7 +291,12 @@ class PipelineRuns:
         self._config = config
         self._file = _runs_file(config, fingerprint)
         self._client = _client(config.tracking_uri)
+        self._alive = contextlib.ExitStack()
+        self._lock = self._file.with_name(_LOCK)
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        self._alive.enter_context(locked(self._lock, fcntl.LOCK_SH))
         with self._errors_named():
+            self._tidy()
             self._experiment_id = _experiment(self._client, config)
             name = f"{config.preset}-{fingerprint[:8]}"
             self.parent = self._open("parent", name, {"vse.fingerprint": fingerprint, **code_version()})
@@ -293,6 +310,28 @@ class PipelineRuns:
         with self._errors_named():
             tags = {"mlflow.parentRunId": self.parent.run_id, "vse.stage": stage, **code_version()}
             return self._open(stage, stage, tags)
+
+    def __enter__(self) -> PipelineRuns:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """The runs have ended: there is nothing that the next start would have to look at."""
+        self._lock.unlink(missing_ok=True)
+        self._alive.close()
+
+    def _tidy(self) -> None:
+        """Send what ended runs could not send, and end the runs of pipelines that were killed."""
+        for pending in sorted(_spool_folder(self._config).glob(f"*/*/{_PENDING}")):
+            kept = json.loads(pending.read_text(encoding="utf-8"))
+            if kept["status"] is not None and kept["run"]["uri"] == self._config.tracking_uri:
+                Tracker(RunHandle(**kept["run"])).close(kept["status"])
+        for lock in sorted(self._file.parents[1].glob(f"*/{_LOCK}")):
+            with contextlib.suppress(BlockingIOError, FileNotFoundError), locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                recorded = _recorded(lock.with_name(self._file.name))
+                if recorded.get("uri") in (None, self._config.tracking_uri):
+                    for run_id in recorded.get("runs", {}).values():
+                        _end_abandoned(self._client, run_id)
+                    lock.unlink()
 
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
@@ -312,7 +351,7 @@ class PipelineRuns:
             recorded["runs"][role] = run_id
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_json_atomic(self._file, recorded)
-        spool = str(self._config.work_dir / "mlflow-unsent")
+        spool = str(_spool_folder(self._config))
         tracker = Tracker(RunHandle(self._config.tracking_uri, self._experiment_id, run_id, spool))
         tracker.recall()
         return tracker
@@ -423,6 +462,22 @@ def _reopened(client: MlflowClient, run_id: str) -> bool:
         return False
     client.update_run(run_id, status="RUNNING")
     return True
+
+
+def _end_abandoned(client: MlflowClient, run_id: str) -> None:
+    """End a run as KILLED, unless it has ended or is gone."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        if client.get_run(run_id).info.status == "RUNNING":
+            client.set_terminated(run_id, "KILLED")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+
+
+def _spool_folder(config: PipelineConfig) -> Path:
+    return config.work_dir / "mlflow-unsent"
 
 
 def _runs_file(config: PipelineConfig, fingerprint: str) -> Path:

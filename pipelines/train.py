@@ -15,6 +15,7 @@ import itertools
 import json
 import logging
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -26,19 +27,38 @@ from pipelines import extract, parse
 from pipelines.config import PipelineConfig
 from pipelines.config.training import HingeLoss
 from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
+from preprocessing.shards import ShardError
+from preprocessing.storage import StorageError
 
 if TYPE_CHECKING:
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
     from pipelines.tracking import Tracker
+    from pipelines.trainer import Splits
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.shards.reader import ShardReader
+
+log = logging.getLogger(__name__)
 
 NAME = "train"
 # Raised when the same inputs and settings would give another model.
 VERSION = 1
 # How a run is carried out, not what comes out of it.
-_WITHOUT_EFFECT = {"workers", "cpus_per_worker", "gpus_per_worker", "checkpoint_steps", "log_steps"}
-# A lost worker restarts the group from the last checkpoint; a run that keeps losing them has another problem.
+_WITHOUT_EFFECT = {
+    "workers",
+    "cpus_per_worker",
+    "gpus_per_worker",
+    "gpu_type",
+    "placement",
+    "collective_timeout",
+    "checkpoint_steps",
+    "log_steps",
+}
+# A lost worker restarts the group from the last checkpoint; a run that loses so many without getting further has
+# another problem.
 _MAX_RESTARTS = 3
+# Errors whose message says all the user needs.
+_EXPECTED = (StageError, ShardError, StorageError)
 
 
 @dataclass(frozen=True)
@@ -74,7 +94,7 @@ def plan(config: PipelineConfig) -> StagePlan:
         total=epochs,
         done=epochs if stage.is_complete() else min(_finished_epochs(stage.path), epochs - 1),
         unit="epochs",
-        size=f"{epochs} epochs, batch {config.training.batch_size}, {config.training.workers} worker(s)",
+        size=f"{epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
         outputs={"best": _best(stage)} if stage.is_complete() else {},
     )
 
@@ -86,6 +106,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         StageError: training cannot start, or has ended in NaN or in collapse.
     """
     from pipelines.checkpoints import adopt_checkpoints, best_directory, offer_checkpoints
+    from pipelines.training_data import open_splits
 
     features = extract.plan(config)
     stage = _stage(config, features)
@@ -96,8 +117,8 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     graphs = parse.plan(config).outputs if config.training_reads_graphs else {}
     train_graphs, eval_graphs = graphs.get(config.dataset.train_split), graphs.get(config.dataset.eval_split)
     offer_checkpoints(stage.path, config.mirror)
-    with config.mirror.held(train, evaluation, *(path for path in (train_graphs,) if path is not None)):
-        facts, total_steps = _prepare(config, train, evaluation, train_graphs, stage.path)
+    with open_splits(config, train, evaluation, *_given(train_graphs)) as readers:
+        facts, total_steps = _prepare(config, *readers, train_graphs, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     tracker.log_params(config.model_dump(mode="json"))
     tracker.set_tags(
@@ -151,6 +172,11 @@ def best_model(config: PipelineConfig) -> Path:
     return best
 
 
+def _workers(config: PipelineConfig) -> str:
+    fewest, most = config.training.fewest_workers, config.training.most_workers
+    return f"{most}" if fewest == most else f"{fewest} to {most}"
+
+
 def _best(stage: StageDir) -> Path:
     return stage.path / str(stage.read_manifest()["best"])
 
@@ -166,7 +192,8 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
         "vocabulary": config.vocabulary.model_dump(mode="json"),
         "model": _model_content(config),
         "loss": config.loss.model_dump(mode="json"),
-        "training": config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
+        # Without what is left open: a setting that is new leaves runs as they were.
+        "training": config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True),
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
     }
     if config.training_reads_graphs:
@@ -191,7 +218,7 @@ def _finished_epochs(directory: Path) -> int:
 
 
 def _prepare(
-    config: PipelineConfig, train: Path, evaluation: Path, graphs: Path | None, directory: Path
+    config: PipelineConfig, train: ShardReader, evaluation: ShardReader, graphs: Path | None, directory: Path
 ) -> tuple[dict[str, float], int]:
     """Check that the shards can feed the run, and write what turns captions into tokens and components.
 
@@ -199,28 +226,24 @@ def _prepare(
         Figures about the captions' tokens for the manifest, and the optimiser steps of the whole run.
     """
     from preprocessing.captions.encoder import save_caption_encoder
-    from preprocessing.shards.reader import ShardReader
     from preprocessing.shards.sampler import BatchSampler
 
-    readers = {
-        split: ShardReader(path, config.features.member) for split, path in (("train", train), ("eval", evaluation))
-    }
-    batch, workers = config.training.batch_size, config.training.workers
-    if readers["train"].num_captions < batch:
+    batch, workers = config.training.batch_size, config.training.most_workers
+    if train.num_captions < batch:
         raise StageError(
-            f"{NAME}: the split {config.dataset.train_split} holds {readers['train'].num_captions} captions, fewer "
+            f"{NAME}: the split {config.dataset.train_split} holds {train.num_captions} captions, fewer "
             f"than training.batch_size {batch}: lower it or add data"
         )
-    if workers > batch // 2 or workers > len(readers["eval"]):
+    if workers > batch // 2 or workers > len(evaluation):
         raise StageError(
             f"{NAME}: training.workers {workers} are too many for batches of {batch} pairs and "
-            f"{len(readers['eval'])} images of {config.dataset.eval_split}: lower it"
+            f"{len(evaluation)} images of {config.dataset.eval_split}: lower it"
         )
-    caption_encoder, facts = _caption_encoder(config, readers["train"], graphs, directory)
+    caption_encoder, facts = _caption_encoder(config, train, graphs, directory)
     save_caption_encoder(caption_encoder, directory)
     if graphs is not None:
-        facts |= _write_negatives(config, readers["train"], graphs, directory)
-    sampler = BatchSampler(readers["train"].num_captions, batch, config.seed)
+        facts |= _write_negatives(config, train, graphs, directory)
+    sampler = BatchSampler(train.num_captions, batch, config.seed)
     return facts, config.training.epochs * sampler.steps_per_epoch
 
 
@@ -295,39 +318,69 @@ def _captions(reader: ShardReader) -> Iterator[str]:
 
 
 def _fit(config: PipelineConfig, job: TrainingJob, total_steps: int) -> dict[str, Any]:
-    """Run the workers on the cluster; returns what the first of them returns."""
+    """Run the workers on the cluster; returns what the first of them returns.
+
+    Ray starts the group again where it has lost a worker, a few times; we go on with that for as long as the run gets
+    further in between. A machine that goes while the group is starting ends Ray's run as well.
+    """
     # The controller looks at the workers, and takes their reports, at this pace; Ray's own is 2 seconds.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
-    from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
+    os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] = str(config.training.collective_timeout)
     from ray.train.v2.api.exceptions import TrainingFailedError
 
     from pipelines import cluster
 
-    training = config.training
     cluster.connect(config)
+    directory = Path(job.directory)
+    with _progress_bar(directory, total_steps):
+        while True:
+            before = _saved_steps(config, directory)
+            try:
+                return _ray_run(config, job)
+            except TrainingFailedError as error:
+                if _saved_steps(config, directory) == before:
+                    raise StageError(f"{NAME}: the workers failed: {_reason(error)}") from error
+                log.warning("%s: the workers failed, and start again from the last checkpoint: %s", NAME, error)
+
+
+def _ray_run(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
+    from ray.train import FailureConfig, LoggingConfig, RunConfig
+    from ray.train.torch import TorchTrainer
+
+    from pipelines.worker_group import GroupConfig, scaling
+
+    training = config.training
     trainer = TorchTrainer(
         train_worker,
         train_loop_config=asdict(job),
-        scaling_config=ScalingConfig(
-            num_workers=training.workers,
-            use_gpu=training.gpus_per_worker > 0,
-            resources_per_worker={"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker},
-        ),
+        torch_config=GroupConfig(backend=training.backend, timeout_s=training.collective_timeout),
+        scaling_config=scaling(training),
         run_config=RunConfig(
             # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.
-            name=f"{Path(job.directory).name}-{time.strftime('%Y%m%dT%H%M%S')}",
+            name=f"{Path(job.directory).name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",
             storage_path=str(config.work_dir / "ray"),
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
             logging_config=LoggingConfig(log_level="WARNING"),
         ),
     )
-    try:
-        with _progress_bar(Path(job.directory), total_steps):
-            outcome: dict[str, Any] = trainer.fit().return_value
-    except TrainingFailedError as error:
-        raise StageError(f"{NAME}: the workers failed: {error}") from error
+    outcome: dict[str, Any] = trainer.fit().return_value
     return outcome
+
+
+def _saved_steps(config: PipelineConfig, directory: Path) -> int:
+    """The steps that the newest checkpoint has behind it, here or on the storage."""
+    stored = (Path(name).parent for name in config.mirror.stored(directory) if name.startswith("checkpoints/step-"))
+    here = directory.glob("checkpoints/step-*")
+    return max((int(path.name.removeprefix("step-")) for path in itertools.chain(stored, here)), default=0)
+
+
+def _reason(error: TrainingFailedError) -> str:
+    """What the user can mend, where a worker has said so; what the others met then only follows from it."""
+    for failure in getattr(error, "worker_failures", {}).values():
+        cause = getattr(failure, "_base_exc", failure)
+        if isinstance(cause, _EXPECTED):
+            return str(cause)
+    return str(error)
 
 
 @contextmanager
@@ -368,6 +421,8 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from pipelines.checkpoints import adopt_checkpoints
+    from pipelines.trainer import Splits
+    from pipelines.training_data import open_splits
 
     # Ray says in so many words that it has received each epoch's metrics; they are in MLflow and in the final table.
     logging.getLogger().setLevel(logging.WARNING)
@@ -375,31 +430,28 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     config = PipelineConfig.model_validate(job.config)
     # Ray gives a worker one thread whatever it was promised.
     torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
-    inputs = (job.train_shards, job.eval_shards, job.train_graphs, job.eval_graphs)
-    with config.mirror.held(*(Path(path) for path in inputs if path is not None)):
+    graphs = [None if path is None else Path(path) for path in (job.train_graphs, job.eval_graphs)]
+    with open_splits(config, Path(job.train_shards), Path(job.eval_shards), *_given(*graphs)) as readers:
         adopt_checkpoints(Path(job.directory), config.mirror)
-        return _train(config, job)
+        return _train(config, job, Splits(*readers, *graphs))
 
 
-def _train(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
-    """Train as one of the processes; everything that is read is on this machine."""
+def _given(*paths: Path | None) -> tuple[Path, ...]:
+    return tuple(path for path in paths if path is not None)
+
+
+def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str, Any]:
+    """Train as one of the processes."""
     import ray.train
     from ray.train.torch import get_device
 
-    from pipelines.trainer import Splits, Trainer
+    from pipelines.trainer import Trainer
     from preprocessing.captions.encoder import load_caption_encoder
-    from preprocessing.shards.reader import ShardReader
     from vse_core.evaluation import chance_rsum
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
 
-    feature, directory = config.features.member, Path(job.directory)
-    splits = Splits(
-        ShardReader(Path(job.train_shards), feature),
-        ShardReader(Path(job.eval_shards), feature),
-        None if job.train_graphs is None else Path(job.train_graphs),
-        None if job.eval_graphs is None else Path(job.eval_graphs),
-    )
+    directory = Path(job.directory)
     observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
     trainer = Trainer(
         config,
@@ -426,25 +478,45 @@ def _train(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
     }
 
 
+def _machine_is_drained() -> bool:
+    """Whether Ray has been told that a machine of the group is about to be taken away.
+
+    `ray.train.get_preemption_info` tells the same, but every process has to ask at once, and waits for the others.
+    """
+    from ray.train.v2._internal.execution.context import get_train_context
+
+    return get_train_context().preemption_context.preemption_info is not None
+
+
 class RunObserver:
-    """The first worker's ear: metrics go to MLflow.
+    """The first worker's ear: metrics go to MLflow, and processes that are told to end ask for a checkpoint.
 
     Args:
         run: handle of the MLflow run, as a mapping.
     """
 
     def __init__(self, run: Mapping[str, str]) -> None:
+        from pipelines.preemption import CheckpointRequests
         from pipelines.tracking import RunHandle, Tracker
 
         self._tracker = Tracker(RunHandle(**run))
+        self._requests = CheckpointRequests(_machine_is_drained)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Send metrics of a step to MLflow, in batches."""
         self._tracker.log_metrics(metrics, step)
 
     def flush(self) -> None:
-        """Deliver what a checkpoint now covers, so that a resumed run repeats nothing in MLflow."""
-        self._tracker.flush()
+        """Deliver what a checkpoint now covers, or keep it on disk: a resumed run does not log it again."""
+        self._tracker.detach(force=False)
+
+    def wants_checkpoint(self) -> bool:
+        """Whether a process of the group ends now, and needs a checkpoint before."""
+        return self._requests.is_wanted()
+
+    def checkpoint_is_safe(self) -> None:
+        """Let the process that asked for it end."""
+        self._requests.answer()
 
     def close(self) -> None:
         """Deliver what is left."""

@@ -58,6 +58,12 @@ class Observer(Protocol):
     def flush(self) -> None:
         """A checkpoint now holds everything logged so far."""
 
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint is needed after this very step, and at once where it is safe."""
+
+    def checkpoint_is_safe(self) -> None:
+        """The checkpoint that was wanted is there, on the storage too."""
+
 
 @dataclass(frozen=True)
 class Splits:
@@ -115,7 +121,13 @@ class Trainer:
         )
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)
-        self.sampler = BatchSampler(splits.train.num_captions, training.batch_size, config.seed)
+        self.sampler = BatchSampler(
+            splits.train.num_captions,
+            training.batch_size,
+            config.seed,
+            splits.train.shard_captions,
+            training.shuffle_shards,
+        )
         self.loader = TrainLoader(
             splits.train,
             image_source(
@@ -161,6 +173,8 @@ class Trainer:
                 wrapped = self._wrapped(fixed)
             self._train_epoch(wrapped, epoch)
             self._finish_epoch(epoch)
+        if self.observer is not None:
+            self.checkpoints.wait()
         return self.progress.history
 
     def _components(self, reader: ShardReader, graphs: Path | None) -> ComponentTable | None:
@@ -226,6 +240,10 @@ class Trainer:
                 self._log_step(self.observer, result, done, meter.take())
             if done % self.config.training.checkpoint_steps == 0:
                 self._save(done)
+            if self.observer is not None and self.observer.wants_checkpoint():
+                self._save(done)
+                self.checkpoints.wait()
+                self.observer.checkpoint_is_safe()
 
     def _step(self, wrapped: nn.Module, batch: Batch, epoch: int, step: int) -> StepResult:
         done = epoch * self.loader.steps_per_epoch + step
@@ -278,9 +296,6 @@ class Trainer:
 
     def _save(self, step: int) -> None:
         if self.observer is not None:
-            if (self.directory / LOSSES).exists():
-                # Before the checkpoint: a run that goes on from it elsewhere has the losses before it.
-                self.config.mirror.push(self.directory / LOSSES)
             self.checkpoints.save(step, self.model, self.optimizer, self.progress)
             self.observer.flush()
 

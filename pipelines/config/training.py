@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.config.fields import DurationField, Float, Int, Strict
 
@@ -157,6 +157,14 @@ class NoDecay(Strict):
     name: Literal["none"]
 
 
+def _workers(value: object) -> object:
+    """Check a number of workers, or the fewest and the most."""
+    numbers = value if isinstance(value, (list, tuple)) and len(value) == 2 else [value]
+    if any(type(number) is not int or number < 1 for number in numbers) or list(numbers) != sorted(numbers):
+        raise ValueError(f"must be a number from 1, or the fewest and the most ([2, 8]), got {value!r}")
+    return value
+
+
 class TrainingConfig(Strict):
     """The training run. Batch sizes are those of the global batch: they do not depend on the number of workers."""
 
@@ -183,11 +191,49 @@ class TrainingConfig(Strict):
         False, description="crop and mirror pictures at random, where a backbone is trained (VSE-infinity's code)"
     )
     caption_augmentation: bool = Field(description="mask, replace or delete words at random (VSE-infinity's code)")
-    workers: Int = Field(1, gt=0, description="training processes that share the global batch")
+    shuffle_shards: Int | None = Field(
+        None,
+        gt=0,
+        description="draw samples from so many shards at a time, drawn anew each epoch: for splits larger than "
+        "storage.cache_gb; by default from all",
+    )
+    workers: Annotated[int | tuple[Int, Int], BeforeValidator(_workers)] = Field(
+        1, description="training processes that share the global batch; [2, 8] takes as many as there is room for"
+    )
     cpus_per_worker: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, a worker")
     gpus_per_worker: Float = Field(0, ge=0, description="GPUs reserved for a worker; 0 trains on the CPU")
+    gpu_type: str | None = Field(
+        None, min_length=1, description="train on machines with this type of GPU alone, in Ray's words (A100, H100)"
+    )
+    placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = Field(
+        "PACK", description="workers on as few machines as possible or as many; strictly: on one, or one on each"
+    )
+    collective_timeout: Int = Field(
+        600, gt=0, description="seconds that processes wait for each other before one is taken for dead"
+    )
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
+
+    @property
+    def fewest_workers(self) -> int:
+        """The workers that training cannot do without."""
+        return self.workers if isinstance(self.workers, int) else self.workers[0]
+
+    @property
+    def most_workers(self) -> int:
+        """The workers that training makes use of."""
+        return self.workers if isinstance(self.workers, int) else self.workers[1]
+
+    @property
+    def backend(self) -> Literal["gloo", "nccl"]:
+        """What processes exchange tensors with: NCCL takes no two of them on one GPU."""
+        return "nccl" if self.gpus_per_worker >= 1 else "gloo"
+
+    @model_validator(mode="after")
+    def _gpu_type_has_effect(self) -> TrainingConfig:
+        if self.gpu_type is not None and not self.gpus_per_worker:
+            raise ValueError("gpu_type: has no effect without GPUs; set training.gpus_per_worker, or leave it out")
+        return self
 
 
 EvaluationProtocol = Literal["retrieval", "attack", "components", "dependencies"]

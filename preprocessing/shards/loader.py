@@ -112,8 +112,19 @@ class TrainLoader:
         """
         if not 0 <= start_step <= self.steps_per_epoch:
             raise ValueError(f"start_step must be from 0 to {self.steps_per_epoch}, got {start_step}")
-        batches = (self.batch(epoch, step) for step in range(start_step, self.steps_per_epoch))
-        return self._timed(prefetched(batches, self._prefetch))
+        return self._timed(prefetched(self._batches(epoch, start_step), self._prefetch))
+
+    def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
+        """The batches from a step on; the shards of the window after this one are on their way meanwhile."""
+        ahead = self._sampler.window_steps if self._reader.is_streamed else None
+        for step in range(start_step, self.steps_per_epoch):
+            if ahead is not None and step + ahead < self.steps_per_epoch:
+                self._reader.fetch(self._images_of(epoch, step + ahead))
+            yield self.batch(epoch, step)
+
+    def _images_of(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
+        captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
+        return self._reader.images_of(captions)
 
     def batch(self, epoch: int, step: int) -> Batch:
         """This rank's part of one batch, prepared in the calling thread."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import mmap
 import re
-import threading
 import tokenize
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex, verify_shard
+from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex, read_index, verify_shard
+from preprocessing.shards.open_shards import Hold, OpenShards
 
 _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 _NPY_PREFIX = 10
@@ -47,45 +45,6 @@ def _npy_shape(header: bytes) -> tuple[int, ...]:
     return shape
 
 
-class _OpenShards:
-    """The memory maps of the shards read last; safe to use from several threads."""
-
-    def __init__(self, paths: list[Path], sizes: list[int], limit: int) -> None:
-        self._paths = paths
-        self._sizes = sizes
-        self._limit = limit
-        self._maps: OrderedDict[int, mmap.mmap] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._maps)
-
-    def __getitem__(self, shard: int) -> mmap.mmap:
-        with self._lock:
-            found = self._maps.get(shard)
-            if found is not None:
-                self._maps.move_to_end(shard)
-                return found
-            if len(self._maps) >= self._limit:
-                # Only forgotten, not closed: arrays handed out earlier keep their map alive until they are gone.
-                self._maps.popitem(last=False)
-            self._maps[shard] = self._map(shard)
-            return self._maps[shard]
-
-    def _map(self, shard: int) -> mmap.mmap:
-        path = self._paths[shard]
-        try:
-            with path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            raise ShardError(f"cannot open shard {path}: {error}; {MEND}") from error
-        if len(mapped) != self._sizes[shard]:
-            raise ShardError(
-                f"shard {path} had {self._sizes[shard]} bytes when it was checked and has {len(mapped)} now; {MEND}"
-            )
-        return mapped
-
-
 class ShardReader:
     """All samples of a directory of shards, by number, in the order of the shards and of the keys in them.
 
@@ -93,27 +52,41 @@ class ShardReader:
     mapped when first needed, a bounded number at a time. Memory is that of the sidecars' offsets, whatever the size of
     the features. May be used from several threads.
 
+    With `hold` only the sidecars need to be there: a tar is had when it is first needed, or before that by
+    :meth:`fetch`, and let go of when others take its place.
+
     Args:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
         feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the pictures.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
+        verify: compare each tar with its sha256 when it is first mapped.
+        hold: has a tar on this machine for as long as its block lasts; None where all are there.
 
     Attributes:
         caption_counts: captions of each image, int64, shape (images,).
         caption_starts: flat number of each image's first caption, then the number of all captions, int64, shape (images
             + 1,).
         fingerprint: shared by all shards.
+        is_streamed: tars are had as they are needed.
         set_aside: what the extraction could not process: dicts with key, image_id, image, reason.
 
     Raises:
         ShardError: there are no shards, one is missing, incomplete or of another fingerprint, or has no such feature.
     """
 
-    def __init__(self, directory: Path, feature: str, max_open_shards: int = 256) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        feature: str,
+        max_open_shards: int = 256,
+        verify: bool = False,
+        hold: Hold | None = None,
+    ) -> None:
         self.directory = Path(directory)
         self.feature = feature
+        self.is_streamed = hold is not None
         paths = shard_paths(self.directory)
-        indexes = [verify_shard(path, deep=False) for path in paths]
+        indexes = [verify_shard(path, deep=False) if hold is None else read_index(path) for path in paths]
         self.fingerprint = _common_fingerprint(self.directory, indexes)
         self.set_aside = [entry for index in indexes for entry in index.set_aside]
         self.caption_counts = np.array([n for index in indexes for n in index.caption_counts], dtype=np.int64)
@@ -123,7 +96,7 @@ class ShardReader:
         self._features = _places(self.directory, indexes, feature if feature in _FILES else f"{feature}.npy")
         self._records = _places(self.directory, indexes, "json")
         self._paths = paths
-        self._open = _OpenShards(paths, [index.bytes for index in indexes], max_open_shards)
+        self._open = OpenShards(paths, indexes, max_open_shards, verify, hold)
 
     def __len__(self) -> int:
         """Number of images."""
@@ -151,6 +124,16 @@ class ShardReader:
                 f"the shards in {self.directory} hold no sample: all {len(self.set_aside)} images were set aside"
             )
         return int(self._array(0).shape[1])
+
+    @property
+    def shard_captions(self) -> list[int]:
+        """Number of captions in each shard."""
+        counts: list[int] = np.bincount(self._shard_of, self.caption_counts, len(self._paths)).astype(int).tolist()
+        return counts
+
+    def fetch(self, images: npt.NDArray[np.int64]) -> None:
+        """Have the shards of these images ready soon, where they are not; returns at once."""
+        self._open.fetch(np.unique(self._shard_of[images]).tolist())
 
     def features(self, image: int) -> npt.NDArray[np.float16]:
         """Features of one image as a read-only view into the mapped shard, shape (N, F); nothing is copied.

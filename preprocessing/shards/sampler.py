@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,16 +16,29 @@ class BatchSampler:
     Processes, threads and shards play no part: all ranks compute the same global batch and take their
     :func:`rank_slice` of it.
 
+    A split that is larger than the disk cannot be read in an order drawn over all of it. With a window the shards
+    themselves are put in a new order each epoch, cut into windows of so many, and the samples are drawn within one
+    window after the other; one window of all shards is the order without windows.
+
     Args:
         num_samples: samples of an epoch (captions).
         batch_size: the global batch size, over all ranks.
         seed: the run's seed.
+        shard_samples: samples of each shard, in order; read with a window alone.
+        window: shards that samples are drawn from at a time; None draws from all.
 
     Raises:
-        ValueError: the batch size is not positive, or there are fewer samples than a batch.
+        ValueError: the batch size is not positive, there are fewer samples than a batch, or the shards hold others.
     """
 
-    def __init__(self, num_samples: int, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int,
+        seed: int,
+        shard_samples: Sequence[int] = (),
+        window: int | None = None,
+    ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if num_samples < batch_size:
@@ -32,6 +47,12 @@ class BatchSampler:
             )
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed must be from 0 to 2**64 - 1, got {seed}")
+        if window is not None and (window < 1 or sum(shard_samples) != num_samples):
+            raise ValueError(
+                f"a window of {window} shards of {sum(shard_samples)} samples does not go with {num_samples} samples"
+            )
+        self._shard_samples = np.asarray(shard_samples, dtype=np.int64)
+        self._window = window
         self.num_samples = num_samples
         self.batch_size = batch_size
         self.seed = seed
@@ -42,6 +63,13 @@ class BatchSampler:
     def smallest_batch(self) -> int:
         """Samples in the smallest batch."""
         return self.num_samples // self.steps_per_epoch
+
+    @property
+    def window_steps(self) -> int | None:
+        """Steps, about, that a window's samples last for; None without windows."""
+        if self._window is None:
+            return None
+        return max(1, self._window * self.steps_per_epoch // len(self._shard_samples))
 
     def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
         """Sample indices of one global batch, in order.
@@ -68,10 +96,20 @@ class BatchSampler:
         if cached is None or cached[0] != epoch:
             # Sorting raw Philox output: numpy promises to keep that stream, but not what Generator.permutation makes of
             # it.
-            draws = np.random.Philox(key=[self.seed, epoch]).random_raw(self.num_samples)
-            cached = (epoch, np.argsort(draws, kind="stable"))
+            shards = 0 if self._window is None else len(self._shard_samples)
+            draws = np.random.Philox(key=[self.seed, epoch]).random_raw(self.num_samples + shards)
+            cached = (epoch, self._ordered(draws[: self.num_samples], draws[self.num_samples :]))
             self._cached = cached
         return cached[1]
+
+    def _ordered(
+        self, sample_draws: npt.NDArray[np.uint64], shard_draws: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.int64]:
+        if self._window is None:
+            return np.argsort(sample_draws, kind="stable")
+        places = np.empty(len(shard_draws), dtype=np.int64)
+        places[np.argsort(shard_draws, kind="stable")] = np.arange(len(shard_draws))
+        return np.lexsort((sample_draws, np.repeat(places // self._window, self._shard_samples)))
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -32,6 +33,17 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def locked(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[None]:
+    """Hold a lock of a file; the kernel lets go of it with the process, however that ends."""
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preprocessing.shards.index import sidecar_path
-from preprocessing.shards.storage import sync_directory, write_json_atomic
+from preprocessing.shards.storage import locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _THREADS = 8
 # The only files worth their room: sidecars, manifests and models stay.
 _SHARDS = "**/shard-*.tar"
 _IN_USE, _PULLING = ".in-use.lock", ".pulling.lock"
+# Locks for files by the hash of their name: files that share one wait for each other, no more.
+_PULLING_ONES = 64
 
 
 def everything(_name: str) -> bool:
@@ -110,7 +113,7 @@ class Mirror:
             return
         stored = {name: size for name, size in self.stored(directory).items() if wanted(name)}
         directory.mkdir(parents=True, exist_ok=True)
-        with _locked(directory / _PULLING, fcntl.LOCK_EX):
+        with locked(directory / _PULLING, fcntl.LOCK_EX):
             missing = [name for name, size in stored.items() if _size(directory / name) != size]
             self._make_room(sum(stored[name] for name in missing if name.endswith(".tar")))
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -129,7 +132,7 @@ class Mirror:
             if self.address is not None:
                 for directory in directories:
                     directory.mkdir(parents=True, exist_ok=True)
-                    stack.enter_context(_locked(directory / _IN_USE, fcntl.LOCK_SH))
+                    stack.enter_context(locked(directory / _IN_USE, fcntl.LOCK_SH))
                 for directory in directories:
                     self.pull(directory)
             yield
@@ -141,16 +144,33 @@ class Mirror:
         Raises:
             StorageError: the storage does not answer, or the limit leaves no room.
         """
-        names = {shard.name, sidecar_path(shard).name}
         with contextlib.ExitStack() as stack:
             while self.address is not None:
-                self.pull(shard.parent, names.__contains__)
+                for path in (sidecar_path(shard), shard):
+                    self._pull_one(path)
                 with contextlib.suppress(FileNotFoundError):
-                    stack.enter_context(_locked(shard, fcntl.LOCK_SH, os.O_RDWR))
+                    stack.enter_context(locked(shard, fcntl.LOCK_SH, os.O_RDWR))
                 # Nobody has removed it just before we had the lock; or it is nowhere, as its reader will say.
                 if shard.exists() or not self.has(shard):
                     break
             yield
+
+    def _pull_one(self, path: Path) -> None:
+        """Copy a file to this machine that it has not as the storage has it; different files at the same time.
+
+        The limit may be exceeded by what is being copied.
+        """
+        entry = self._storage.find(self._name(path))
+        if entry is not None and _size(path) != entry.bytes:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            number = zlib.crc32(path.name.encode()) % _PULLING_ONES
+            with locked(path.with_name(f".pulling-{number:02d}.lock"), fcntl.LOCK_EX):
+                if _size(path) != entry.bytes:
+                    if path.suffix == ".tar":
+                        with locked(path.with_name(_PULLING), fcntl.LOCK_EX):
+                            self._make_room(entry.bytes)
+                    self._download(path, path)
+        _touch(path)
 
     def make_room(self) -> None:
         """Remove the copies of shards beyond the limit, of those that the storage has and no process holds."""
@@ -177,7 +197,7 @@ class Mirror:
         if self.address is None or directory.exists():
             return
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(directory.parent / _PULLING, fcntl.LOCK_EX):
+        with locked(directory.parent / _PULLING, fcntl.LOCK_EX):
             if directory.exists():  # another process has just done it
                 return
             aside = directory.with_name(f".{directory.name}.pulled")
@@ -202,14 +222,16 @@ class Mirror:
             path.unlink(missing_ok=True)
 
     def drop_folder(self, directory: Path) -> None:
-        """Remove a folder here and on the storage."""
+        """Remove a folder from the storage; its copy here stays.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
         if self.address is not None:
             folder = self._name(directory)
             self._storage.delete(f"{folder}/{CONTENTS}")
             for name in self.stored(directory):
                 self._storage.delete(f"{folder}/{name}")
-        if directory.exists():
-            shutil.rmtree(directory)
 
     @property
     def _storage(self) -> Storage:
@@ -255,8 +277,8 @@ class Mirror:
         alone = fcntl.LOCK_EX | fcntl.LOCK_NB
         with (
             contextlib.suppress(BlockingIOError, FileNotFoundError),
-            _locked(path.parent / _IN_USE, alone),
-            _locked(path, alone, os.O_RDWR),
+            locked(path.parent / _IN_USE, alone),
+            locked(path, alone, os.O_RDWR),
         ):
             entry = self._storage.find(self._name(path))
             if entry is not None and entry.bytes == size:
@@ -267,17 +289,6 @@ class Mirror:
 
 # Of a work folder that nothing else has a copy of.
 NO_MIRROR = Mirror()
-
-
-@contextlib.contextmanager
-def _locked(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[None]:
-    """Hold a lock of a file; the kernel lets go of it with the process, however that ends."""
-    descriptor = os.open(path, flags, 0o666)
-    try:
-        fcntl.flock(descriptor, how)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _shards(root: Path) -> Iterable[tuple[Path, int, int]]:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
 
-from pipelines.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints
+from pipelines.checkpoints import Checkpoints, adopt_checkpoints, newest_checkpoint, offer_checkpoints
+from pipelines.stage import StageError
+from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import NO_MIRROR
+from vse_core.models import build_model
+from vse_core.training.state import Progress
 
 
 @pytest.fixture
@@ -63,3 +70,29 @@ def test_without_a_storage_everything_stays(tmp_path: Path) -> None:
     offer_checkpoints(run(alone), alone)
     adopt_checkpoints(run(alone), alone)
     assert newest_checkpoint(run(alone)) == kept
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    specification = {
+        "feature_dim": 4,
+        "vocabulary_size": 9,
+        "embed_dim": 8,
+        "image": {"pooling": {"name": "mean"}, "mlp": False},
+        "text": {"pooling": {"name": "mean"}, "word_dim": 4},
+    }
+    model = build_model(**specification)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoints = Checkpoints(tmp_path, specification, Vocabulary.build(["a red dog"], 1), None, NO_MIRROR)
+    checkpoints.save(1, model, optimizer, Progress(step=1))
+
+    def full(*_arguments: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("vse_core.training.state.save_file", full)
+    with pytest.raises(StageError, match=r"step-00000002 .*No space left.* make room on that disk and run the same"):
+        checkpoints.save(2, model, optimizer, Progress(step=2))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+    monkeypatch.undo()
+    checkpoints.save(3, model, optimizer, Progress(step=3))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]

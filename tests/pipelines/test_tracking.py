@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +245,54 @@ def test_the_page_on_a_server(config: PipelineConfig) -> None:
 
 def test_the_version_of_the_code_is_named() -> None:
     assert set(code_version()) <= {"vse.version", "mlflow.source.git.commit", "vse.changed"}
+
+
+def test_runs_of_a_pipeline_that_was_killed_are_ended_by_the_next_start(config: PipelineConfig) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED_PIPELINE, str(config.work_dir)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    run_ids = process.stdout.readline().split()
+    client = MlflowClient(config.tracking_uri)
+    with PipelineRuns(config, "cd" * 32):
+        assert [client.get_run(run_id).info.status for run_id in run_ids] == ["RUNNING"] * 2  # it is alive
+    process.kill()
+    process.communicate()
+    with PipelineRuns(config, "cd" * 32) as again:
+        assert [client.get_run(run_id).info.status for run_id in run_ids] == ["KILLED"] * 2
+        assert client.get_run(again.parent.run_id).info.status == "RUNNING"
+
+
+KILLED_PIPELINE = f"""
+import sys, time
+from pipelines.config import load_config
+from pipelines.tracking import PipelineRuns
+runs = PipelineRuns(load_config(None, ["work_dir=" + sys.argv[1]]), "{FINGERPRINT}")
+print(runs.parent.run_id, runs.child("train").run_id, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_end_of_a_run_that_could_not_be_told_is_told_by_the_next_start(
+    config: PipelineConfig, outage: Outage
+) -> None:
+    with PipelineRuns(config, FINGERPRINT) as runs:
+        outage.on = True
+        runs.parent.log_metrics({"train/loss": 1.0}, step=1)
+        runs.parent.close("FAILED")
+        outage.on = False
+    assert stored(config, runs.parent).info.status == "RUNNING"
+    with PipelineRuns(config, "cd" * 32):
+        assert stored(config, runs.parent).info.status == "FAILED"
+        assert history(config, runs.parent, "train/loss") == [(1, 1.0)]
+
+
+def test_what_a_checkpoint_covers_outlives_the_process_that_logged_it(config: PipelineConfig, outage: Outage) -> None:
+    with PipelineRuns(config, FINGERPRINT) as runs:
+        worker = Tracker(runs.parent.handle)
+        outage.on = True
+        worker.log_metrics({"train/loss": 1.0}, step=1)
+        assert not worker.detach(force=False)
+        outage.on = False
+        runs.parent.close()  # the worker has been killed meanwhile
+    assert history(config, runs.parent, "train/loss") == [(1, 1.0)]

@@ -44,6 +44,12 @@ class Recorder:
     def flush(self) -> None:
         pass
 
+    def wants_checkpoint(self) -> bool:
+        return False
+
+    def checkpoint_is_safe(self) -> None:
+        raise AssertionError("it was not asked for")
+
 
 def write_split(directory: Path, images: int, seed: int, spoil: bool = False) -> None:
     """Features that tell the caption's words, so that there is something to learn."""
@@ -146,26 +152,40 @@ def test_every_word_order_of_checkpoints_leaves_one(shards: Path, tmp_path: Path
     assert progress["epoch"] == 3
 
 
-def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
+def run_rank(rank: int, world: int, port: int, shards: str, out: str, die_at: int | None) -> None:
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    history = make_trainer(make_config(), Path(shards), Path(out), Recorder() if rank == 0 else None).run()
+    history = make_trainer(make_config(), Path(shards), Path(out), Recorder(die_at) if rank == 0 else None).run()
     Path(out, f"history-{rank}.json").write_text(json.dumps(history))
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("world", [2, 4])
-def test_the_number_of_processes_does_not_matter(
-    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]], world: int
-):
+def run_group(world: int, shards: Path, out: Path, die_at: int | None = None) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(run_rank, args=(world, port, str(shards), str(tmp_path)), nprocs=world)
+    mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at), nprocs=world)
+
+
+def test_the_number_of_processes_does_not_matter(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
+):
+    run_group(4, shards, tmp_path)
     assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-5, abs=1e-5)
-    histories = {(tmp_path / f"history-{rank}.json").read_text() for rank in range(world)}
+    histories = {(tmp_path / f"history-{rank}.json").read_text() for rank in range(4)}
     assert len(histories) == 1
+
+
+def test_a_number_of_processes_that_changes_does_not_matter(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
+):
+    with pytest.raises(mp.ProcessRaisedException, match="KilledError"):
+        run_group(2, shards, tmp_path, die_at=8)
+    with pytest.raises(KilledError):
+        make_trainer(make_config(), shards, tmp_path, Recorder(die_at=17)).run()
+    run_group(2, shards, tmp_path)
+    assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-5, abs=1e-5)
 
 
 def test_nan_features_end_the_run_before_the_weights_are_spoiled(tmp_path: Path):

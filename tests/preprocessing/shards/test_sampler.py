@@ -116,3 +116,37 @@ def test_impossible_requests_are_refused() -> None:
         rank_slice(np.arange(4), 2, 2)
     with pytest.raises(ValueError, match="raise batch_size or lower workers"):
         rank_slice(np.arange(4), 0, 5)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 3))
+def test_windows_of_shards_follow_each_other(counts: list[int], window: int, epoch: int) -> None:
+    samples = sum(counts)
+    if not samples:
+        return
+    sampler = BatchSampler(samples, min(7, samples), 5, counts, window)
+    order = np.concatenate([sampler.batch(epoch, step) for step in range(sampler.steps_per_epoch)])
+    assert sorted(order.tolist()) == list(range(samples))
+    shard_of = np.repeat(np.arange(len(counts)), counts)[order]
+    first = {shard: int(np.argmax(shard_of == shard)) for shard in shard_of.tolist()}
+    last = {shard: samples - 1 - int(np.argmax(shard_of[::-1] == shard)) for shard in shard_of.tolist()}
+    for place in range(samples):
+        begun_and_not_ended = sum(first[shard] <= place <= last[shard] for shard in first)
+        assert begun_and_not_ended <= window
+
+
+def test_one_window_of_all_shards_is_the_order_without_windows() -> None:
+    without, with_one = BatchSampler(100, 8, 3), BatchSampler(100, 8, 3, [40, 0, 60], 3)
+    for step in range(without.steps_per_epoch):
+        assert without.batch(2, step).tolist() == with_one.batch(2, step).tolist()
+
+
+def test_windows_hold_other_shards_each_epoch() -> None:
+    sampler = BatchSampler(1000, 10, 0, [10] * 100, window=10)
+    firsts = [frozenset((sampler.batch(epoch, step) // 10).tolist()) for epoch in range(5) for step in (0,)]
+    assert len(set(firsts)) == 5
+    assert sampler.window_steps == 10
+
+
+def test_shards_of_other_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="99 samples does not go with 100"):
+        BatchSampler(100, 8, 3, [40, 59], 2)

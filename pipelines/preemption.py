@@ -1,0 +1,72 @@
+"""A training process that is told to end: it asks the first one for a checkpoint, waits for it, and ends.
+
+What tells it is SIGTERM, as a machine sends it that is about to be taken away. The processes talk through the store
+that they met at, not in a collective: the others go on with their steps meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+# Kubernetes kills 30 seconds after SIGTERM, Ray's own `ray stop` after 16.
+GRACE_SECONDS = 14.0
+_LOOK_EVERY_SECONDS = 0.5
+_WANTED, _SAVED = "vse/checkpoint-wanted", "vse/checkpoint-saved"
+_EXIT_STATUS = 128 + signal.SIGTERM
+
+
+def watch() -> None:
+    """From now on SIGTERM ends this process with a checkpoint; to be called in its main thread."""
+    signal.signal(signal.SIGTERM, _told_to_end)
+
+
+def _told_to_end(_number: int, _frame: FrameType | None) -> None:
+    # Waiting is for another thread: the one that Python runs this in answers Ray's questions.
+    threading.Thread(target=_end, name="preempted").start()
+
+
+def _end() -> None:
+    """Ask for a checkpoint, give it the time that there is, and end whatever came of it."""
+    try:
+        if dist.is_initialized():
+            store = _get_default_store()
+            store.set(_WANTED, "1")
+            deadline = time.monotonic() + GRACE_SECONDS
+            while not store.check([_SAVED]) and time.monotonic() < deadline:
+                time.sleep(_LOOK_EVERY_SECONDS / 5)
+    finally:
+        os._exit(_EXIT_STATUS)  # threads of Ray and torch would keep it alive
+
+
+class CheckpointRequests:
+    """The first process's view: whether one of the group needs a checkpoint before it ends.
+
+    Args:
+        is_announced: whether the end of a machine is known by other means.
+    """
+
+    def __init__(self, is_announced: Callable[[], bool]) -> None:
+        self._is_announced = is_announced
+        self._looked_at = time.monotonic()
+        self._is_answered = False
+
+    def is_wanted(self) -> bool:
+        """Whether a checkpoint is asked for that has not been made; looks twice a second at most."""
+        now = time.monotonic()
+        if self._is_answered or not dist.is_initialized() or now - self._looked_at < _LOOK_EVERY_SECONDS:
+            return False
+        self._looked_at = now
+        return self._is_announced() or bool(_get_default_store().check([_WANTED]))
+
+    def answer(self) -> None:
+        """Say that the checkpoint is where it is safe."""
+        self._is_answered = True
+        _get_default_store().set(_SAVED, "1")

@@ -1,0 +1,126 @@
+"""The tars that a reader has mapped: a bounded number, had as they are needed, checked when they are first mapped."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from preprocessing.shards.index import MEND, ShardError, ShardIndex, check_digest
+
+Hold = Callable[[Path], AbstractContextManager[None]]
+
+_FETCHING_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """A mapped tar, and what holds its file here."""
+
+    memory: mmap.mmap
+    held: contextlib.ExitStack
+
+
+class OpenShards:
+    """Memory maps by the number of the shard; safe to use from several threads.
+
+    The one used longest ago makes room for another. It is let go of, not closed: arrays handed out earlier keep their
+    memory alive until they are gone.
+
+    Args:
+        paths: of all tars.
+        indexes: of the same.
+        limit: maps at a time.
+        verify: compare each tar with its sha256, once for as long as the file stays the same.
+        hold: has a tar on this machine for as long as its block lasts; None where all are there.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], indexes: Sequence[ShardIndex], limit: int, verify: bool, hold: Hold | None
+    ) -> None:
+        self._paths = paths
+        self._indexes = indexes
+        self._limit = limit
+        self._verify = verify
+        self._hold = hold
+        self._maps: OrderedDict[int, Future[_Mapped]] = OrderedDict()
+        self._verified: dict[int, tuple[int, int]] = {}  # inode and time of change
+        self._queued: set[int] = set()
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def __getitem__(self, shard: int) -> mmap.mmap:
+        with self._lock:
+            found = self._maps.get(shard)
+            if found is not None:
+                self._maps.move_to_end(shard)
+            else:
+                mine = self._maps[shard] = Future[_Mapped]()
+                if len(self._maps) > self._limit:
+                    # Once it is mapped, if another thread is about to.
+                    self._maps.popitem(last=False)[1].add_done_callback(_let_go)
+        if found is not None:
+            return found.result().memory
+        try:
+            mine.set_result(self._mapped(shard))
+        except BaseException as error:
+            with self._lock:
+                self._maps.pop(shard, None)  # to be tried again by whoever needs it
+            mine.set_exception(error)
+            raise
+        return mine.result().memory
+
+    def fetch(self, shards: Iterable[int]) -> None:
+        """Map these in other threads, in this order. What goes wrong is met again where a shard is needed."""
+        with self._lock:
+            wanted = [shard for shard in shards if shard not in self._maps and shard not in self._queued]
+            self._queued.update(wanted)
+            if wanted and self._threads is None:
+                self._threads = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="shards")
+        for shard in wanted:
+            assert self._threads is not None
+            self._threads.submit(self._fetched, shard)
+
+    def _fetched(self, shard: int) -> None:
+        try:
+            self[shard]
+        finally:
+            with self._lock:
+                self._queued.discard(shard)
+
+    def _mapped(self, shard: int) -> _Mapped:
+        path, index = self._paths[shard], self._indexes[shard]
+        with contextlib.ExitStack() as stack:
+            if self._hold is not None:
+                stack.enter_context(self._hold(path))
+            try:
+                with path.open("rb") as file:
+                    status = os.fstat(file.fileno())
+                    memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                raise ShardError(f"cannot open shard {path}: {error}; {MEND}") from error
+            if len(memory) != index.bytes:
+                raise ShardError(
+                    f"shard {path} had {index.bytes} bytes when it was checked and has {len(memory)} now; {MEND}"
+                )
+            stamp = (status.st_ino, status.st_mtime_ns)
+            if self._verify and self._verified.get(shard) != stamp:
+                check_digest(path, index, hashlib.sha256(memory).hexdigest())
+                self._verified[shard] = stamp
+            return _Mapped(memory, stack.pop_all())
+
+
+def _let_go(mapped: Future[_Mapped]) -> None:
+    if mapped.exception() is None:
+        mapped.result().held.close()
