@@ -240,17 +240,21 @@ def _object_stamp(folder: str) -> Callable[[str], list[int | str] | None]:
     listed: dict[str, list[int | str]] = {
         entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()
     }
-    return lambda uri: listed.get(relative(uri, folder))
+    return lambda uri: listed.get(relative(_file_of(uri), folder))
+
+
+def _file_of(uri: str) -> str:
+    """What has size and time: the image, or the array that it is a row of, or the archive that it lies in."""
+    inside = _INSIDE_A_FILE.search(uri)
+    return uri if inside is None else uri[: inside.end() - 1]
 
 
 def _stamp(uri: str) -> list[int] | None:
     """Size in bytes and time of change in nanoseconds of a local file, or None: generated, or not there."""
     if "://" in uri:
         return None
-    # A row of an array, or a file in an archive: what has size and time is the array, the archive.
-    path = uri.rpartition("#")[0] if _INSIDE_A_FILE.search(uri) else uri
     try:
-        status = Path(path).stat()
+        status = Path(_file_of(uri)).stat()
     except FileNotFoundError:
         return None
     return [status.st_size, status.st_mtime_ns]

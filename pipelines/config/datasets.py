@@ -70,7 +70,9 @@ class ImageShardsDataset(_Dataset):
     """WebDataset shards as img2dataset writes them: tar archives of KEY.jpg with KEY.txt or KEY.json."""
 
     format: Literal["webdataset"]
-    folders: dict[str, AbsolutePath] = Field(description="split -> folder of its tar archives", min_length=1)
+    folders: dict[str, Address] = Field(
+        description="split -> folder of its tar archives: a path, or s3://bucket/folder", min_length=1
+    )
 
 
 class PrecomputedDataset(_Dataset):

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from preprocessing.datasets.checks import require_folder, require_split
+from preprocessing.datasets.checks import require_image_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
-from preprocessing.storage import common_folder
+from preprocessing.storage import common_folder, join, open_address, open_storage
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
 
@@ -24,20 +24,22 @@ class ImageShardsDataset:
     ``ARCHIVE/KEY`` without ``.tar``, a caption's id ``ARCHIVE/KEY#0``.
 
     Args:
-        folders: split -> folder of its archives, which are taken in the order of their names.
+        folders: split -> folder of its archives, local or ``s3://bucket/folder``; they are taken in the order of their
+            names.
 
     Raises:
         DatasetError: a folder that is not there or holds no archive, or no split.
+        StorageError: S3 does not answer, or refuses.
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:
         if not folders:
             raise DatasetError("webdataset: 'folders' is empty; name at least one split and its folder of tar archives")
         self._folders = {
-            split: require_folder(path, f"webdataset, 'folders.{split}'") for split, path in folders.items()
+            split: require_image_folder(path, f"webdataset, 'folders.{split}'") for split, path in folders.items()
         }
         for split, folder in self._folders.items():
-            if not any(folder.glob("*.tar")):
+            if next(_archives(folder), None) is None:
                 raise DatasetError(f"webdataset, 'folders.{split}': {folder} holds no *.tar")
 
     @property
@@ -48,28 +50,36 @@ class ImageShardsDataset:
     @property
     def root(self) -> str:
         """The deepest folder that holds the archives of all splits."""
-        return common_folder([str(folder) for folder in self._folders.values()])
+        return common_folder(list(self._folders.values()))
 
     def records(self, split: str) -> Iterator[Record]:
         """The records of a split, archive by archive.
 
         Raises:
             DatasetError: unknown split, an archive that is damaged, or a sample's JSON or text that is.
+            StorageError: S3 does not answer, or refuses.
         """
         require_split(split, self.splits)
-        for path in sorted(self._folders[split].glob("*.tar")):
+        for path in _archives(self._folders[split]):
             try:
-                with tarfile.open(path, "r:") as archive:
+                with open_address(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
                     yield from _records(archive, path, split)
             except (tarfile.TarError, OSError) as error:
                 raise DatasetError(f"{path}: not a whole tar archive ({error}); download it again") from error
 
 
-def _records(archive: tarfile.TarFile, path: Path, split: str) -> Iterator[Record]:
+def _archives(folder: str) -> Iterator[str]:
+    """The archives that lie directly in a folder, by name."""
+    for entry in open_storage(folder).list():
+        if entry.name.endswith(".tar") and "/" not in entry.name:
+            yield join(folder, entry.name)
+
+
+def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record]:
     for key, members in groupby((member for member in archive if member.isfile()), key=_key):
         files = {PurePosixPath(member.name.lower()).suffix: member for member in members}
         pictures = [files[kind] for kind in _PICTURES if kind in files]
-        image_id = f"{path.stem}/{key}"
+        image_id = f"{PurePosixPath(path).stem}/{key}"
         # A sample without a picture keeps its place, and is set aside where pictures are read.
         found = pictures[0] if pictures else None
         image = TarMember(path, found.name, found.offset_data, found.size) if found else TarMember(path, key, 0, 0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
+
+from preprocessing.storage import open_address
 
 _ADDRESS = re.compile(r"(?P<tar>.+\.tar)#(?P<name>.+)@(?P<start>\d+)\+(?P<size>\d+)", re.DOTALL)
 
@@ -14,13 +15,13 @@ class TarMember:
     """A file inside a tar archive.
 
     Attributes:
-        tar: path of the archive.
+        tar: absolute path of the archive, or ``s3://bucket/key``.
         name: of the file in it.
         start: offset of its first byte in the archive.
         size: in bytes.
     """
 
-    tar: Path
+    tar: str
     name: str
     start: int
     size: int
@@ -36,16 +37,17 @@ class TarMember:
         found = _ADDRESS.fullmatch(uri)
         if found is None:
             return None
-        return cls(Path(found["tar"]), found["name"], int(found["start"]), int(found["size"]))
+        return cls(found["tar"], found["name"], int(found["start"]), int(found["size"]))
 
     def read(self) -> bytes:
         """Its bytes.
 
         Raises:
             OSError: the archive cannot be read.
+            StorageError: S3 does not answer, or refuses.
             EOFError: the archive ends before the file does.
         """
-        with self.tar.open("rb") as file:
+        with open_address(self.tar) as file:
             file.seek(self.start)
             data = file.read(self.size)
         if len(data) != self.size:

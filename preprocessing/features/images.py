@@ -84,11 +84,11 @@ def read_image_bytes(uri: str) -> bytes:
         except ValueError as error:
             raise ImageError(f"not a scene: {error}") from error
         return render_scene(seed, index)
-    if is_s3(uri):
-        return _read_object(uri)
     member = TarMember.parse(uri)
     if member is not None:
         return _read_member(member)
+    if is_s3(uri):
+        return _read_object(uri)
     if "://" in uri:
         raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path, s3:// or scene:// is needed")
     try:

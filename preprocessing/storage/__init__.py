@@ -7,6 +7,7 @@ from preprocessing.storage.base import Entry, Storage
 from preprocessing.storage.errors import StorageError
 from preprocessing.storage.local import LocalStorage
 from preprocessing.storage.mirror import Mirror
+from preprocessing.storage.ranged import open_address
 from preprocessing.storage.s3 import S3Storage
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "common_folder",
     "is_s3",
     "join",
+    "open_address",
     "open_storage",
     "read",
     "relative",

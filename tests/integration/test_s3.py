@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import webdataset
 
+from preprocessing.datasets import DatasetError, build_dataset
+from preprocessing.extraction import relative_uri, summarize
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.storage import Mirror, S3Storage, StorageError, s3, upload
 from tests.integration import faults, s3_server
@@ -138,6 +142,42 @@ def test_images(storage: S3Storage, proxy: faults.FaultyProxy) -> None:
     proxy.inject(faults.Fault("error:403:ExpiredToken", times=100))
     with pytest.raises(StorageError, match="get new credentials"):  # no fault of the image: it is not set aside
         read_image_bytes(f"{storage.address}/small")
+
+
+def test_archives_of_images_are_read_where_they_lie(
+    storage: S3Storage, proxy: faults.FaultyProxy, tmp_path: Path
+) -> None:
+    """Shards as img2dataset writes them, larger than a block of what is asked for at once: the same as from a disk."""
+    (tmp_path / "train").mkdir()
+    pictures = [random.Random(number).randbytes(400_000) for number in range(8)]
+    for shard in range(2):
+        with webdataset.TarWriter(str(tmp_path / "train" / f"{shard:05d}.tar")) as sink:
+            for number in range(4 * shard, 4 * shard + 4):
+                sink.write({"__key__": f"{number:09d}", "jpg": pictures[number], "txt": f"picture {number}"})
+        storage.upload(tmp_path / "train" / f"{shard:05d}.tar", f"train/{shard:05d}.tar")
+    (tmp_path / "other").write_text("{}")
+    storage.upload(tmp_path / "other", "train/00000_stats.json")
+    local = build_dataset("webdataset", folders={"train": tmp_path / "train"})
+    remote = build_dataset("webdataset", folders={"train": f"{storage.address}/train"})
+    proxy.inject(faults.Fault("reset", times=2, after=2, holds=lambda path: ".tar" in path))
+    here, there = list(local.records("train")), list(remote.records("train"))
+    assert proxy.happened["reset"] == 2
+    assert [(r.image_id, r.captions) for r in there] == [(r.image_id, r.captions) for r in here]
+    assert [relative_uri(r.image_uri, remote.root) for r in there] == [
+        relative_uri(r.image_uri, local.root) for r in here
+    ]
+    assert [read_image_bytes(record.image_uri) for record in there] == pictures
+    before = summarize(remote, "train")
+    storage.upload(tmp_path / "train" / "00000.tar", "train/00001.tar")
+    assert summarize(remote, "train").digest != before.digest
+    (tmp_path / "cut").write_bytes((tmp_path / "train" / "00001.tar").read_bytes()[:500_000])
+    storage.upload(tmp_path / "cut", "train/00001.tar")
+    with pytest.raises(DatasetError, match=r"00001.tar: not a whole tar archive"):
+        list(remote.records("train"))
+    with pytest.raises(ImageError, match="ends before"):
+        read_image_bytes(there[-1].image_uri)
+    with pytest.raises(DatasetError, match="nothing lies under s3://"):
+        build_dataset("webdataset", folders={"train": f"{storage.address}/none"})
 
 
 def test_an_aborted_upload_leaves_nothing(storage: S3Storage, proxy: faults.FaultyProxy, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_other_addresses_are_none(name: str) -> None:
 
 
 def test_addresses_are_taken_apart_as_they_were_made() -> None:
-    member = TarMember(Path("/data/odd#name@3+4.tar"), "in/a b#1@2+3.jpg", 512, 77)
+    member = TarMember("/data/odd#name@3+4.tar", "in/a b#1@2+3.jpg", 512, 77)
     assert TarMember.parse(member.uri) == member
 
 

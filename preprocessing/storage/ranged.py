@@ -1,0 +1,60 @@
+"""Files opened for reading in any order, on a disk or on S3."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from preprocessing.storage.address import is_s3, split_s3
+from preprocessing.storage.base import Storage
+from preprocessing.storage.s3 import S3Storage
+
+# A request costs about as much time as a megabyte.
+_BLOCK_BYTES = 1 << 20
+
+
+def open_address(address: str) -> BinaryIO:
+    """Open a local file, or an object on S3, whose bytes are then asked for a block at a time, as they are needed.
+
+    Raises:
+        FileNotFoundError: there is no such file or object.
+        OSError: the file cannot be opened.
+        StorageError: S3 does not answer, or refuses; reading may raise it as well.
+    """
+    if not is_s3(address):
+        return Path(address).open("rb")
+    bucket, key = split_s3(address)
+    storage = S3Storage(f"s3://{bucket}")
+    entry = storage.find(key)
+    if entry is None:
+        raise FileNotFoundError(f"there is no object {address}")
+    return cast("BinaryIO", io.BufferedReader(_Ranges(storage, key, entry.bytes), _BLOCK_BYTES))
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file; every read is a request."""
+
+    def __init__(self, storage: Storage, name: str, size: int) -> None:
+        self._storage, self._name, self._size = storage, name, size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        length = min(len(buffer), max(self._size - self._position, 0))
+        data = self._storage.read_range(self._name, self._position, length) if length else b""
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
