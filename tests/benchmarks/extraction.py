@@ -2,8 +2,8 @@
 
 Both decode photographs of Flickr8k and compute the same features in batches of the same size on the same cores. The
 stage's time has everything in it: the start of its actors, the writing and hashing of shards. The bare loops are timed
-with their network loaded, before and after the stage, so that what else happens on the machine shows. A bare loop is
-one process with as many threads as there are cores, or one process with one thread for each core, as torch comes or
+with their network loaded, before and after the stage, so that what else happens on the machine shows. Against a stage
+of N actors stand bare loops on N cores: one process with N threads, and N processes with one thread, as torch comes or
 with the stage's setting of the memory allocator; what counts is the fastest.
 
 Run: python tests/benchmarks/extraction.py
@@ -77,8 +77,8 @@ class PeakMemory:
                     continue
 
 
-def photographs(data: Path, images: int, folder: Path, cores: int) -> PipelineConfig:
-    """The configuration of a fresh extraction of the first photographs of Flickr8k, one actor for each core."""
+def photographs(data: Path, images: int, folder: Path, actors: int) -> PipelineConfig:
+    """The configuration of a fresh extraction of the first photographs of Flickr8k by so many actors."""
     names: list[str] = []
     for split in ("train", "dev"):
         names += (data / "flickr8k" / f"Flickr_8k.{split}Images.txt").read_text().split()
@@ -88,7 +88,7 @@ def photographs(data: Path, images: int, folder: Path, cores: int) -> PipelineCo
         f"work_dir={tempfile.mkdtemp(dir=folder)}",
         f"dataset.splits={{train: {listed}, dev: {listed}}}",
         "dataset.eval_split=train",
-        f"features.actors={cores}",
+        f"features.actors={actors}",
         "features.cpus_per_actor=1",
     ]
     os.environ["VSE_DATA"] = str(data)
@@ -122,8 +122,9 @@ def time_bare_loops(config: PipelineConfig, cores: int) -> dict[str, float]:
     rates = {}
     for allocator, environment in (("", {}), (", memory kept", cluster.KEEP_MEMORY)):
         os.environ.update(environment)  # the loops' processes inherit it, and read it as they start
-        rates[f"1 process, {cores} threads{allocator}"] = time_bare_loop(config, 1, cores)
-        rates[f"{cores} processes, 1 thread{allocator}"] = time_bare_loop(config, cores, 1)
+        for processes in sorted({1, cores}):
+            threads = cores // processes
+            rates[f"{processes} processes, {threads} threads{allocator}"] = time_bare_loop(config, processes, threads)
         for name in environment:
             del os.environ[name]
     return rates
@@ -152,6 +153,20 @@ def time_stage(config: PipelineConfig) -> dict[str, float]:
     return {"images": images, "images_per_second": images / seconds, "actor_peak_megabytes": memory.megabytes}
 
 
+def compare(data: Path, folder: Path, loop: PipelineConfig, actors: int, images: int) -> dict[str, Any]:
+    """A stage of so many actors between bare loops on as many cores."""
+    load, before = os.getloadavg()[0], time_bare_loops(loop, actors)
+    stage = time_stage(photographs(data, images, folder, actors))
+    after = time_bare_loops(loop, actors)
+    beside = statistics.mean(max(loops.values()) for loops in (before, after))
+    return {
+        "stage": stage,
+        "bare_loops": [before, after],
+        "ratio": stage["images_per_second"] / beside,
+        "load_average_before": load,
+    }
+
+
 def main() -> None:
     """Measure and write the figures."""
     arguments = argparse.ArgumentParser(description=__doc__)
@@ -164,21 +179,15 @@ def main() -> None:
     data, cores = options.data.resolve(), cluster.local_cpus()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        loop = photographs(data, options.loop, folder, cores)
+        loop = photographs(data, options.loop, folder, 1)
         cluster.connect(loop)
-        load, loops, stages = [os.getloadavg()[0]], [time_bare_loops(loop, cores)], []
-        for images in (options.few, options.many):
-            stages.append(time_stage(photographs(data, images, folder, cores)))
-            loops.append(time_bare_loops(loop, cores))
-            load.append(os.getloadavg()[0])
+        by_actors = {actors: compare(data, folder, loop, actors, options.many) for actors in sorted({1, cores})}
+        few = time_stage(photographs(data, options.few, folder, cores))
         cluster.disconnect()
-    # The loops on either side of the long run of the stage.
-    beside = statistics.mean(max(loop.values()) for loop in loops[1:])
     result: dict[str, Any] = {
-        "bare_loops": loops,
-        "stages": stages,
-        "ratio": stages[1]["images_per_second"] / beside,
-        "load_averages": load,
+        "command": f"python {' '.join(sys.argv)}",
+        "by_actors": by_actors,
+        "few_images": few,
     }
     result |= {
         "cores": cores,

@@ -120,6 +120,12 @@ def speed_table() -> str:
     return _table(["what", "measured", "compared"], rows)
 
 
+def failures_table() -> str:
+    """What was done to the extraction in mid-run, what came of it, and what was lost."""
+    rows = [[case["failure"], case["happened"], case["lost"]] for case in _read("extraction_faults")["cases"]]
+    return _table(["injected", "what happened", "lost"], rows)
+
+
 def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
     ways = result["grid 49x1280"]["ways"]
     labels = {
@@ -140,9 +146,20 @@ def _training_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def _extraction_rows(result: dict[str, Any]) -> list[list[str]]:
-    rate = f"{result['stages'][1]['images_per_second']:.1f} images a second"
-    compared = f"{result['ratio']:.2f} x a bare loop over the network"
-    return [["extraction, MobileNetV2 at 224 x 224, decoding included", rate, compared]]
+    rows = []
+    for actors, measured in result["by_actors"].items():
+        rate = f"{measured['stage']['images_per_second']:.1f} images a second"
+        compared = f"{measured['ratio']:.2f} x a bare loop over the network on as many cores"
+        rows.append([f"extraction, MobileNetV2 at 224 x 224, decoding included, actors: {actors}", rate, compared])
+    return rows
+
+
+def _parsing_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for cores, label in (("one_core", "1 core"), ("two_cores", "2 cores")):
+        rate = f"{result[cores]['stage_captions_per_second']:,.0f} captions a second"
+        rows.append([f"parsing captions to graphs, {label}", rate, f"{result[cores]['ratio']:.2f} x bare `nlp.pipe`"])
+    return rows
 
 
 def _pooling_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -172,6 +189,7 @@ SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "reader": _reader_rows,
     "training": _training_rows,
     "extraction": _extraction_rows,
+    "parsing": _parsing_rows,
     "pooling": _pooling_rows,
     "step": _step_rows,
 }
@@ -183,6 +201,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "components": components_table,
     "gpo study": gpo_study_table,
     "speed": speed_table,
+    "failures": failures_table,
 }
 
 
