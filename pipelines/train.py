@@ -312,9 +312,7 @@ def _coverage(facts: Mapping[str, float]) -> str:
 
 
 def _captions(reader: ShardReader) -> Iterator[str]:
-    return itertools.chain.from_iterable(
-        (caption["text"] for caption in reader.meta(image)["captions"]) for image in range(len(reader))
-    )
+    return itertools.chain.from_iterable((caption["text"] for caption in meta["captions"]) for meta in reader.metas())
 
 
 def _fit(config: PipelineConfig, job: TrainingJob, total_steps: int) -> dict[str, Any]:

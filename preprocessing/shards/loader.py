@@ -167,8 +167,8 @@ def _encode_captions(
     """Token ids of all captions in one flat array, and where each caption starts in it (plus the end)."""
     encoded = [
         np.array(caption_encoder.encode(caption["text"]), dtype=np.int32)
-        for image in range(len(reader))
-        for caption in reader.meta(image)["captions"]
+        for meta in reader.metas()
+        for caption in meta["captions"]
     ]
     starts = np.cumsum([0, *(len(ids_L) for ids_L in encoded)], dtype=np.int64)
     return np.concatenate(encoded), starts

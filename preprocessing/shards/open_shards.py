@@ -68,18 +68,25 @@ class OpenShards:
             else:
                 mine = self._maps[shard] = Future[_Mapped]()
                 if len(self._maps) > self._limit:
-                    # Once it is mapped, if another thread is about to.
-                    self._maps.popitem(last=False)[1].add_done_callback(_let_go)
+                    self._let_one_go()
         if found is not None:
             return found.result().memory
         try:
             mine.set_result(self._mapped(shard))
         except BaseException as error:
             with self._lock:
-                self._maps.pop(shard, None)  # to be tried again by whoever needs it
+                del self._maps[shard]  # to be tried again by whoever needs it
             mine.set_exception(error)
             raise
         return mine.result().memory
+
+    def _let_one_go(self) -> None:
+        """Forget the map used longest ago; what other threads are at is not there to be let go of yet."""
+        for shard, mapped in self._maps.items():
+            if mapped.done():
+                del self._maps[shard]
+                mapped.result().held.close()
+                return
 
     def fetch(self, shards: Iterable[int]) -> None:
         """Map these in other threads, in this order. What goes wrong is met again where a shard is needed."""
@@ -119,8 +126,3 @@ class OpenShards:
                 check_digest(path, index, hashlib.sha256(memory).hexdigest())
                 self._verified[shard] = stamp
             return _Mapped(memory, stack.pop_all())
-
-
-def _let_go(mapped: Future[_Mapped]) -> None:
-    if mapped.exception() is None:
-        mapped.result().held.close()

@@ -177,6 +177,19 @@ class ShardReader:
             raise ShardError(f"{self.where(image)}: the record has not as many captions as the sidecar says; {MEND}")
         return record
 
+    def metas(self) -> Iterator[dict[str, Any]]:
+        """Records of all images in their order; raises as :meth:`meta`.
+
+        Where tars are had as they are needed, the next ones are on their way meanwhile.
+        """
+        fetched = -1
+        for image in range(len(self)):
+            shard = int(self._shard_of[image])
+            if self.is_streamed and shard > fetched:
+                fetched = shard
+                self._open.fetch(range(shard + 1, min(shard + 3, len(self._paths))))
+            yield self.meta(image)
+
     def caption_index(self, caption: int) -> tuple[int, int]:
         """Image of a caption, and the caption's place among that image's own.
 

@@ -35,6 +35,7 @@ _THREADS = 8
 # The only files worth their room: sidecars, manifests and models stay.
 _SHARDS = "**/shard-*.tar"
 _IN_USE, _PULLING = ".in-use.lock", ".pulling.lock"
+_RESERVED = ".reserved"
 # Locks for files by the hash of their name: files that share one wait for each other, no more.
 _PULLING_ONES = 64
 
@@ -156,20 +157,19 @@ class Mirror:
             yield
 
     def _pull_one(self, path: Path) -> None:
-        """Copy a file to this machine that it has not as the storage has it; different files at the same time.
-
-        The limit may be exceeded by what is being copied.
-        """
+        """Copy a file to this machine that it has not as the storage has it; different files at the same time."""
         entry = self._storage.find(self._name(path))
         if entry is not None and _size(path) != entry.bytes:
             path.parent.mkdir(parents=True, exist_ok=True)
             number = zlib.crc32(path.name.encode()) % _PULLING_ONES
             with locked(path.with_name(f".pulling-{number:02d}.lock"), fcntl.LOCK_EX):
                 if _size(path) != entry.bytes:
-                    if path.suffix == ".tar":
-                        with locked(path.with_name(_PULLING), fcntl.LOCK_EX):
-                            self._make_room(entry.bytes)
-                    self._download(path, path)
+                    with contextlib.ExitStack() as stack:
+                        if path.suffix == ".tar":
+                            with locked(path.with_name(_PULLING), fcntl.LOCK_EX):
+                                self._make_room(entry.bytes)
+                                stack.enter_context(_reserved(path, entry.bytes))
+                        self._download(path, path)
         _touch(path)
 
     def make_room(self) -> None:
@@ -260,7 +260,7 @@ class Mirror:
         if self.limit is None:
             return
         shards = sorted(_shards(self.root), key=lambda shard: shard[2])
-        excess = sum(size for _, size, _ in shards) + wanted - self.limit
+        excess = sum(size for _, size, _ in shards) + _reserved_bytes(self.root) + wanted - self.limit
         for path, size, _ in shards:
             if excess <= 0:
                 return
@@ -297,6 +297,32 @@ def _shards(root: Path) -> Iterable[tuple[Path, int, int]]:
         with contextlib.suppress(FileNotFoundError):  # another process makes room as well
             status = path.stat()
             yield path, status.st_size, status.st_atime_ns
+
+
+@contextlib.contextmanager
+def _reserved(shard: Path, size: int) -> Iterator[None]:
+    """Count a shard as here while it is being copied: a sparse file of its size, locked for as long."""
+    reservation = shard.with_name(f".{shard.name}{_RESERVED}")
+    with locked(reservation, fcntl.LOCK_EX):
+        os.truncate(reservation, size)
+        try:
+            yield
+        finally:
+            reservation.unlink(missing_ok=True)
+
+
+def _reserved_bytes(root: Path) -> int:
+    """Bytes of shards that are being copied; reservations of processes that were killed are removed."""
+    total = 0
+    for reservation in root.glob(f"**/.shard-*.tar{_RESERVED}"):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                with locked(reservation, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_RDWR):
+                    reservation.unlink()
+            except BlockingIOError:
+                arrived = reservation.with_name(reservation.name.removeprefix(".").removesuffix(_RESERVED))
+                total += 0 if arrived.exists() else reservation.stat().st_size
+    return total
 
 
 def _touch(path: Path) -> None:

@@ -49,6 +49,11 @@ def test_every_sample_of_a_split_larger_than_the_room(machine: Mirror) -> None:
     assert reader.shard_captions == [IN_EACH] * SHARDS
 
 
+def test_all_records_in_order(machine: Mirror) -> None:
+    reader = open_reader(machine)
+    assert [meta["image_id"] for meta in reader.metas()] == [f"id{image}" for image in range(SHARDS * IN_EACH)]
+
+
 def test_what_is_fetched_is_there_when_it_is_read(machine: Mirror) -> None:
     reader = open_reader(machine)
     reader.fetch(np.array([0, 1, IN_EACH]))

@@ -163,3 +163,22 @@ def test_a_shard_that_is_nowhere_is_left_to_its_reader(here: Mirror) -> None:
     missing = here.root / "stage" / "shard-00000.tar"
     with here.held_shard(missing):
         assert not missing.exists()
+
+
+def test_shards_that_are_being_copied_count(here: Mirror, there: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = [write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(6)]
+    here.push(*stored)
+    small = limited(there, 350)
+    (small.root / "stage").mkdir(parents=True)
+    (small.root / "stage" / ".shard-00009.tar.reserved").write_bytes(bytes(300))  # of a process that was killed
+    most = []
+
+    def hold(number: int) -> None:
+        with small.held_shard(small.root / "stage" / f"shard-{number:05d}.tar"):
+            most.append(sum(path.stat().st_size for path in small.root.glob("stage/shard-*.tar")))
+
+    for first in (0, 3):
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(hold, range(first, first + 3)))
+    assert max(most) <= 350
+    assert not list(small.root.glob("stage/.*.reserved"))

@@ -1,0 +1,160 @@
+"""Hosts on one machine: each has a network, processes and a temporary folder of Ray of its own, and can lose its power.
+
+A host is a network namespace on a common bridge, with a process namespace whose end is the end of all its processes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+HEAD = 1
+_START_SECONDS = 120.0
+_PORT = 6379
+_STARTED = "Ray runtime started"
+# A host that has lost its power is missed after a second and a half, not after half a minute.
+_SYSTEM = '{"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}'
+# Sockets of Ray lie in its temporary folder, which has the same path on all hosts and must not be the same folder.
+_BOOT = 'mount --make-rprivate / && mount --bind "$0" "$1" && shift && exec "$@"'
+
+
+class HostsUnavailableError(Exception):
+    """This process may not make namespaces, or lacks the programs for it; the message says which."""
+
+
+class Hosts:
+    """Hosts 10.77.0.1, 10.77.0.2 and so on; the first is the head of a Ray cluster, the others are its workers.
+
+    Args:
+        folder: for their temporary folders and logs; with a short path, since sockets lie in it.
+        environment: of all their processes.
+
+    Raises:
+        HostsUnavailableError: this machine does not allow it.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        _require_programs()
+        self._folder = folder
+        self._environment = {**os.environ, **environment, "RAY_TMPDIR": str(folder / "ray")}
+        self._name = f"vse{os.getpid()}"
+        self._hosts: dict[int, subprocess.Popen[bytes]] = {}
+        self._namespaces: list[str] = []
+        (folder / "ray").mkdir(parents=True)
+        self._add_namespace(self._bridge)
+        self._ip("-n", self._bridge, "link", "add", "bridge", "type", "bridge")
+        self._ip("-n", self._bridge, "link", "set", "bridge", "up")
+
+    @property
+    def address(self) -> str:
+        """The head's address, for RAY_ADDRESS."""
+        return f"{_ip_of(HEAD)}:{_PORT}"
+
+    def start(self, *numbers: int) -> None:
+        """Start hosts, the first time or after a loss of power, and wait until they belong to the cluster."""
+        for number in numbers:
+            if f"{self._name}-{number}" not in self._namespaces:
+                self._connect(number)
+            self._boot(number)
+        deadline = time.monotonic() + _START_SECONDS
+        for number in numbers:
+            while _STARTED not in self._log(number).read_text(errors="replace"):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"host {number} has not started: {self._log(number).read_text()[-2000:]}")
+                if self._hosts[number].poll() is not None:
+                    self._boot(number)  # Ray gives itself 30 seconds, which a busy machine may not have
+                time.sleep(0.05)
+
+    def run(self, *command: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a command on the head."""
+        enter = ["nsenter", "--target", str(self._init_of(HEAD)), "--net", "--pid", "--mount"]
+        environment = {**self._environment, "RAY_ADDRESS": self.address}
+        with log.open("wb") as output:
+            return subprocess.Popen([*enter, "--", *command], env=environment, stdout=output, stderr=output)
+
+    def cut_power(self, *numbers: int) -> None:
+        """End all processes of hosts at once."""
+        for number in numbers:
+            self._hosts[number].kill()
+        for number in numbers:
+            self._hosts.pop(number).wait()
+
+    def close(self) -> None:
+        """End everything that was started here, and nothing else."""
+        self.cut_power(*self._hosts)
+        for name in reversed(self._namespaces):
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+    @property
+    def _bridge(self) -> str:
+        return f"{self._name}-net"
+
+    def _connect(self, number: int) -> None:
+        name, port = f"{self._name}-{number}", f"port{number}"
+        self._add_namespace(name)
+        self._ip("link", "add", port, "netns", self._bridge, "type", "veth", "peer", "name", "eth0", "netns", name)
+        self._ip("-n", self._bridge, "link", "set", port, "master", "bridge", "up")
+        self._ip("-n", name, "address", "add", f"{_ip_of(number)}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            self._ip("-n", name, "link", "set", device, "up")
+
+    def _boot(self, number: int) -> None:
+        own = self._folder / f"ray-{number}"
+        shutil.rmtree(own, ignore_errors=True)
+        own.mkdir()
+        options = ["--node-ip-address", _ip_of(number), "--object-store-memory", "100000000", "--block"]
+        if number == HEAD:
+            options += ["--head", "--port", str(_PORT), "--num-cpus", "0", "--system-config", _SYSTEM]
+            options += ["--include-dashboard", "false", "--disable-usage-stats"]
+        else:
+            options += ["--address", self.address, "--num-cpus", "1"]
+        enter = ["ip", "netns", "exec", f"{self._name}-{number}"]
+        unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        boot = ["bash", "-c", _BOOT, str(own), str(self._folder / "ray")]
+        with self._log(number).open("wb") as log:
+            self._hosts[number] = subprocess.Popen(
+                [*enter, *unshare, *boot, str(Path(sys.executable).with_name("ray")), "start", *options],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _init_of(self, number: int) -> int:
+        """The first process in a host's namespaces."""
+        pid = self._hosts[number].pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+    def _log(self, number: int) -> Path:
+        return self._folder / f"host-{number}.log"
+
+    def _add_namespace(self, name: str) -> None:
+        self._ip("netns", "add", name)
+        self._namespaces.append(name)
+
+    def _ip(self, *arguments: str) -> None:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.close()
+            raise HostsUnavailableError(f"`ip {' '.join(arguments)}` fails here: {done.stderr.strip()}")
+
+
+def _ip_of(number: int) -> str:
+    return f"10.77.0.{number}"
+
+
+def _require_programs() -> None:
+    if os.geteuid() != 0:
+        raise HostsUnavailableError("network namespaces are root's to make")
+    if shutil.which("ip") is None and shutil.which("apt-get") is not None:
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for arguments in (["update"], ["install", "-y", "--no-install-recommends", "iproute2"]):
+            subprocess.run(["apt-get", "-q", *arguments], env=environment, capture_output=True, check=False)
+    missing = [program for program in ("ip", "unshare", "nsenter", "mount") if shutil.which(program) is None]
+    if missing:
+        raise HostsUnavailableError(f"there is no {', '.join(missing)}: install iproute2 and util-linux")

@@ -1,0 +1,162 @@
+"""Training on three hosts: one is lost in mid-epoch, then all are, and the losses are those of a quiet run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from pipelines import extract, train
+from pipelines.config import load_config
+from pipelines.trainer import Splits, Trainer, read_losses
+from preprocessing.captions.encoder import load_caption_encoder
+from preprocessing.shards.reader import ShardReader
+from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError
+
+SETTINGS = [
+    "dataset.images={train: 60, dev: 20}",
+    "features.shard_size=50",
+    "model.embed_dim=32",
+    "model.text.word_dim=16",
+    "training.epochs=3",
+    "training.batch_size=32",
+    "training.log_steps=1",
+    "training.checkpoint_steps=4",
+    "training.workers=2",
+    "training.placement=STRICT_SPREAD",
+]
+STEPS = 3 * 10  # 300 captions in batches of 30
+SCRIPT = "from pipelines.command import main; main('extract', 'train')"
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    folder = Path(tempfile.mkdtemp(prefix="vse-", dir="/tmp"))
+    try:
+        made = Hosts(folder, ENVIRONMENT)
+    except HostsUnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Job:
+    """The main job's first stages on the head."""
+
+    def __init__(self, hosts: Hosts, work_dir: Path) -> None:
+        self.log = work_dir.with_name(f"{work_dir.name}.log")
+        self.work_dir = work_dir
+        settings = [f"--set={setting}" for setting in (f"work_dir={work_dir}", *SETTINGS)]
+        self.process = hosts.run(sys.executable, "-c", SCRIPT, *settings, log=self.log)
+
+    def losses(self) -> list[float]:
+        """The losses so far, a whole line each."""
+        text = "".join(path.read_text() for path in self.work_dir.glob("train/*/losses.jsonl"))
+        return [json.loads(line)["loss"] for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def wait_for(self, losses: int) -> None:
+        """Return when there are so many losses."""
+        deadline = time.monotonic() + 240
+        while len(self.losses()) < losses:
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.01)
+
+    def finish(self) -> list[float]:
+        """All losses."""
+        try:
+            assert self.process.wait(240) == 0, self.log.read_text()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.log.read_text()) from None
+        assert len(self.losses()) == STEPS
+        return self.losses()
+
+
+def quiet_rank(rank: int, port: int, work_dir: str, out: str) -> None:
+    """One of two processes that train what the job trained, by themselves."""
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    config = load_config(None, [f"work_dir={work_dir}", *SETTINGS])
+    outputs, trained = extract.plan(config).outputs, train.plan(config).directory
+    splits = Splits(*(ShardReader(outputs[split], config.features.member) for split in ("train", "dev")))
+    Trainer(
+        config,
+        splits,
+        load_caption_encoder(trained),
+        Path(out),
+        torch.device("cpu"),
+        Quiet() if rank == 0 else None,
+        on_epoch=lambda metrics: None,
+    ).run()
+    dist.destroy_process_group()
+
+
+class Quiet:
+    """An observer that nothing happens to."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def wants_checkpoint(self) -> bool:
+        return False
+
+    def checkpoint_is_safe(self) -> None:
+        raise AssertionError("it was not asked for")
+
+
+def test_a_lost_host_and_a_lost_cluster_change_nothing(
+    hosts: Hosts, work_dir: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    hosts.start(HEAD, 2, 3)
+    job = Job(hosts, work_dir)
+    job.wait_for(13)
+    hosts.cut_power(3)
+    cut = time.monotonic()
+    reached = len(job.losses())
+    assert reached < STEPS, "the run was over before the host was lost"
+    hosts.start(4)
+    joined = time.monotonic()
+    job.wait_for(reached + 1)
+    going_on = time.monotonic()
+
+    hosts.cut_power(HEAD, 2, 4)
+    assert len(job.losses()) < STEPS, "the run was over before the cluster was lost"
+    job.process.wait()
+    hosts.start(HEAD, 2, 3)
+    losses = Job(hosts, work_dir).finish()
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    quiet = tmp_path / "quiet"
+    quiet.mkdir()
+    mp.spawn(quiet_rank, args=(port, str(work_dir), str(quiet)), nprocs=2)
+    assert losses == pytest.approx([entry["loss"] for entry in read_losses(quiet)], abs=1e-6)
+    record_property("seconds_from_the_loss_to_the_next_new_step", round(going_on - cut, 1))
+    print(f"going on {going_on - cut:.1f} s after the loss, {going_on - joined:.1f} s after the replacement had joined")
