@@ -46,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.data)
         if "ray_cluster" in fixtures:
             item.add_marker(pytest.mark.ray)
+        if "swift" in fixtures:
+            item.add_marker(pytest.mark.s3)
 
 
 @pytest.fixture(scope="session")
