@@ -46,7 +46,7 @@ class LossSchedule:
         config = self._config
         return isinstance(config, VseCLoss) and step >= config.adversarial_after.steps(self._steps_per_epoch)
 
-    def check(self, step: int, loss: float, pairs: int) -> int:
+    def check(self, step: int, loss: float, pairs: float) -> int:
         """Look at the loss of a step (from 0) of so many pairs; returns the steps it has stood on the plateau so far.
 
         The plateau is that of the hardest negatives; losses without a margin have none.

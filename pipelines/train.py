@@ -53,6 +53,9 @@ _WITHOUT_EFFECT = {
     "collective_timeout",
     "checkpoint_steps",
     "log_steps",
+    "chunk_size",
+    "compile",
+    "profile_steps",
 }
 # A lost worker restarts the group from the last checkpoint; a run that loses so many without getting further has
 # another problem.
@@ -244,7 +247,7 @@ def _prepare(
     if graphs is not None:
         facts |= _write_negatives(config, train, graphs, directory)
     sampler = BatchSampler(train.num_captions, batch, config.seed)
-    return facts, config.training.epochs * sampler.steps_per_epoch
+    return facts, config.training.epochs * config.training.steps_per_epoch(sampler.steps_per_epoch)
 
 
 def _caption_encoder(
@@ -386,7 +389,7 @@ def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
     """Follow the losses that the first worker writes, on the driver's terminal."""
     from tqdm import tqdm
 
-    from pipelines.trainer import last_loss
+    from pipelines.loss_log import last_loss
 
     ended = threading.Event()
 
@@ -472,7 +475,7 @@ def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str
     return {
         "history": list(history),
         "chance": chance_rsum(splits.evaluation.caption_counts.tolist()),
-        "steps_per_epoch": trainer.loader.steps_per_epoch,
+        "steps_per_epoch": trainer.steps_per_epoch,
     }
 
 
@@ -504,6 +507,10 @@ class RunObserver:
         """Send metrics of a step to MLflow, in batches."""
         self._tracker.log_metrics(metrics, step)
 
+    def log_artifact(self, path: Path, folder: str) -> None:
+        """Copy a file into a folder of the run's artifacts."""
+        self._tracker.log_artifact(path, folder)
+
     def flush(self) -> None:
         """Deliver what a checkpoint now covers, or keep it on disk: a resumed run does not log it again."""
         self._tracker.detach(force=False)
@@ -524,7 +531,7 @@ class RunObserver:
 def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
     """Log the curves and the checkpoints."""
     from pipelines.checkpoints import newest_checkpoint
-    from pipelines.trainer import read_losses
+    from pipelines.loss_log import read_losses
     from vse_core.evaluation.plots import plot_loss_curve, plot_recall_curves
 
     losses = read_losses(directory)

@@ -7,25 +7,28 @@ has it, differs between numbers of processes, as it does between seeds.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
-import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.config import PipelineConfig
-from pipelines.config.model import ModelConfig
 from pipelines.image_input import image_source
+from pipelines.loss_log import append_loss, forget_losses
 from pipelines.loss_schedule import LossSchedule
 from pipelines.negatives import ADVERSARIAL, adversarial_texts, negative_sampler
+from pipelines.observation import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
+from pipelines.recipe import build_schedule, rate_factors, seed_dropout
 from pipelines.text_input import component_table, text_batches
 from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.components import ComponentTable
@@ -33,36 +36,25 @@ from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.negatives import NegativeSampler
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.shards.batch import Batch
+from preprocessing.shards.device import copied_ahead
 from preprocessing.shards.loader import TrainLoader, caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler, rank_slice
-from preprocessing.shards.storage import write_bytes_atomic
 from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
-from vse_core.models import AdversarialModel, Components, TwoTower, build_model, load_weights
+from vse_core.models import AdversarialModel, Components, TwoTower, UnifiedModel, build_model, load_weights
+from vse_core.precision import use_tf32
+from vse_core.training.compiling import compile_networks
 from vse_core.training.gather import gather_rows, rank, world_size
-from vse_core.training.optim import build_optimizer, set_learning_rate
-from vse_core.training.schedule import Schedule, constant, cosine_decay, fixed_blocks, step_decay, with_warmup
+from vse_core.training.grad_cache import ChunkedModel
+from vse_core.training.mixed_precision import MixedPrecision
+from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
+from vse_core.training.schedule import fixed_blocks
 from vse_core.training.state import Progress, load_state
-from vse_core.training.step import StepResult, training_step
+from vse_core.training.step import NonFiniteLossError, Share, StepResult, check_finite, training_step
 
-LOSSES = "losses.jsonl"
 EVALUATION_BATCH = 128
 
-
-class Observer(Protocol):
-    """Where the loop reports to; the first process of a run has one."""
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Take metrics of a step; may be buffered."""
-
-    def flush(self) -> None:
-        """A checkpoint now holds everything logged so far."""
-
-    def wants_checkpoint(self) -> bool:
-        """Whether a checkpoint is needed after this very step, and at once where it is safe."""
-
-    def checkpoint_is_safe(self) -> None:
-        """The checkpoint that was wanted is there, on the storage too."""
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -121,6 +113,8 @@ class Trainer:
         )
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)
+        if training.compile:
+            compile_networks(self.model, device)
         self.sampler = BatchSampler(
             splits.train.num_captions,
             training.batch_size,
@@ -146,16 +140,23 @@ class Trainer:
             caption_augmentation=training.caption_augmentation,
             components=self._negatives(),
             adversarial=self._adversarial(),
+            pin=device.type == "cuda",
         )
+        self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, splits.evaluation)
         self.evaluation_components = self._components(splits.evaluation, splits.evaluation_graphs)
         self._set_word_vectors()
         self.optimizer = build_optimizer(
             self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
         )
-        self.schedule = build_schedule(config, self.loader.steps_per_epoch)
-        self.losses = LossSchedule(config.loss, self.loader.steps_per_epoch)
+        use_tf32(training.precision == "tf32")
+        self.precision = MixedPrecision(training.precision, device)
+        self.schedule = build_schedule(config, self.steps_per_epoch)
+        self.losses = LossSchedule(config.loss, self.steps_per_epoch)
         self.progress = Progress()
+        self._reports: deque[StepReport] = deque()
+        self._logged = Tally.begin(0.0)
+        self._skipped = 0
 
     def run(self) -> tuple[dict[str, float], ...]:
         """Train to the last epoch, from the last checkpoint where there is one; returns the metrics of every epoch.
@@ -165,17 +166,26 @@ class Trainer:
             CollapseError: the embeddings have collapsed.
         """
         self._restore()
-        wrapped, fixed = None, 0
-        for epoch in range(self.progress.epoch, self.config.training.epochs):
-            if wrapped is None or self._fixed_blocks(epoch) != fixed:
-                wrapped = None  # it lets go of the parameters before the next one takes them
-                fixed = self._fixed_blocks(epoch)
-                wrapped = self._wrapped(fixed)
-            self._train_epoch(wrapped, epoch)
-            self._finish_epoch(epoch)
+        training = self.config.training
+        with profiled(
+            training.profile_steps if self.observer else 0, self.directory / "profile", self._keep
+        ) as stepped:
+            wrapped, fixed = None, 0
+            for epoch in range(self.progress.epoch, training.epochs):
+                if wrapped is None or self._fixed_blocks(epoch) != fixed:
+                    wrapped = None  # it lets go of the parameters before the next one takes them
+                    fixed = self._fixed_blocks(epoch)
+                    wrapped = self._wrapped(fixed)
+                self._train_epoch(wrapped, epoch, stepped)
+                self._finish_epoch(epoch)
         if self.observer is not None:
             self.checkpoints.wait()
         return self.progress.history
+
+    def _keep(self, path: Path) -> None:
+        """Hand the trace of a profile to the observer."""
+        assert self.observer is not None
+        self.observer.log_artifact(path, "profile")
 
     def _components(self, reader: ShardReader, graphs: Path | None) -> ComponentTable | None:
         """The components of a split's captions; None where the model takes none."""
@@ -216,52 +226,84 @@ class Trainer:
         encoder: Any = self.model.image_encoder
         if self.config.model.image.name == "backbone":
             encoder.fix_blocks(fixed)
-        trained: nn.Module = self.model
-        if self.config.loss.name == "vse_c" and isinstance(self.model, TwoTower):
-            trained = AdversarialModel(self.model)
+        trained: TwoTower | UnifiedModel | ChunkedModel | AdversarialModel = self.model
+        if self.config.training.chunk_size is not None:
+            trained = ChunkedModel(trained, self.config.training.chunk_size)
+        if self.config.loss.name == "vse_c":
+            assert not isinstance(trained, UnifiedModel)
+            trained = AdversarialModel(trained)
         if world_size() == 1:
             return trained
         devices = [self.device] if self.device.type == "cuda" else None
         # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
         return DistributedDataParallel(trained, device_ids=devices, broadcast_buffers=False)
 
-    def _train_epoch(self, wrapped: nn.Module, epoch: int) -> None:
+    def _train_epoch(self, wrapped: nn.Module, epoch: int, stepped: Callable[[], None]) -> None:
         self.model.train()
-        meter = _Throughput(self.loader)
-        for step, batch in enumerate(self.loader.epoch(epoch, self.progress.step), start=self.progress.step):
-            result = self._step(wrapped, batch, epoch, step)
-            size = len(self.sampler.batch(epoch, step))
-            meter.add(size)
-            done = epoch * self.loader.steps_per_epoch + step + 1
-            plateau_steps = self.losses.check(done - 1, result.loss.item(), size)
-            self.progress = replace(self.progress, epoch=epoch, step=step + 1, plateau_steps=plateau_steps)
-            is_last = done == self.config.training.epochs * self.loader.steps_per_epoch
-            if self.observer is not None and (is_last or done % self.config.training.log_steps == 0):
-                self._log_step(self.observer, result, done, meter.take())
-            if done % self.config.training.checkpoint_steps == 0:
-                self._save(done)
-            if self.observer is not None and self.observer.wants_checkpoint():
-                self._save(done)
-                self.checkpoints.wait()
-                self.observer.checkpoint_is_safe()
+        self._logged = Tally.begin(self.loader.wait_seconds)
+        tally = self._logged
+        first = min(self.progress.step * self.config.training.accumulation, self.loader.steps_per_epoch)
+        loaded = self.loader.epoch(epoch, first)
+        with contextlib.closing(loaded), contextlib.closing(copied_ahead(loaded, self.device)) as batches:
+            for step in range(self.progress.step, self.steps_per_epoch):
+                done = epoch * self.steps_per_epoch + step + 1
+                sampled = self._sampled(epoch, step)
+                result = self._step(wrapped, list(itertools.islice(batches, len(sampled))), sampled, done - 1)
+                samples = sum(map(len, sampled))
+                tally = tally.after(samples, self.loader.wait_seconds)
+                rates = learning_rates(self.optimizer)
+                self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), tally))
+                self.progress = replace(self.progress, epoch=epoch, step=step + 1)
+                self._settle(unread=1)
+                stepped()
+                if done % self.config.training.checkpoint_steps == 0:
+                    self._save(done)
+                if self.observer is not None and self.observer.wants_checkpoint():
+                    self._save(done)
+                    self.checkpoints.wait()
+                    self.observer.checkpoint_is_safe()
+        self._settle()
 
-    def _step(self, wrapped: nn.Module, batch: Batch, epoch: int, step: int) -> StepResult:
-        done = epoch * self.loader.steps_per_epoch + step
-        set_learning_rate(self.optimizer, self.config.training.learning_rate * self.schedule(done))
-        seed_dropout(self.config.seed, done, rank())
-        batch = (batch.pin() if self.device.type == "cuda" else batch).to(self.device)
-        return training_step(
-            wrapped,
-            self.losses.at(done),
-            self.optimizer,
-            self._model_inputs(batch, done),
-            batch.image_indices_B,
-            [
-                len(rank_slice(self.sampler.batch(epoch, step), process, world_size()))
-                for process in range(world_size())
-            ],
-            self.config.training.gradient_clip,
-        )
+    def _sampled(self, epoch: int, step: int) -> list[IntArray]:
+        """The captions of the global batches of an optimiser step."""
+        first = step * self.config.training.accumulation
+        last = min(first + self.config.training.accumulation, self.loader.steps_per_epoch)
+        return [self.sampler.batch(epoch, batch) for batch in range(first, last)]
+
+    def _step(self, wrapped: nn.Module, batches: list[Batch], sampled: list[IntArray], step: int) -> StepResult:
+        """Take a step, counted from 0."""
+        set_learning_rate(self.optimizer, self.config.training.learning_rate * self.schedule(step))
+        seed_dropout(self.config.seed, step, rank())
+        world = world_size()
+        shares = [
+            Share(
+                self._model_inputs(batch, step),
+                batch.image_indices_B,
+                [len(rank_slice(captions, process, world)) for process in range(world)],
+            )
+            for batch, captions in zip(batches, sampled, strict=True)
+        ]
+        clip = self.config.training.gradient_clip
+        return training_step(wrapped, self.losses.at(step), self.optimizer, shares, clip, self.precision)
+
+    def _settle(self, unread: int = 0) -> None:
+        """Read what steps have reported, but for so many of the last, and see whether all is well.
+
+        All processes do it at the same steps: they have the same numbers, and stop together where something is wrong.
+        """
+        while len(self._reports) > unread:
+            report = self._reports.popleft()
+            values = report.scalars.read()
+            try:
+                if not check_finite(values["loss"], values["gradient_norm"], values["scale"]):
+                    self._skipped += 1
+            except NonFiniteLossError as error:
+                raise NonFiniteLossError(f"step {report.step}: {error}") from error
+            plateau_steps = self.losses.check(report.step - 1, values["loss"], report.batch_size)
+            self.progress = replace(self.progress, plateau_steps=plateau_steps)
+            is_last = report.step == self.config.training.epochs * self.steps_per_epoch
+            if self.observer is not None and (is_last or report.step % self.config.training.log_steps == 0):
+                self._log_step(self.observer, report, step_metrics(report, values))
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         """What the model is called with in a step, counted from 0."""
@@ -272,18 +314,18 @@ class Trainer:
             return (*inputs, *batch.adversarial)
         return inputs
 
-    def _log_step(self, observer: Observer, result: StepResult, step: int, throughput: dict[str, float]) -> None:
-        metrics = {"train/loss": result.loss.item(), "train/gradient_norm": result.gradient_norm.item()}
-        metrics |= {f"train/{name}": part.item() for name, part in result.parts.items()}
-        metrics["train/learning_rate"] = self.optimizer.param_groups[0]["lr"]
-        with (self.directory / LOSSES).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "loss": metrics["train/loss"]}) + "\n")
-        observer.log(metrics | throughput, step)
+    def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
+        append_loss(self.directory, report.step, metrics["train/loss"])
+        if self.config.training.precision == "fp16":
+            metrics["train/skipped_steps"] = self._skipped
+        metrics |= report.tally.speed_since(self._logged) | machine_metrics(self.device)
+        self._logged = report.tally
+        observer.log(metrics, report.step)
 
     def _finish_epoch(self, epoch: int) -> None:
         metrics = self._evaluate()
         self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
-        step = (epoch + 1) * self.loader.steps_per_epoch
+        step = (epoch + 1) * self.steps_per_epoch
         if self.observer is not None:
             split = self.config.dataset.eval_split
             self.observer.log(
@@ -295,6 +337,8 @@ class Trainer:
         self.on_epoch(metrics)
 
     def _save(self, step: int) -> None:
+        self._settle()
+        self.progress = replace(self.progress, scaler=self.precision.state())
         if self.observer is not None:
             self.checkpoints.save(step, self.model, self.optimizer, self.progress)
             self.observer.flush()
@@ -306,8 +350,9 @@ class Trainer:
             load_weights(self.model, checkpoint)
             self.progress = load_state(self.optimizer, checkpoint)
             self.losses.resume(self.progress.plateau_steps)
+            self.precision.load_state(self.progress.scaler)
         if self.observer is not None:
-            forget_losses(self.directory, self.progress.epoch * self.loader.steps_per_epoch + self.progress.step)
+            forget_losses(self.directory, self.progress.epoch * self.steps_per_epoch + self.progress.step)
 
     def _evaluate(self) -> dict[str, float]:
         """Metrics of the evaluation split; the processes share its encoding and all get the result."""
@@ -330,84 +375,3 @@ class Trainer:
     def _gathered(self, local: Tensor, edges: list[int]) -> Tensor:
         counts = [stop - start for start, stop in itertools.pairwise(edges)]
         return gather_rows(local.to(self.device), counts).cpu()
-
-
-class _Throughput:
-    """Samples a second and the share of the time spent waiting for data, since the last look."""
-
-    def __init__(self, loader: TrainLoader) -> None:
-        self.loader = loader
-        self.samples = 0
-        self.began = time.perf_counter()
-        self.waited = loader.wait_seconds
-
-    def add(self, samples: int) -> None:
-        """Count the samples of a step."""
-        self.samples += samples
-
-    def take(self) -> dict[str, float]:
-        """The metrics since the last call; begins anew."""
-        seconds = time.perf_counter() - self.began
-        metrics = {
-            "train/samples_per_second": self.samples / seconds,
-            "train/data_wait_share": (self.loader.wait_seconds - self.waited) / seconds,
-        }
-        self.samples, self.began, self.waited = 0, time.perf_counter(), self.loader.wait_seconds
-        return metrics
-
-
-def rate_factors(model: ModelConfig) -> dict[str, float]:
-    """The parts of the model that train at a share of the learning rate."""
-    factors = {}
-    if model.text.name == "bert":
-        factors["text_encoder.bert"] = model.text.learning_rate_factor
-    if model.image.name == "backbone":
-        factors["image_encoder.backbone"] = model.image.learning_rate_factor
-    return factors
-
-
-def seed_dropout(seed: int, step: int, process: int) -> None:
-    """Make what a model draws in a step a function of these numbers, so that a resumed run draws the same."""
-    torch.manual_seed(int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0]))
-
-
-def build_schedule(config: PipelineConfig, steps_per_epoch: int) -> Schedule:
-    """The configured learning-rate schedule, in steps."""
-    training, image, decay = config.training, config.model.image, config.training.decay
-    if decay.name == "step":
-        schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)
-    elif decay.name == "cosine":
-        schedule = cosine_decay(training.epochs * steps_per_epoch, decay.floor)
-    else:
-        schedule = constant()
-    schedule = with_warmup(schedule, training.warmup.steps(steps_per_epoch))
-    if image.name != "backbone":
-        return schedule
-    return with_warmup(schedule, image.release_warmup.steps(steps_per_epoch), image.frozen_epochs * steps_per_epoch)
-
-
-def read_losses(directory: Path) -> list[dict[str, float]]:
-    """The logged losses of a run: ``step`` (from 1) and ``loss``, in order."""
-    path = directory / LOSSES
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def last_loss(directory: Path) -> dict[str, float] | None:
-    """The newest whole entry of the logged losses, read from the end of the file; None before the first."""
-    path = directory / LOSSES
-    if not path.exists():
-        return None
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 1000))
-        whole = [
-            line for line in file.read().splitlines(keepends=True) if line.startswith(b"{") and line.endswith(b"}\n")
-        ]
-    return json.loads(whole[-1]) if whole else None
-
-
-def forget_losses(directory: Path, after: int) -> None:
-    """Drop the losses of steps beyond a checkpoint, which a resumed run writes again, and a line that a kill cut."""
-    path = directory / LOSSES
-    if path.exists():
-        whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("}\n")]
-        write_bytes_atomic(path, "".join(line for line in whole if json.loads(line)["step"] <= after).encode())

@@ -4,8 +4,10 @@ b pairs of an image and a caption of this process, K views, N regions, M compone
 negatives, D dimensions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -70,3 +72,34 @@ class UnifiedOutput:
     objects: ComponentVectors
     pairs: ComponentVectors
     triples: ComponentVectors
+
+
+def join_pairs(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """What a two-tower model gives, of several parts of a batch in order: images (b, K, D) and texts (b, D)."""
+    images_bKD, texts_bD = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return images_bKD, texts_bD
+
+
+def join_unified(parts: Sequence[UnifiedOutput]) -> UnifiedOutput:
+    """What UniVSE gives, of several parts of a batch in order, padded to equally many regions."""
+    counts = [len(part.sentences_bD) for part in parts]
+    return UnifiedOutput(
+        torch.cat([part.images_bKD for part in parts]),
+        torch.cat([part.regions_bND for part in parts]),
+        torch.cat([part.region_mask_bN for part in parts]),
+        torch.cat([part.sentences_bD for part in parts]),
+        torch.cat([part.composed_bD for part in parts]),
+        torch.cat([part.has_components_b for part in parts]),
+        _join_components([part.objects for part in parts], counts),
+        _join_components([part.pairs for part in parts], counts),
+        _join_components([part.triples for part in parts], counts),
+    )
+
+
+def _join_components(parts: Sequence[ComponentVectors], counts: Sequence[int]) -> ComponentVectors:
+    """Components of several parts; their owners, rows of a part of so many captions, become rows of the whole."""
+    firsts = [sum(counts[:number]) for number in range(len(counts))]
+    return ComponentVectors(
+        torch.cat([part.vectors_MVD for part in parts]),
+        torch.cat([part.owners_M + first for part, first in zip(parts, firsts, strict=True)]),
+    )

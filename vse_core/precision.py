@@ -1,5 +1,8 @@
 """Where half precision is not enough: similarities, norms and losses are computed in at least float32."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,33 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def full_precision(values: Tensor) -> torch.autocast:
-    """Return a context in which autocast leaves products on the values' device in the precision of their operands."""
-    return torch.autocast(values.device.type, enabled=False)
+@contextmanager
+def full_precision(values: Tensor) -> Iterator[None]:
+    """A context in which products on the values' device keep the precision of their operands.
+
+    Neither autocast nor TF32, which has the ten bits of float16, takes part in it; gradients of what is computed here
+    may again be products in TF32.
+    """
+    with torch.autocast(values.device.type, enabled=False), _without_tf32(values.is_cuda):
+        yield
+
+
+def use_tf32(allowed: bool) -> None:
+    """Let GPUs multiply float32 matrices, in convolutions and recurrent layers too, in TF32; or forbid it.
+
+    It holds for the whole process. Outside of :func:`full_precision` alone: similarities and losses keep all digits.
+    """
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+@contextmanager
+def _without_tf32(on_gpu: bool) -> Iterator[None]:
+    if not on_gpu or torch.get_float32_matmul_precision() == "highest":
+        yield
+        return
+    use_tf32(False)
+    try:
+        yield
+    finally:
+        use_tf32(True)

@@ -211,8 +211,38 @@ class TrainingConfig(Strict):
     collective_timeout: Int = Field(
         600, gt=0, description="seconds that processes wait for each other before one is taken for dead"
     )
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
+        "float32",
+        description="what the encoders compute in, by autocast for bf16 and fp16; weights and losses stay in float32",
+    )
+    accumulation: Int = Field(
+        1,
+        gt=0,
+        description="global batches whose gradients an optimiser step averages, each with its own loss and negatives; "
+        "a step is then as many batches",
+    )
+    chunk_size: Int | None = Field(
+        None,
+        gt=0,
+        description="pairs that a worker encodes at once where its share of a batch exceeds its memory: the same "
+        "gradients, for a second forward pass; by default the whole share",
+    )
+    compile: bool = Field(False, description="compile BERT and trained backbones (torch.compile)")
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
+    profile_steps: Int = Field(
+        0, ge=0, description="steps at the start that the first worker profiles; the trace is an artifact of the run"
+    )
+
+    def steps_per_epoch(self, batches: int) -> int:
+        """Return the optimiser steps of an epoch of so many global batches; the last one may have fewer of them."""
+        return -(-batches // self.accumulation)
+
+    @model_validator(mode="after")
+    def _tf32_has_effect(self) -> TrainingConfig:
+        if self.precision == "tf32" and not self.gpus_per_worker:
+            raise ValueError("precision: tf32 is a mode of GPUs; set gpus_per_worker, or precision to float32")
+        return self
 
     @property
     def fewest_workers(self) -> int:

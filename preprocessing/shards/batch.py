@@ -55,6 +55,15 @@ class Batch:
         """Copy to page-locked memory, from which :meth:`to` copies to a GPU without waiting."""
         return self._map(torch.Tensor.pin_memory)
 
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keep the tensors' memory until what the stream has been given so far is done, another one than their own."""
+
+        def record(tensor: torch.Tensor) -> torch.Tensor:
+            tensor.record_stream(stream)
+            return tensor
+
+        self._map(record)
+
     def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         return Batch(
             change(self.images),

@@ -42,6 +42,7 @@ class TrainLoader:
         components: gives the captions' components with their negatives, where the model takes them.
         adversarial: gives adversarial captions, where the loss takes them.
         prefetch: batches prepared ahead by a background thread.
+        pin: let that thread copy them to page-locked memory, from which copies to a GPU do not wait.
 
     Attributes:
         wait_seconds: how long consumers have waited for batches so far, over all epochs.
@@ -63,6 +64,7 @@ class TrainLoader:
         components: NegativeSampler | None = None,
         adversarial: AdversarialPool | None = None,
         prefetch: int = 2,
+        pin: bool = False,
     ) -> None:
         if sampler.num_samples != reader.num_captions:
             raise ValueError(
@@ -88,6 +90,7 @@ class TrainLoader:
         self._components = components
         self._adversarial = adversarial
         self._prefetch = prefetch
+        self._pin = pin
         self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
         self.wait_seconds = 0.0
 
@@ -96,7 +99,7 @@ class TrainLoader:
         """Batches of an epoch, the same on all ranks."""
         return self._sampler.steps_per_epoch
 
-    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
         """This rank's batches of an epoch, in order.
 
         A background thread prepares them; it ends with the iteration, also when the consumer stops early. What goes
@@ -112,7 +115,10 @@ class TrainLoader:
         """
         if not 0 <= start_step <= self.steps_per_epoch:
             raise ValueError(f"start_step must be from 0 to {self.steps_per_epoch}, got {start_step}")
-        return self._timed(prefetched(self._batches(epoch, start_step), self._prefetch))
+        batches = self._batches(epoch, start_step)
+        if self._pin:
+            batches = (batch.pin() for batch in batches)
+        return self._timed(prefetched(batches, self._prefetch))
 
     def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
         """The batches from a step on; the shards of the window after this one are on their way meanwhile."""
@@ -149,7 +155,7 @@ class TrainLoader:
             return ids_L
         return self._caption_encoder.augment(ids_L, sample_rng(self._seed, epoch, caption, CAPTION_STREAM))
 
-    def _timed(self, batches: Generator[Batch, None, None]) -> Iterator[Batch]:
+    def _timed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         """Pass batches on and add up the time spent waiting for them."""
         with contextlib.closing(batches):
             while True:

@@ -28,7 +28,7 @@ from preprocessing.shards.storage import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import training_step
+from vse_core.training.step import Share, training_step
 
 ROWS, WIDTH, EMBED_DIM = 49, 1280, 512
 
@@ -48,7 +48,8 @@ class Run:
     def step(self, batch: Batch) -> None:
         """One optimiser step."""
         inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
-        training_step(self.model, self.loss, self.optimizer, inputs, batch.image_indices_B, [len(batch)], 2.0)
+        share = Share(inputs, batch.image_indices_B, [len(batch)])
+        training_step(self.model, self.loss, self.optimizer, [share], 2.0)
 
 
 def measure(directory: Path, images: int, rounds: int, steps: int) -> dict[str, Any]:

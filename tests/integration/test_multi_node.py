@@ -20,7 +20,8 @@ import torch.multiprocessing as mp
 
 from pipelines import extract, train
 from pipelines.config import load_config
-from pipelines.trainer import Splits, Trainer, read_losses
+from pipelines.loss_log import read_losses
+from pipelines.trainer import Splits, Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.shards.reader import ShardReader
 from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError

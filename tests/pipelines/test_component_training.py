@@ -12,9 +12,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.loss_log import read_losses
 from pipelines.stage import StageError
 from pipelines.text_input import graphs_of
-from pipelines.trainer import Splits, Trainer, read_losses
+from pipelines.trainer import Splits, Trainer
 from preprocessing.captions.adversarial import Adversarial, write_adversarials
 from preprocessing.captions.components import component_words
 from preprocessing.captions.pools import Pools

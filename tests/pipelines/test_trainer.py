@@ -1,5 +1,6 @@
 """The training loop: the same losses on any number of processes and after any kill; NaN and collapse are named."""
 
+import gzip
 import json
 import os
 import socket
@@ -14,7 +15,8 @@ import torch.multiprocessing as mp
 
 from pipelines.checkpoints import newest_checkpoint
 from pipelines.config import PipelineConfig, load_config
-from pipelines.trainer import Splits, Trainer, read_losses
+from pipelines.loss_log import read_losses
+from pipelines.trainer import Splits, Trainer
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
@@ -35,11 +37,15 @@ class Recorder:
     def __init__(self, die_at: int | None = None) -> None:
         self.die_at = die_at
         self.metrics: list[tuple[int, dict[str, float]]] = []
+        self.artifacts: list[tuple[Path, str]] = []
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self.metrics.append((step, dict(metrics)))
         if step == self.die_at:
             raise KilledError
+
+    def log_artifact(self, path: Path, folder: str) -> None:
+        self.artifacts.append((path, folder))
 
     def flush(self) -> None:
         pass
@@ -126,7 +132,13 @@ def test_a_run_learns_and_keeps_the_best_model(shards: Path, tmp_path: Path):
     assert [path.name for path in tmp_path.glob("best-*")] == [f"best-{best + 1:03d}"]
     load_model(tmp_path / f"best-{best + 1:03d}")
     steps, metrics = zip(*recorder.metrics, strict=True)
-    assert metrics[0].keys() >= {"train/loss", "train/gradient_norm", "train/learning_rate", "train/data_wait_share"}
+    names = (
+        "loss gradient_norm learning_rate samples_per_second step_seconds data_wait_share image_to_text active_hinges"
+    )
+    names += " positive_similarity hardest_negative_similarity"
+    assert metrics[0].keys() >= {*(f"train/{name}" for name in names.split()), "system/memory_gb"}
+    assert metrics[0]["train/samples_per_second"] * metrics[0]["train/step_seconds"] == pytest.approx(14)
+    assert 0.05 < metrics[0]["system/memory_gb"] < 50
     assert steps[-1] == 12 * 8
     assert metrics[-1]["dev/rsum"] == history[-1]["rsum"]
 
@@ -192,7 +204,7 @@ def test_nan_features_end_the_run_before_the_weights_are_spoiled(tmp_path: Path)
     write_split(tmp_path / "shards" / "train", 23, 0, spoil=True)
     write_split(tmp_path / "shards" / "dev", 9, 1)
     trainer = make_trainer(make_config("training.size_augmentation=none"), tmp_path / "shards", tmp_path / "out", None)
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(NonFiniteLossError, match=r"^step \d+: the loss is nan"):
         trainer.run()
     assert all(parameter.isfinite().all() for parameter in trainer.model.parameters())
 
@@ -205,3 +217,54 @@ def test_collapse_is_recognised(shards: Path, tmp_path: Path, monkeypatch: pytes
         encoder.pooling.register_forward_hook(lambda module, inputs, output: output * 0 + 1)
     with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
         trainer.run()
+
+
+def test_chunks_do_not_change_the_losses(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
+):
+    make_trainer(make_config("training.chunk_size=3"), shards, tmp_path, Recorder()).run()
+    assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-4)
+
+
+# Steps of 3, 3 and 2 batches; the scale of fp16 halves in the first steps.
+VARIANTS = {
+    "accumulated": ["training.accumulation=3"],
+    "bf16": ["training.precision=bf16"],
+    "fp16": ["training.precision=fp16"],
+    "all": ["training.accumulation=3", "training.precision=fp16", "training.chunk_size=5"],
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_killed_run_of_any_kind_goes_on_as_if_nothing_had_happened(shards: Path, tmp_path: Path, variant: str):
+    config = make_config(*VARIANTS[variant], "training.checkpoint_steps=2")
+    make_trainer(config, shards, tmp_path / "whole", Recorder()).run()
+    with pytest.raises(KilledError):
+        make_trainer(config, shards, tmp_path / "killed", Recorder(die_at=6)).run()
+    recorder = Recorder()
+    make_trainer(config, shards, tmp_path / "killed", recorder).run()
+    losses = losses_of(tmp_path / "whole")
+    assert losses_of(tmp_path / "killed") == losses
+    assert len(losses) == (9 if config.training.accumulation == 3 else 24)
+    assert ("train/skipped_steps" in recorder.metrics[0][1]) == (config.training.precision == "fp16")
+
+
+def test_a_step_of_several_batches_reports_their_mean_loss(shards: Path, tmp_path: Path):
+    still = ["training.learning_rate=1e-12", "training.caption_augmentation=false"]
+    make_trainer(make_config(*still), shards, tmp_path / "single", Recorder()).run()
+    make_trainer(make_config(*still, "training.accumulation=3"), shards, tmp_path / "three", Recorder()).run()
+    single, three = losses_of(tmp_path / "single"), losses_of(tmp_path / "three")
+    groups = [single[epoch + first : min(epoch + first + 3, epoch + 8)] for epoch in (0, 8, 16) for first in (0, 3, 6)]
+    assert three == pytest.approx([sum(group) / len(group) for group in groups], rel=1e-4)
+
+
+def test_steps_are_profiled_on_request(shards: Path, tmp_path: Path):
+    recorder = Recorder()
+    make_trainer(make_config("training.epochs=1", "training.profile_steps=2"), shards, tmp_path, recorder).run()
+    ((path, folder),) = recorder.artifacts
+    with gzip.open(path) as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    assert folder == "profile"
+    assert {"ProfilerStep#1", "ProfilerStep#2"} <= names
+    assert not {"ProfilerStep#0", "ProfilerStep#3"} & names
+    assert any("AdamW" in str(name) for name in names)

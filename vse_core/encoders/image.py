@@ -67,17 +67,31 @@ class FeatureEncoder(nn.Module):
             ValueError: a length is 0 or exceeds N.
         """
         check_lengths(features_BNF, lengths_B)
-        mask_BN = valid_mask(features_BNF, lengths_B)
-        # Padding is left out before the layers rather than masked after them: less work, and no trace of it anywhere.
-        rows_MF = features_BNF[mask_BN].to(self.fc.weight.dtype)
+        rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
         rows_MD = self.fc(rows_MF)
         if self.mlp is not None:
-            padding = int(mask_BN.numel() - len(rows_MF)) if self.norm_rows == "padded" and self.training else 0
-            rows_MD = rows_MD + self.mlp(rows_MF, padding)
+            rows_MD = rows_MD + self.mlp(rows_MF, self._padding(mask_BN, rows_MF))
         sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
         sets_BND[mask_BN] = rows_MD
         pooled = self.pooling(sets_BND, lengths_B)
         return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
+
+    def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
+        """What the features, of a part of a batch, add to the statistics of the MLP's batch norm.
+
+        See :meth:`~vse_core.encoders.normalize.GlobalBatchNorm.sums`.
+        """
+        assert self.mlp is not None
+        rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
+        return self.mlp.norm.sums(self.mlp.hidden_rows(rows_MF, self._padding(mask_BN, rows_MF)))
+
+    def _rows(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        mask_BN = valid_mask(features_BNF, lengths_B)
+        # Padding is left out before the layers rather than masked after them: less work, and no trace of it anywhere.
+        return features_BNF[mask_BN].to(self.fc.weight.dtype), mask_BN
+
+    def _padding(self, mask_BN: Tensor, rows_MF: Tensor) -> int:
+        return mask_BN.numel() - len(rows_MF) if self.norm_rows == "padded" and self.training else 0
 
 
 class ResidualMLP(nn.Module):
@@ -91,9 +105,13 @@ class ResidualMLP(nn.Module):
 
     def forward(self, rows_MF: Tensor, padding: int = 0) -> Tensor:
         """Map rows (M, F) to (M, D); ``padding`` rows of zeros join them in the statistics of the batch norm."""
+        normed_MH = self.norm(self.hidden_rows(rows_MF, padding))[: len(rows_MF)]
+        out: Tensor = self.out(torch.relu(normed_MH))
+        return out
+
+    def hidden_rows(self, rows_MF: Tensor, padding: int) -> Tensor:
+        """What the batch norm takes its statistics from: (M + padding, H)."""
         hidden_MH = self.hidden(rows_MF)
         # A row of zeros leaves the linear layer as its bias.
         padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)
-        normed_MH = self.norm(torch.cat((hidden_MH, padded_PH)))[: len(rows_MF)]
-        out: Tensor = self.out(torch.relu(normed_MH))
-        return out
+        return torch.cat((hidden_MH, padded_PH))

@@ -1,5 +1,8 @@
 """Unit length, and batch normalisation over the whole global batch."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -40,29 +43,64 @@ class GlobalBatchNorm(nn.Module):
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(features))
         self.bias = nn.Parameter(torch.zeros(features))
+        self._given: tuple[Tensor, Tensor] | None = None
         self.register_buffer("running_mean", torch.zeros(features))
         self.register_buffer("running_var", torch.ones(features))
         self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long))
 
     def forward(self, rows_MF: Tensor) -> Tensor:
         """Normalise rows (M, F); in training with the statistics of all processes' rows, else with the running ones."""
+        if self._given is not None:
+            return self._normalise(rows_MF, *self._given)
         if self.training and world_size() > 1:
-            return self._normalise_globally(rows_MF)
+            return self._normalise(rows_MF, *self._measure(at_least_float32(rows_MF)))
         if self.training:
             self.num_batches_tracked += 1
         return nn.functional.batch_norm(
             rows_MF, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
         )
 
-    def _normalise_globally(self, rows_MF: Tensor) -> Tensor:
-        rows = at_least_float32(rows_MF)
-        count = all_reduce_sum(torch.tensor([float(len(rows))], device=rows.device))
-        mean_F = all_reduce_sum(rows.sum(dim=0)) / count
+    @contextmanager
+    def given(self, mean_F: Tensor, variance_F: Tensor) -> Iterator[None]:
+        """A context in which rows are normalised by these statistics, and the running ones stay as they are.
+
+        A batch that is encoded piece by piece is normalised as a whole by it: :meth:`sums` of all pieces, added up,
+        give :meth:`statistics`.
+        """
+        self._given = (mean_F, variance_F)
+        try:
+            yield
+        finally:
+            self._given = None
+
+    def sums(self, rows_MF: Tensor) -> Tensor:
+        """Sums (3, F) of ones, of rows (M, F) and of their squares; in float64, in which their difference is exact."""
+        rows = rows_MF.double()
+        return torch.stack([torch.ones_like(rows).sum(dim=0), rows.sum(dim=0), rows.square().sum(dim=0)])
+
+    def statistics(self, sums_3F: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (F,) of all processes' rows from the sums of this one's; the running ones follow them."""
+        count_F, sum_F, squares_F = all_reduce_sum(sums_3F)
+        mean_F = sum_F / count_F
+        variance_F = squares_F / count_F - mean_F.square()
+        mean_F, variance_F = (values.to(self.running_mean.dtype) for values in (mean_F, variance_F.clamp(min=0)))
+        self._follow(mean_F, variance_F, count_F.to(mean_F.dtype))
+        return mean_F, variance_F
+
+    def _measure(self, rows_MF: Tensor) -> tuple[Tensor, Tensor]:
+        count = all_reduce_sum(torch.tensor([float(len(rows_MF))], device=rows_MF.device))
+        mean_F = all_reduce_sum(rows_MF.sum(dim=0)) / count
         # A second pass instead of E[x^2] - E[x]^2, which cancels in float32.
-        variance_F = all_reduce_sum((rows - mean_F).square().sum(dim=0)) / count
-        with torch.no_grad():
-            self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean_F, self.momentum)
-            self.running_var.lerp_(variance_F * count / (count - 1), self.momentum)
+        variance_F = all_reduce_sum((rows_MF - mean_F).square().sum(dim=0)) / count
+        self._follow(mean_F, variance_F, count)
+        return mean_F, variance_F
+
+    @torch.no_grad()
+    def _follow(self, mean_F: Tensor, variance_F: Tensor, count: Tensor) -> None:
+        self.num_batches_tracked += 1
+        self.running_mean.lerp_(mean_F, self.momentum)
+        self.running_var.lerp_(variance_F * count / (count - 1), self.momentum)
+
+    def _normalise(self, rows_MF: Tensor, mean_F: Tensor, variance_F: Tensor) -> Tensor:
         scale_F = self.weight * (variance_F + self.eps).rsqrt()
-        return ((rows - mean_F) * scale_F + self.bias).to(rows_MF.dtype)
+        return ((at_least_float32(rows_MF) - mean_F) * scale_F + self.bias).to(rows_MF.dtype)

@@ -37,6 +37,19 @@ def hinge_terms(
     return _soft_hinge(captions_MBB, -1, negatives, softness), _soft_hinge(images_MBB, -2, negatives, softness)
 
 
+@torch.no_grad()
+def active_hinges(captions: Tensor, images: Tensor, negative_BB: Tensor) -> Tensor:
+    """Share of both directions' terms, from :func:`hinge_terms`, that are above zero: those that a model learns from.
+
+    Args:
+        captions: (B,) or (B, B) terms of caption retrieval.
+        images: likewise of image retrieval.
+        negative_BB: (B, B) true where i and j are a negative pair.
+    """
+    terms = 2 * (negative_BB.sum() if captions.dim() == 2 else len(captions))
+    return ((captions > 0).sum() + (images > 0).sum()) / terms
+
+
 def check_hinge(negatives: str, reduction: str) -> None:
     """Refuse unknown options of a hinge loss.
 

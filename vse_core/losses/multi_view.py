@@ -5,8 +5,9 @@ from typing import Literal, get_args
 from torch import Tensor
 from typing_extensions import override
 
-from vse_core.losses.hinge import Negatives, check_hinge, hinge_terms
+from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
+from vse_core.losses.similarity import best_view
 from vse_core.losses.views import Pairing, check_bound, view_matrices
 
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
@@ -73,11 +74,13 @@ class MultiViewLoss(PairLoss):
 
     @override
     def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
-        """The weighted sum of the bounds, which are the parts."""
+        """The weighted sum of the bounds; the parts are these, and the share of active hinges of the best view."""
         scale = (0.5 if self.is_journal else 1.0) / (len(sims_BKB) if self.reduction == "mean" else 1)
         bounds = {name: scale * self._bound(name, sims_BKB, negative_BB) for name in self._weights()}
         total = sum((weight * bounds[name] for name, weight in self._weights().items()), start=sims_BKB.new_zeros(()))
-        return total, {f"bound_{name}": bound for name, bound in bounds.items()}
+        best = hinge_terms(best_view(sims_BKB).detach(), negative_BB, self.margin, self.negatives)
+        parts = {f"bound_{name}": bound for name, bound in bounds.items()}
+        return total, parts | {"active_hinges": active_hinges(*best, negative_BB)}
 
     def _weights(self) -> dict[str, float]:
         if self.bound == "joint":

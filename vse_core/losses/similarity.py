@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from vse_core.precision import at_least_float32
+from vse_core.precision import at_least_float32, full_precision
 
 
 def view_similarities(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
     """Inner products (B, K, C) of every view of every image with every text, in float32 (MV-VSE, equation (5))."""
-    # Under autocast a matrix product would fall back to half precision: near-ties between negatives need the digits.
-    with torch.autocast(images_BKD.device.type, enabled=False):
+    # Near-ties between negatives need all the digits.
+    with full_precision(images_BKD):
         return at_least_float32(images_BKD) @ at_least_float32(texts_CD).T
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 from typing_extensions import override
 
-from vse_core.losses.hinge import Negatives, check_hinge, hinge_terms
+from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
 from vse_core.losses.similarity import best_view
 
@@ -43,8 +43,12 @@ class TripletLoss(PairLoss):
 
     @override
     def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
-        """Sum over the batch, or its mean; the parts are both directions."""
+        """Sum over the batch, or its mean; the parts are both directions, and the share of hinges that are active."""
         captions, images = hinge_terms(best_view(sims_BKB), negative_BB, self.margin, self.negatives)
         pairs = len(sims_BKB) if self.reduction == "mean" else 1
         image_to_text, text_to_image = captions.sum() / pairs, images.sum() / pairs
-        return image_to_text + text_to_image, {"image_to_text": image_to_text, "text_to_image": text_to_image}
+        return image_to_text + text_to_image, {
+            "image_to_text": image_to_text,
+            "text_to_image": text_to_image,
+            "active_hinges": active_hinges(captions, images, negative_BB),
+        }

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from vse_core.losses.global_loss import GlobalLoss
-from vse_core.losses.hinge import Negatives, check_hinge, hinge_terms
+from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
 from vse_core.losses.regions import region_hinges, region_similarities, relevance
 from vse_core.losses.result import LossResult, pair_similarities
 from vse_core.losses.similarity import best_view, negative_mask, similarity_matrix
@@ -86,7 +86,7 @@ class UnifiedLoss(GlobalLoss):
         Returns:
             The total; as parts the five terms before they are weighted, both halves of ``l_rel``, the mean entropy of
             the objects' relevance maps in nats, the numbers of captions with components, objects, pairs and triples,
-            and the similarities of sentences and images.
+            and of sentences and images the similarities and the share of hinges that are active.
 
         Raises:
             ValueError: the model was given components without negatives.
@@ -132,7 +132,11 @@ class UnifiedLoss(GlobalLoss):
             "sent": self._both_directions(sentence_sims_BB, negative_BB, torch.ones_like(has_B)),
             "comp": self._both_directions(composed_sims_BB, negative_BB, has_B),
         }
-        parts = pair_similarities(sentence_sims_BB, negative_BB) | {"captions_with_components": has_B.sum().float()}
+        hinges = hinge_terms(sentence_sims_BB.detach(), negative_BB, self.margin, self.negatives)
+        parts = pair_similarities(sentence_sims_BB, negative_BB) | {
+            "captions_with_components": has_B.sum().float(),
+            "active_hinges": active_hinges(*hinges, negative_BB),
+        }
         return terms, parts
 
     def _both_directions(self, sims_BB: Tensor, negative_BB: Tensor, takes_part_B: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vse_core.losses.similarity import best_view, own_pairs
-from vse_core.precision import at_least_float32
+from vse_core.precision import at_least_float32, full_precision
 
 Pairing = Literal["max", "avg", "up", "low"]
 Bound = Literal["max", "avg", "up", "joint"]
@@ -88,7 +88,7 @@ def view_diagnostics(images_BKD: Tensor, sims_BKC: Tensor) -> dict[str, Tensor]:
     if views == 1:
         return {}
     chosen_BC = sims_BKC.argmax(dim=1)
-    with torch.autocast(images_BKD.device.type, enabled=False):
+    with full_precision(images_BKD):
         units_BKD = nn.functional.normalize(at_least_float32(images_BKD), dim=-1)
         cosines_BKK = units_BKD @ units_BKD.transpose(1, 2)
     others = cosines_BKK.sum() - cosines_BKK.diagonal(dim1=1, dim2=2).sum()

@@ -3,13 +3,26 @@
 b images of this process and B of all, K views, P adversarial captions of this process or of all, D dimensions.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
 from vse_core.losses.similarity import similarity_matrix
-from vse_core.models.two_tower import TwoTower
 from vse_core.outputs import AdversarialOutput
 from vse_core.training.gather import gather_counts, gather_rows
+
+
+class Towers(Protocol):
+    """A :class:`~vse_core.models.two_tower.TwoTower`, or what encodes as it does."""
+
+    def __call__(
+        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Encode a batch of pairs into (B, K, D) and (B, D)."""
+
+    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """One unit vector per caption: (C, D)."""
 
 
 class AdversarialModel(nn.Module):
@@ -23,7 +36,7 @@ class AdversarialModel(nn.Module):
         chunk: how many adversarial captions are encoded at once.
     """
 
-    def __init__(self, towers: TwoTower, chunk: int = 256) -> None:
+    def __init__(self, towers: Towers, chunk: int = 256) -> None:
         super().__init__()
         self.towers = towers
         self.chunk = chunk

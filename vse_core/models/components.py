@@ -54,6 +54,22 @@ class Components:
         """The components alone, as inference needs them."""
         return replace(self, object_negatives_ON=None, pair_negatives_AN2=None, triple_negatives_TN3=None)
 
+    def of_captions(self, start: int, stop: int) -> Components:
+        """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
+        owners = (self.object_owner_O, self.pair_owner_A, self.triple_owner_T)
+        objects, pairs, triples = ((rows >= start) & (rows < stop) for rows in owners)
+        return Components(
+            objects_O=self.objects_O[objects],
+            object_owner_O=self.object_owner_O[objects] - start,
+            object_negatives_ON=None if self.object_negatives_ON is None else self.object_negatives_ON[objects],
+            pairs_A2=self.pairs_A2[pairs],
+            pair_owner_A=self.pair_owner_A[pairs] - start,
+            pair_negatives_AN2=None if self.pair_negatives_AN2 is None else self.pair_negatives_AN2[pairs],
+            triples_T3=self.triples_T3[triples],
+            triple_owner_T=self.triple_owner_T[triples] - start,
+            triple_negatives_TN3=None if self.triple_negatives_TN3 is None else self.triple_negatives_TN3[triples],
+        )
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> Components:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: change(value) for name, value in values.items() if value is not None})

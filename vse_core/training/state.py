@@ -1,7 +1,7 @@
 """Everything a run needs to go on exactly where it stopped, as safetensors and JSON in one directory."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,20 +16,22 @@ PROGRESS = "progress.json"
 class Progress:
     """Where a run stands.
 
-    The learning rate, the sampler and all randomness are functions of the seed and these numbers, so nothing else
-    has to be kept.
+    The learning rate, the sampler and all randomness are functions of the seed and these numbers, so besides the model
+    and the optimiser nothing else has to be kept.
 
     Attributes:
         epoch: the epoch in progress, from 0.
         step: steps already done in it.
         plateau_steps: consecutive steps on the collapse plateau.
         history: the evaluation metrics of every finished epoch, ``rsum`` among them.
+        scaler: the state of fp16's scaling (:meth:`~vse_core.training.mixed_precision.MixedPrecision.state`).
     """
 
     epoch: int = 0
     step: int = 0
     plateau_steps: int = 0
     history: tuple[dict[str, float], ...] = ()
+    scaler: dict[str, float] = field(default_factory=dict)
 
     @property
     def best_epoch(self) -> int | None:
@@ -64,6 +66,11 @@ def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
             f"{directory / OPTIMIZER} holds {max(state) + 1} parameters, the optimiser {count}: not this model's"
         )
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if value.shape == parameter.shape:
+                # In the parameter's own layout (channels last, say), over which a fused optimiser walks without asking.
+                values[name] = torch.empty_like(parameter, requires_grad=False).copy_(value)
     return read_progress(directory)
 
 

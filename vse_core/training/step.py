@@ -1,17 +1,41 @@
-"""One optimiser step on one global batch, the same for one process and for many."""
+"""One optimiser step on one global batch or on several, the same for one process and for many.
 
+The host does not wait for the device anywhere in it: whether all is finite is decided there, and told afterwards.
+"""
+
+import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.result import LossResult
+from vse_core.training.mixed_precision import MixedPrecision
 
 
 class NonFiniteLossError(RuntimeError):
-    """The loss or the gradient became NaN or infinite; raised before the optimiser could write it into the weights."""
+    """The loss or the gradient became NaN or infinite; the step that met it has left the weights as they were."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """This process's part of a global batch.
+
+    Attributes:
+        inputs: what the model is called with: features, their lengths, tokens and their lengths, and what else it
+            takes.
+        image_ids_b: (b,) integer image ids of the pairs.
+        counts: pairs of each process, in order; their sum is the global batch.
+    """
+
+    inputs: Sequence[Any]
+    image_ids_b: Tensor
+    counts: list[int]
 
 
 @dataclass(frozen=True)
@@ -19,54 +43,109 @@ class StepResult:
     """What one step reports; tensors stay on their device so that logging decides when to wait for them.
 
     Attributes:
-        loss: the global batch's loss.
-        parts: its named parts.
+        loss: the global batch's loss, averaged over the batches of the step.
+        parts: its named parts, likewise.
         gradient_norm: global L2 norm before clipping.
+        scale: what the loss was multiplied by for the gradient's sake, 1 but in fp16.
     """
 
     loss: Tensor
     parts: dict[str, Tensor]
     gradient_norm: Tensor
+    scale: Tensor
+
+    def check(self) -> bool:
+        """Wait for the step, and return whether it has changed the weights (:func:`check_finite`)."""
+        return check_finite(self.loss.item(), self.gradient_norm.item(), self.scale.item())
+
+
+def check_finite(loss: float, gradient_norm: float, scale: float) -> bool:
+    """Return whether a step has changed the weights: in fp16 one whose scaled gradient overflows is left out.
+
+    Args:
+        loss: of the step.
+        gradient_norm: of the step, before clipping.
+        scale: what its loss was multiplied by.
+
+    Raises:
+        NonFiniteLossError: the loss, or the gradient itself and not only its scaling, is not finite.
+    """
+    if not math.isfinite(loss):
+        raise NonFiniteLossError(f"the loss is {loss}; {_ADVICE}")
+    if math.isfinite(gradient_norm):
+        return True
+    if scale <= 1:
+        raise NonFiniteLossError(f"the gradient's norm is {gradient_norm} at a loss of {loss:.4g}; {_ADVICE}")
+    return False
 
 
 def training_step(
     model: nn.Module,
     loss: GlobalLoss,
     optimizer: torch.optim.Optimizer,
-    inputs: Sequence[Any],
-    image_ids_B: Tensor,
-    counts: list[int],
+    shares: Sequence[Share],
     gradient_clip: float,
+    precision: MixedPrecision | None = None,
 ) -> StepResult:
-    """Encode this process's share, take the global batch's loss, and update.
+    """Encode this process's shares, take the loss of each global batch, and update by their mean gradient.
+
+    Several batches are gradient accumulation: the gradient has less noise, as if batches were larger, while every pair
+    has the negatives of its own batch. For more negatives than memory holds there is
+    :class:`~vse_core.training.grad_cache.ChunkedModel`.
+
+    A loss or a gradient that is not finite leaves the weights and the optimiser as they are;
+    :meth:`StepResult.check`, or :func:`check_finite` later, tells of it.
 
     Args:
-        model: called with ``inputs``; wrapped in DistributedDataParallel where there are several processes (it averages
+        model: called with the inputs; wrapped in DistributedDataParallel where there are several processes (it averages
             gradients, which :func:`~vse_core.training.gather.gather_rows` counts on).
         loss: given what the model returns; it gathers the other processes' shares.
         optimizer: the optimiser; its learning rate is already set.
-        inputs: of this process's pairs: features, their lengths, tokens and their lengths, and what else the model
-            takes.
-        image_ids_B: (b,) integer image ids of this process's pairs.
-        counts: pairs of each process, in order; their sum is the global batch.
+        shares: of one global batch or of several.
         gradient_clip: largest global L2 norm of the gradient.
-
-    Raises:
-        NonFiniteLossError: the loss or the gradient is not finite. The weights are untouched.
+        precision: what the model computes in; float32 where it is not given.
     """
-    result = loss.over_processes(model(*inputs), image_ids_B, counts)
-    # The global batch's loss is the same on every process, so all of them stop together and none waits for the others.
-    if not torch.isfinite(result.total):
-        raise NonFiniteLossError(f"the loss is {result.total.item()}; {_ADVICE}")
+    precision = precision or MixedPrecision()
     optimizer.zero_grad(set_to_none=True)
-    result.total.backward()
-    gradient_norm = nn.utils.clip_grad_norm_(model.parameters(), gradient_clip)
-    if not torch.isfinite(gradient_norm):
-        raise NonFiniteLossError(
-            f"the gradient's norm is {gradient_norm.item()} at a loss of {result.total.item():.4g}; {_ADVICE}"
-        )
-    optimizer.step()
-    return StepResult(result.total.detach(), result.parts, gradient_norm.detach())
+    results = []
+    for number, share in enumerate(shares, start=1):
+        # Processes exchange gradients once, after the last batch.
+        with _no_exchange(model) if number < len(shares) else nullcontext():
+            with precision.autocast():
+                output = model(*share.inputs)
+            result = loss.over_processes(output, share.image_ids_b, share.counts)
+            precision.scaled(result.total / len(shares)).backward()
+        results.append(result)
+    total, parts = _mean(results)
+    precision.unscale(optimizer)
+    gradient_norm = nn.utils.clip_grad_norm_(model.parameters(), gradient_clip).detach()
+    scale = precision.scale(total)
+    _update(optimizer, total.isfinite() & gradient_norm.isfinite())
+    precision.adapt()
+    return StepResult(total, parts, gradient_norm, scale)
+
+
+def _no_exchange(model: nn.Module) -> AbstractContextManager[None]:
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+def _mean(results: Sequence[LossResult]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The mean loss, and the mean of those parts that all batches have."""
+    names = [name for name in results[0].parts if all(name in result.parts for result in results)]
+    total = torch.stack([result.total.detach() for result in results]).mean()
+    return total, {name: torch.stack([result.parts[name] for result in results]).mean() for name in names}
+
+
+def _update(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
+    """Let the optimiser step where all is finite."""
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        # What GradScaler tells a fused optimiser, which then decides on the device, without a word to the host.
+        told: Any = optimizer
+        told.grad_scale, told.found_inf = None, (~is_finite).float()
+        optimizer.step()
+        del told.grad_scale, told.found_inf
+    elif is_finite:
+        optimizer.step()
 
 
 _ADVICE = "lower training.learning_rate, lengthen training.warmup, or look for broken features"

@@ -5,6 +5,7 @@ import torch
 
 from tests.vse_core.losses.batches import S, embeddings_with
 from vse_core.losses import build_loss
+from vse_core.losses.hinge import active_hinges, hinge_terms
 from vse_core.losses.similarity import similarity_matrix
 
 
@@ -69,3 +70,18 @@ def test_similarities_stay_in_float32_under_autocast():
 def test_bad_options_are_refused(options: dict[str, object]):
     with pytest.raises(ValueError, match=r"must be|has no option"):
         build_loss("triplet", **options)
+
+
+@pytest.mark.parametrize("negatives", ["hardest", "all"])
+def test_the_share_of_active_hinges(negatives: str):
+    sims = torch.tensor([[0.5, 0.4, 0.1], [0.3, 0.4, 0.3], [0.0, 0.0, 0.9]])
+    negative = ~torch.eye(3, dtype=torch.bool)
+    captions = [[0.2 + sims[i, j] - sims[i, i] for j in range(3) if j != i] for i in range(3)]
+    images = [[0.2 + sims[i, j] - sims[j, j] for i in range(3) if j != i] for j in range(3)]
+    if negatives == "all":
+        naive = [term > 0 for row in captions + images for term in row]
+    else:
+        naive = [max(row) > 0 for row in captions + images]
+    found = active_hinges(*hinge_terms(sims, negative, 0.2, negatives), negative)
+    assert found.item() == pytest.approx(sum(naive) / len(naive))
+    assert 0 < found < 1

@@ -1,4 +1,4 @@
-"""One global batch shared by 1, 2 and 4 processes gives every loss, its gradients and statistics of one process."""
+"""A global batch shared by 1, 2, 4 processes, at once or in chunks, gives the loss, gradients, statistics of one."""
 
 import os
 import socket
@@ -18,7 +18,9 @@ from tests.vse_core.training.tiny_unified import (
 )
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
 from vse_core.losses import build_loss
-from vse_core.training.step import training_step
+from vse_core.models import AdversarialModel
+from vse_core.training.grad_cache import ChunkedModel
+from vse_core.training.step import Share, training_step
 
 SIZE = 11  # shared unevenly by 2 and by 4
 
@@ -31,6 +33,9 @@ UNIFIED = {
 }
 ADVERSARIAL = {"vse_c": {"name": "vse_c"}, "vse_c-mean": {"name": "vse_c", "reduction": "mean"}}
 SYSTEMS = LOSSES | UNIFIED | ADVERSARIAL
+# Those that are also encoded chunk by chunk; each has a way of its own through the model.
+CHUNKED = ["multi_view-joint", "infonce", "unified", "unified-bare", "vse_c"]
+CHUNK = 2  # shares of 11 have up to two chunks more on one process than on another
 
 
 def all_steps(rank: int, world: int, port: int, out: str) -> None:
@@ -43,40 +48,64 @@ def all_steps(rank: int, world: int, port: int, out: str) -> None:
     for model, names in ((TinyViews(views=3), LOSSES), (tiny_unified(), UNIFIED), (tiny_adversarial(), ADVERSARIAL)):
         # In float64, so that differences of order in float32's sums do not hide others.
         model = model.double()
-        wrapped = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
+        wrapped = distributed(model, world)
         start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         for name in names:
             model.load_state_dict(start)
             found[name] = one_step(wrapped, name, rank, world)
+            model.load_state_dict(start)
+            if name in CHUNKED:
+                found[f"{name}, chunked"] = one_step(distributed(chunked(model), world), name, rank, world)
+                model.load_state_dict(start)
+            if name == "infonce":
+                found["accumulated"] = one_step(wrapped, name, rank, world, seeds=(1, 2, 3))
     if rank == world - 1:  # not the first: every process must have the same
         torch.save(found, out)
     if world > 1:
         dist.destroy_process_group()
 
 
-def one_step(model: torch.nn.Module, name: str, rank: int, world: int) -> dict[str, dict]:
-    inputs, ids = batch_of(name)
-    inputs[0] = inputs[0].double()
-    inputs, mine, counts = share_of(inputs, rank, world)
+def distributed(model: torch.nn.Module, world: int) -> torch.nn.Module:
+    return torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
+
+
+def chunked(model: torch.nn.Module) -> torch.nn.Module:
+    if isinstance(model, AdversarialModel):
+        return AdversarialModel(ChunkedModel(model.towers, CHUNK), model.chunk)
+    return ChunkedModel(model, CHUNK)
+
+
+def one_step(
+    model: torch.nn.Module, name: str, rank: int, world: int, seeds: tuple[int, ...] = (1,)
+) -> dict[str, dict]:
+    shares = []
+    for seed in seeds:
+        inputs, ids = batch_of(name, seed)
+        inputs[0] = inputs[0].double()
+        inputs, mine, counts = share_of(inputs, rank, world)
+        shares.append(Share(inputs, ids[mine], counts))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loss = build_loss(**SYSTEMS[name], mask_same_image=True)
-    result = training_step(model, loss, optimizer, inputs, ids[mine], counts, 1e9)
+    result = training_step(model, build_loss(**SYSTEMS[name], mask_same_image=True), optimizer, shares, 1e9)
     tensors = {
         "loss": {"total": result.loss, **result.parts},
-        "gradients": {name.removeprefix("module."): p.grad for name, p in model.named_parameters()},
-        "state": {name.removeprefix("module."): tensor for name, tensor in model.state_dict().items()},
+        "gradients": {plain_name(name): p.grad for name, p in model.named_parameters()},
+        "state": {plain_name(name): tensor for name, tensor in model.state_dict().items()},
     }
     return {kind: {name: tensor.clone() for name, tensor in found.items()} for kind, found in tensors.items()}
 
 
-def batch_of(name: str) -> tuple[list, torch.Tensor]:
+def plain_name(name: str) -> str:
+    return name.removeprefix("module.").replace("towers.model.", "towers.").removeprefix("model.")
+
+
+def batch_of(name: str, seed: int) -> tuple[list, torch.Tensor]:
     if name in LOSSES:
-        return random_batch(SIZE, seed=1)
+        return random_batch(SIZE, seed)
     if name in ADVERSARIAL:
-        return adversarial_batch(SIZE, seed=1)
-    inputs, ids = unified_batch(SIZE, seed=1)
+        return adversarial_batch(SIZE, seed)
+    inputs, ids = unified_batch(SIZE, seed)
     if name == "unified-bare":
-        inputs[4] = random_components(SIZE, torch.Generator().manual_seed(1), without=tuple(range(SIZE)))
+        inputs[4] = random_components(SIZE, torch.Generator().manual_seed(seed), without=tuple(range(SIZE)))
     return inputs, ids
 
 
@@ -98,11 +127,28 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[
     return {world: torch.load(folder / f"{world}.pt", weights_only=True) for world in (1, 2, 4)}
 
 
+def assert_same(found: dict[str, dict], expected: dict[str, dict]) -> None:
+    for kind in ("loss", "gradients", "state"):
+        assert found[kind].keys() == expected[kind].keys()
+        for name, tensor in expected[kind].items():
+            torch.testing.assert_close(
+                found[kind][name], tensor, atol=1e-9, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+            )
+    assert max(gradient.abs().max() for gradient in expected["gradients"].values()) > 1e-3
+
+
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("loss", SYSTEMS)
 def test_gradients_of_the_global_batch(steps, loss: str, world: int):
-    for kind in ("loss", "gradients", "state"):
-        for name, expected in steps[1][loss][kind].items():
-            found = steps[world][loss][kind][name]
-            torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
-    assert max(gradient.abs().max() for gradient in steps[1][loss]["gradients"].values()) > 1e-3
+    assert_same(steps[world][loss], steps[1][loss])
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("loss", CHUNKED)
+def test_chunks_have_the_gradients_and_statistics_of_the_batch_encoded_at_once(steps, loss: str, world: int):
+    assert_same(steps[world][f"{loss}, chunked"], steps[1][loss])
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_accumulated_gradients_are_exchanged_once_and_whole(steps, world: int):
+    assert_same(steps[world]["accumulated"], steps[1]["accumulated"])

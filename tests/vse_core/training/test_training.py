@@ -11,7 +11,7 @@ from vse_core.training.collapse import CollapseDetector, CollapseError
 from vse_core.training.optim import build_optimizer
 from vse_core.training.schedule import constant, cosine_decay, step_decay, with_warmup
 from vse_core.training.state import Progress, load_state, save_state
-from vse_core.training.step import NonFiniteLossError, training_step
+from vse_core.training.step import NonFiniteLossError, Share, training_step
 
 SPECIFICATION = {
     "feature_dim": 5,
@@ -43,7 +43,7 @@ def run_steps(model, loss, optimizer, seeds: range) -> list[float]:
     losses = []
     for seed in seeds:
         inputs, ids = make_batch(seed)
-        losses.append(training_step(model, loss, optimizer, inputs, ids, [6], 2.0).loss.item())
+        losses.append(training_step(model, loss, optimizer, [Share(inputs, ids, [6])], 2.0).loss.item())
     return losses
 
 
@@ -79,6 +79,30 @@ def test_a_saved_run_goes_on_with_the_same_losses(tmp_path: Path):
     assert run_steps(model, loss, optimizer, range(3, 6)) == undisturbed[3:]
 
 
+def test_a_saved_run_goes_on_with_parameters_in_another_layout(tmp_path: Path):
+    def train(model, optimizer, seeds: range) -> None:
+        for seed in seeds:
+            generator = torch.Generator().manual_seed(seed)
+            optimizer.zero_grad()
+            model(torch.rand(2, 3, 5, 5, generator=generator)).square().sum().backward()
+            optimizer.step()
+
+    def make() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        return model, build_optimizer(model, 0.1, 0.0)
+
+    undisturbed, optimizer = make()
+    train(undisturbed, optimizer, range(6))
+    model, optimizer = make()
+    train(model, optimizer, range(3))
+    save_state(optimizer, Progress(), tmp_path)
+    resumed = build_optimizer(model, 0.1, 0.0)
+    load_state(resumed, tmp_path)
+    train(model, resumed, range(3, 6))
+    assert torch.equal(model.weight, undisturbed.weight)
+
+
 def test_another_models_optimiser_state_is_refused(tmp_path: Path):
     model, loss, optimizer = make_run()
     run_steps(model, loss, optimizer, range(1))
@@ -92,8 +116,9 @@ def test_nan_stops_before_the_weights_are_touched():
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
     inputs, ids = make_batch(0)
     inputs[0][0, 0, 0] = float("nan")
+    result = training_step(model, loss, optimizer, [Share(inputs, ids, [6])], 2.0)
     with pytest.raises(NonFiniteLossError, match="learning_rate"):
-        training_step(model, loss, optimizer, inputs, ids, [6], 2.0)
+        result.check()
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name])
 
@@ -101,7 +126,7 @@ def test_nan_stops_before_the_weights_are_touched():
 def test_gradients_are_clipped():
     model, loss, optimizer = make_run()
     inputs, ids = make_batch(0)
-    result = training_step(model, loss, optimizer, inputs, ids, [6], 1e-3)
+    result = training_step(model, loss, optimizer, [Share(inputs, ids, [6])], 1e-3)
     clipped = torch.sqrt(sum(p.grad.square().sum() for p in model.parameters()))
     assert result.gradient_norm > 1e-3
     assert clipped.item() == pytest.approx(1e-3, rel=1e-3)

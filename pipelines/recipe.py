@@ -1,0 +1,40 @@
+"""What a configuration says about a step of training: its learning rates and its randomness."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from pipelines.config import PipelineConfig
+from pipelines.config.model import ModelConfig
+from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
+
+
+def rate_factors(model: ModelConfig) -> dict[str, float]:
+    """The parts of the model that train at a share of the learning rate."""
+    factors = {}
+    if model.text.name == "bert":
+        factors["text_encoder.bert"] = model.text.learning_rate_factor
+    if model.image.name == "backbone":
+        factors["image_encoder.backbone"] = model.image.learning_rate_factor
+    return factors
+
+
+def seed_dropout(seed: int, step: int, process: int) -> None:
+    """Make what a model draws in a step a function of these numbers, so that a resumed run draws the same."""
+    torch.manual_seed(int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0]))
+
+
+def build_schedule(config: PipelineConfig, steps_per_epoch: int) -> Schedule:
+    """The configured learning-rate schedule, in steps."""
+    training, image, decay = config.training, config.model.image, config.training.decay
+    if decay.name == "step":
+        schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)
+    elif decay.name == "cosine":
+        schedule = cosine_decay(training.epochs * steps_per_epoch, decay.floor)
+    else:
+        schedule = constant()
+    schedule = with_warmup(schedule, training.warmup.steps(steps_per_epoch))
+    if image.name != "backbone":
+        return schedule
+    return with_warmup(schedule, image.release_warmup.steps(steps_per_epoch), image.frozen_epochs * steps_per_epoch)

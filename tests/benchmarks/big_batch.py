@@ -1,0 +1,167 @@
+"""Memory and time of a step on a big batch: encoded in chunks with cached gradients, and encoded at once.
+
+Each way is a process of its own, which takes one small step first, so that libraries, weights, gradients and the
+optimiser's state are there before. What is reported is the growth of its largest resident set during the big step, on a
+GPU that of the memory allocated. Loss and gradient of both ways are compared.
+
+Run: python tests/benchmarks/big_batch.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from reader import RESULTS, machine
+from torch import Tensor, nn
+
+from preprocessing.shards.storage import write_json_atomic
+from vse_core.losses import build_loss
+from vse_core.models import build_model
+from vse_core.training.grad_cache import ChunkedModel
+from vse_core.training.optim import build_optimizer
+from vse_core.training.step import Share, StepResult, training_step
+
+REGIONS, WIDTH, DIM, WORDS, VOCABULARY = 36, 2048, 1024, 13, 8481
+# A network of MiniLM's size.
+BERT = {
+    "model_type": "bert",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+}
+TEXTS: dict[str, dict[str, Any]] = {
+    "regions and BiGRU": {"name": "bigru"},
+    "regions and BERT": {"name": "bert", "architecture": BERT},
+}
+
+
+def make_batch(pairs: int, device: str) -> Share:
+    """Random regions and captions."""
+    generator = torch.Generator().manual_seed(pairs)
+    inputs = (
+        torch.rand(pairs, REGIONS, WIDTH, generator=generator).half(),
+        torch.randint(24, REGIONS + 1, (pairs,), generator=generator),
+        torch.randint(4, VOCABULARY, (pairs, WORDS + 4), generator=generator),
+        torch.randint(WORDS - 4, WORDS + 5, (pairs,), generator=generator),
+    )
+    return Share([tensor.to(device) for tensor in inputs], torch.arange(pairs, device=device), [pairs])
+
+
+class Way:
+    """One way of taking the step.
+
+    Args:
+        system: key of `TEXTS`.
+        chunk: pairs encoded at once; 0 encodes the whole batch.
+        device: where to compute.
+    """
+
+    def __init__(self, system: str, chunk: int, device: str) -> None:
+        torch.manual_seed(0)
+        gpo = {"name": "gpo"}
+        self.model: nn.Module = build_model(
+            WIDTH, VOCABULARY, DIM, image={"pooling": gpo}, text={"pooling": gpo, **TEXTS[system]}
+        ).to(device)
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0  # it draws other numbers in chunks, and the gradients are to be compared
+        self.optimizer = build_optimizer(self.model, 0.0, 0.0)
+        self.trained = ChunkedModel(self.model, chunk) if chunk else self.model
+        self.device = device
+
+    def step(self, share: Share) -> StepResult:
+        """Take a step and wait for it."""
+        # All negatives: the hardest may change with the last digit of a similarity.
+        result = training_step(
+            self.trained, build_loss("triplet", negatives="all", reduction="mean"), self.optimizer, [share], 1e9
+        )
+        result.check()
+        return result
+
+    def gradient(self) -> Tensor:
+        """The gradient as one vector."""
+        return torch.cat(
+            [parameter.grad.flatten() for parameter in self.model.parameters() if parameter.grad is not None]
+        )
+
+    def peak_bytes(self) -> int:
+        """The largest memory so far."""
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure_one(system: str, chunk: int, pairs: int, device: str, gradient: Path) -> dict[str, float]:
+    """Take one big step; its gradient goes into a file."""
+    way, share = Way(system, chunk, device), make_batch(pairs, device)
+    way.step(make_batch(8, device))
+    before, began = way.peak_bytes(), time.perf_counter()
+    result = way.step(share)
+    seconds = time.perf_counter() - began
+    torch.save(way.gradient().cpu(), gradient)
+    return {"seconds": seconds, "bytes": way.peak_bytes() - before, "loss": result.loss.item()}
+
+
+def in_a_process(arguments: argparse.Namespace, system: str, chunk: int, gradient: Path) -> dict[str, float]:
+    """Measure in a process of its own."""
+    one = ["--one", system, str(chunk), str(gradient)]
+    options = ["--pairs", str(arguments.pairs), "--threads", str(arguments.threads), "--device", arguments.device]
+    done = subprocess.run([sys.executable, __file__, *one, *options], check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def compare(arguments: argparse.Namespace, system: str, folder: Path) -> dict[str, Any]:
+    """Both ways, and what the one is of the other."""
+    paths = {chunk: folder / f"{chunk}.pt" for chunk in (0, arguments.chunk)}
+    whole, chunks = (in_a_process(arguments, system, chunk, path) for chunk, path in paths.items())
+    expected, found = (torch.load(path, weights_only=True) for path in paths.values())
+    return {
+        "megabytes": {"at once": round(whole["bytes"] / 1e6), "in chunks": round(chunks["bytes"] / 1e6)},
+        "seconds": {"at once": round(whole["seconds"], 2), "in chunks": round(chunks["seconds"], 2)},
+        "memory_ratio": round(chunks["bytes"] / whole["bytes"], 3),
+        "time_ratio": round(chunks["seconds"] / whole["seconds"], 3),
+        "relative_difference_of_the_loss": abs(chunks["loss"] / whole["loss"] - 1),
+        "relative_difference_of_the_gradient": float((found - expected).norm() / expected.norm()),
+    }
+
+
+def main() -> None:
+    """Measure and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--output", type=Path, default=RESULTS / "big_batch.json", help="JSON file for the result")
+    parser.add_argument("--pairs", type=int, default=512, help="pairs of the batch")
+    parser.add_argument("--chunk", type=int, default=64, help="pairs encoded at once")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "CHUNK", "FILE"), help="measure one way, for itself")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.one:
+        system, chunk, gradient = arguments.one
+        found = measure_one(system, int(chunk), arguments.pairs, arguments.device, Path(gradient))
+        print(json.dumps(found))
+        return
+    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
+    result |= {"threads": arguments.threads, "device": arguments.device}
+    result |= {"pairs": arguments.pairs, "chunk": arguments.chunk}
+    with tempfile.TemporaryDirectory() as folder:
+        result["systems"] = {system: compare(arguments, system, Path(folder)) for system in TEXTS}
+    write_json_atomic(arguments.output, result)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Cached gradients: contrastive batches larger than memory, encoded chunk by chunk with the gradients of the whole.
+
+B pairs of this process, K views, D dimensions.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vse_core.encoders.image import FeatureEncoder
+from vse_core.models.components import Components
+from vse_core.outputs import UnifiedOutput, join_pairs, join_unified
+
+# What a chunk is encoded in, made anew each time.
+_Context = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class ChunkedModel(nn.Module):
+    """Encode a batch chunk by chunk, holding the activations of one chunk of pairs only (GradCache, Gao et al. 2021).
+
+    The loss compares all embeddings of the batch with each other, so it cannot be taken of a chunk; but it needs the
+    embeddings alone, which are small. Chunks are encoded without keeping what their gradients need. The backward pass
+    arrives at the embeddings of the whole batch first, and then encodes each chunk once more for its gradient: a second
+    forward pass is the price. The gradients are exactly those of the batch encoded at once, over several processes too,
+    since the loss gathers embeddings and DistributedDataParallel (around this module) averages gradients as ever. Both
+    times a chunk has the same random numbers, so dropout is the same function in both.
+
+    Batch norm: the statistics of a region encoder's MLP are those of the whole global batch. Their sums over the chunks
+    are taken before anything is encoded, at the price of a third pass up to there, and take part in the gradient. A
+    backbone's batch norms have fixed statistics, for which chunks make no difference.
+
+    Differs from the batch encoded at once: dropout draws other numbers, as it does on another number of processes.
+
+    Args:
+        model: two towers or UniVSE, called with inputs of B rows each and, for UniVSE, components. For VSE-C the towers
+            inside of :class:`~vse_core.models.adversarial.AdversarialModel` are made chunked, not the model itself.
+        chunk_size: pairs that are encoded at once.
+
+    Raises:
+        ValueError: a chunk is not of at least one pair.
+    """
+
+    def __init__(self, model: nn.Module, chunk_size: int) -> None:
+        super().__init__()
+        if chunk_size < 1:
+            raise ValueError(f"a chunk has at least 1 pair, got chunk_size {chunk_size}")
+        self.model = model
+        self.chunk_size = chunk_size
+
+    def forward(self, *inputs: Any) -> tuple[Tensor, Tensor] | UnifiedOutput:
+        """Encode a batch of pairs, with what the model gives.
+
+        Args:
+            *inputs: of the model.
+        """
+        chunks = [tuple(_rows(value, rows) for value in inputs) for rows in self._chunks(len(inputs[0]))]
+        normalised = self._normalised(chunks)
+        parts = [_encoded_again(_encode_in, normalised, self.model, *chunk) for chunk in chunks]
+        return join_unified(parts) if isinstance(parts[0], UnifiedOutput) else join_pairs(parts)
+
+    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """Encode captions (C, L) of lengths (C,), chunk by chunk as well: (C, D)."""
+        encode: Any = self.model.encode_texts
+        chunks = self._chunks(len(tokens_CL))
+        return torch.cat([_encoded_again(encode, tokens_CL[rows], lengths_C[rows]) for rows in chunks])
+
+    def _chunks(self, count: int) -> list[slice]:
+        return [slice(first, min(first + self.chunk_size, count)) for first in range(0, count, self.chunk_size)]
+
+    def _normalised(self, chunks: list[tuple[Any, ...]]) -> _Context:
+        """Where there is a batch norm, the context in which it has the statistics of the whole batch."""
+        encoder = next((module for module in self.model.modules() if isinstance(module, FeatureEncoder)), None)
+        if encoder is None or encoder.mlp is None or not self.training:
+            return contextlib.nullcontext
+        sums = [_encoded_again(encoder.norm_sums, *chunk[:2]) for chunk in chunks]
+        mean_F, variance_F = encoder.mlp.norm.statistics(torch.stack(sums).sum(dim=0))
+        return functools.partial(encoder.mlp.norm.given, mean_F, variance_F)
+
+
+def _encoded_again(encode: Callable[..., Any], *inputs: Any) -> Any:
+    """Encode, and in the backward pass once more, with the same random numbers and under the same autocast."""
+    return checkpoint(encode, *inputs, use_reentrant=False, preserve_rng_state=True)
+
+
+def _encode_in(context: _Context, model: nn.Module, *inputs: Any) -> Any:
+    # Chunks that shared a weight's copy in half precision would add up its gradient in half precision.
+    torch.clear_autocast_cache()
+    with context():
+        return model(*inputs)
+
+
+def _rows(value: Tensor | Components, rows: slice) -> Tensor | Components:
+    return value.of_captions(rows.start, rows.stop) if isinstance(value, Components) else value[rows]
