@@ -1,19 +1,17 @@
 """Image-to-text retrieval under attack: adversarial captions compete with the true ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from vse_core.evaluation.recall import DirectionMetrics, best_caption_ranks, caption_counts, direction_metrics
+from vse_core.evaluation.ranks import TrueItems, against_the_model, rank_queries
+from vse_core.evaluation.recall import DirectionMetrics, caption_counts, direction_metrics
 from vse_core.losses.similarity import similarity_matrix
 
 # B images, C true captions, A adversarial ones, K views, D embedding; b images of a chunk, a adversarial of its images.
-
-# Similarities held at once; 64 MiB in float32.
-CHUNK_ELEMENTS = 2**24
 
 # Whose adversarial captions an image meets: all images' (UniVSE, section 4.2), or those of its own captions (VSE-C).
 AttackProtocol = Literal["shared", "own"]
@@ -84,9 +82,11 @@ def evaluate_attack(
     image_of_C = torch.repeat_interleave(torch.arange(len(counts_B)), counts_B)
     image_of_A = torch.repeat_interleave(image_of_C, attacks_C)
     if protocol == "shared":
-        ranks = _shared_ranks(images_BKD, texts_CD, image_of_C, adversarial_AD)
+        similarities = _shared_similarities(images_BKD, texts_CD, adversarial_AD)
     else:
-        ranks = _own_ranks(images_BKD, texts_CD, image_of_C, adversarial_AD, image_of_A)
+        similarities = _own_similarities(images_BKD, texts_CD, adversarial_AD, image_of_A)
+    own_captions = TrueItems.of_pairs(image_of_C, torch.arange(len(texts_CD)), len(images_BKD))
+    ranks = rank_queries(similarities, own_captions, len(texts_CD) + len(adversarial_AD), images_BKD.shape[1])
     return AttackResult(direction_metrics(ranks), protocol, len(images_BKD), len(texts_CD), len(adversarial_AD))
 
 
@@ -103,31 +103,25 @@ def _adversarial_counts(captions: int, adversarials: int, adversarials_per_capti
     return counts_C
 
 
-def _shared_ranks(
-    images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor, adversarial_AD: Tensor
-) -> list[tuple[Tensor, Tensor]]:
-    """Ranks (b,) among all true and all adversarial captions, and whether a false one ties, by chunk of images."""
+def _shared_similarities(images_BKD: Tensor, texts_CD: Tensor, adversarial_AD: Tensor) -> Callable[[slice], Tensor]:
+    """What gives the similarities of a run of images with all true and all adversarial captions."""
     candidates_ND = _candidates(texts_CD, adversarial_AD)
-    image_of_N = torch.cat([image_of_C, image_of_C.new_full((len(adversarial_AD),), -1)])
-    return [
-        best_caption_ranks(similarity_matrix(images_BKD[first:last], candidates_ND), image_of_N, first)
-        for first, last in _chunks(images_BKD, len(candidates_ND))
-    ]
+    return lambda run: against_the_model(similarity_matrix(images_BKD[run], candidates_ND))
 
 
-def _own_ranks(
-    images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor, adversarial_AD: Tensor, image_of_A: Tensor
-) -> list[tuple[Tensor, Tensor]]:
-    """Ranks (b,) among all true captions and an image's own adversarial ones, and whether a false one ties."""
-    ranks = []
-    for first, last in _chunks(images_BKD, len(texts_CD) + len(adversarial_AD)):
-        here = slice(*torch.searchsorted(image_of_A, torch.tensor([first, last])).tolist())
-        sims_bN = similarity_matrix(images_BKD[first:last], _candidates(texts_CD, adversarial_AD[here]))
-        foreign_ba = image_of_A[here] != torch.arange(first, last).unsqueeze(1)
-        sims_bN[:, len(texts_CD) :].masked_fill_(foreign_ba, -float("inf"))
-        image_of_N = torch.cat([image_of_C, torch.full_like(image_of_A[here], -1)])
-        ranks.append(best_caption_ranks(sims_bN, image_of_N, first))
-    return ranks
+def _own_similarities(
+    images_BKD: Tensor, texts_CD: Tensor, adversarial_AD: Tensor, image_of_A: Tensor
+) -> Callable[[slice], Tensor]:
+    """What gives the similarities of a run of images with all true captions and each one's own adversarial ones."""
+
+    def similarities(run: slice) -> Tensor:
+        here = slice(*torch.searchsorted(image_of_A, torch.tensor([run.start, run.stop])).tolist())
+        sims_bN = against_the_model(similarity_matrix(images_BKD[run], _candidates(texts_CD, adversarial_AD[here])))
+        foreign_ba = image_of_A[here] != torch.arange(run.start, run.stop).unsqueeze(1)
+        sims_bN[:, len(texts_CD) :].masked_fill_(foreign_ba, -torch.inf)
+        return sims_bN
+
+    return similarities
 
 
 def _candidates(texts_CD: Tensor, adversarial_aD: Tensor) -> Tensor:
@@ -135,9 +129,3 @@ def _candidates(texts_CD: Tensor, adversarial_aD: Tensor) -> Tensor:
     # Compared in one product: two products of different widths may round the same pair of vectors differently, and an
     # adversarial with the embedding of its caption would no longer tie with it.
     return torch.cat([texts_CD, adversarial_aD])
-
-
-def _chunks(images_BKD: Tensor, candidates: int) -> list[tuple[int, int]]:
-    """First and last (excluded) image of each chunk."""
-    size = max(1, CHUNK_ELEMENTS // (candidates * images_BKD.shape[1]))
-    return [(first, min(first + size, len(images_BKD))) for first in range(0, len(images_BKD), size)]

@@ -1,19 +1,23 @@
-"""Image-text retrieval metrics: recall at K, median and mean rank, RSUM, in chunks and exact under ties."""
+"""Image-text retrieval metrics: recall at K, median and mean rank, RSUM, in tiles and exact under ties."""
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from vse_core.evaluation.ranks import Ranks, Standing, against_the_model
 from vse_core.losses.similarity import similarity_matrix
 
-CHUNK = 512
+# Similarities of a tile: 1 MiB of them stay in a core's cache while they are compared; a GPU wants many at once.
+TILE_ELEMENTS = 2**18
+GPU_TILE_ELEMENTS = 2**26
 
-# (b, c) similarities of a run of images and a run of captions.
-Similarities = Callable[[slice, slice], Tensor]
+# A run of images and the run of their captions.
+Block = tuple[slice, slice]
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,49 @@ class RetrievalResult:
         return flat
 
 
+@dataclass(frozen=True)
+class RetrievalRanks:
+    """Ranks of both directions, within folds or in the whole gallery.
+
+    Attributes:
+        image_to_text: of the images, among the captions.
+        text_to_image: of the captions, among the images.
+        captions_B: number of captions of each image.
+        folds: into how many contiguous galleries of equally many images the images were cut.
+    """
+
+    image_to_text: Ranks
+    text_to_image: Ranks
+    captions_B: Tensor
+    folds: int
+
+    @property
+    def image_of_caption(self) -> Tensor:
+        """The image of each caption."""
+        return torch.repeat_interleave(torch.arange(len(self.captions_B)), self.captions_B)
+
+    def each_fold(self) -> "list[RetrievalRanks]":
+        """The ranks of each fold for itself; items keep their numbers of the whole."""
+        size = len(self.captions_B) // self.folds
+        return [
+            RetrievalRanks(self.image_to_text[images], self.text_to_image[captions], self.captions_B[images], 1)
+            for images, captions in _runs(self.captions_B, size)
+        ]
+
+    def result(self) -> RetrievalResult:
+        """The metrics, averaged over the folds."""
+        results = [
+            RetrievalResult(
+                direction_metrics(fold.image_to_text),
+                direction_metrics(fold.text_to_image),
+                len(fold.image_to_text),
+                len(fold.text_to_image),
+            )
+            for fold in self.each_fold()
+        ]
+        return results[0] if self.folds == 1 else _average(results)
+
+
 def evaluate_retrieval(
     images_BKD: Tensor, texts_CD: Tensor, captions_per_image: int | Sequence[int] = 5, folds: int = 1
 ) -> RetrievalResult:
@@ -111,21 +158,60 @@ def evaluate_ensemble(
         ValueError: there is no member, the numbers of images and captions do not fit, or the images cannot be cut into
             the folds.
     """
+    return rank_retrieval(members, captions_per_image, (folds,))[folds].result()
+
+
+def rank_retrieval(
+    members: Sequence[tuple[Tensor, Tensor]], captions_per_image: int | Sequence[int] = 5, folds: Sequence[int] = (1,)
+) -> dict[int, RetrievalRanks]:
+    """Rank both ways within the folds of one or several cuts, with one pass over the similarities.
+
+    The images are cut into blocks and the captions with them, so that a block of images and the captions of the same
+    block make a tile with all true pairs of either. These tiles come first; what they say of a query's best true item
+    is all that the other tiles are compared with. Every similarity is computed once, for both directions and all cuts.
+
+    Args:
+        members: as in `evaluate_ensemble`; on a GPU, ranks are found there.
+        captions_per_image: how many captions belong to each image: one number, or one number per image.
+        folds: cuts: 1 is the whole gallery, 5 those of COCO 1K.
+
+    Returns:
+        The ranks of each cut.
+
+    Raises:
+        ValueError: as `evaluate_ensemble`.
+    """
     sizes = {(len(images), len(texts)) for images, texts in members}
     if len(sizes) != 1:
         raise ValueError(f"members of an ensemble share images and captions, got {sorted(sizes) or 'no members'}")
-    (images, captions) = sizes.pop()
+    ((images, captions),) = sizes
     counts_B = caption_counts(images, captions, captions_per_image)
-    if folds < 1 or images % folds:
-        raise ValueError(f"{images} images cannot be cut into {folds} folds of equal size")
+    for cut in folds:
+        if cut < 1 or images % cut:
+            raise ValueError(f"{images} images cannot be cut into {cut} folds of equal size")
     similarities = _mean_similarities(members)
-    starts_B = torch.cat([counts_B.new_zeros(1), counts_B.cumsum(0)]).tolist()
-    size = images // folds
-    results = []
-    for first in range(0, images, size):
-        fold = slice(first, first + size)
-        results.append(_evaluate_fold(similarities, fold, starts_B[fold.start], counts_B[fold]))
-    return results[0] if folds == 1 else _average(results)
+    device = members[0][0].device
+    standings = {cut: (Standing(images, device), Standing(captions, device)) for cut in folds}
+    blocks = _blocks(counts_B, folds, sum(_views(images_BKD) for images_BKD, _ in members), device)
+    image_of_C = torch.repeat_interleave(torch.arange(images), counts_B).to(device)
+    for (images_p, _), (images_q, captions_q) in _diagonal_first(blocks):
+        together = [cut for cut in standings if images_p.start * cut // images == images_q.start * cut // images]
+        if not together:
+            continue
+        tile_bc = against_the_model(similarities(images_p, captions_q))
+        for of_images, of_captions in (standings[cut] for cut in together):
+            if images_p == images_q:
+                image_c = image_of_C[captions_q] - images_p.start
+                caption_c = torch.arange(len(image_c), device=device)
+                of_images.begin(tile_bc, images_p, captions_q.start, image_c, caption_c)
+                of_captions.begin(tile_bc.T, captions_q, images_p.start, caption_c, image_c)
+            else:
+                of_images.go_on(tile_bc, images_p, captions_q.start)
+                of_captions.go_on(tile_bc.T, captions_q, images_p.start)
+    return {
+        cut: RetrievalRanks(of_images.ranks(), of_captions.ranks(), counts_B, cut)
+        for cut, (of_images, of_captions) in standings.items()
+    }
 
 
 def chance_rsum(captions_per_image: Sequence[int]) -> float:
@@ -158,73 +244,65 @@ def caption_counts(images: int, captions: int, captions_per_image: int | Sequenc
     return counts_B
 
 
-def _mean_similarities(members: Sequence[tuple[Tensor, Tensor]]) -> Similarities:
+def _mean_similarities(members: Sequence[tuple[Tensor, Tensor]]) -> Callable[[slice, slice], Tensor]:
+    """What gives the similarities (b, c) of a run of images and a run of captions."""
     pairs = [(images.unsqueeze(1) if images.dim() == 2 else images, texts) for images, texts in members]
 
     def similarities(images: slice, captions: slice) -> Tensor:
         each_bc = (similarity_matrix(images_BKD[images], texts_CD[captions]) for images_BKD, texts_CD in pairs)
-        return functools.reduce(torch.add, each_bc) / len(pairs)
+        sum_bc = functools.reduce(torch.add, each_bc)
+        return sum_bc / len(pairs) if len(pairs) > 1 else sum_bc
 
     return similarities
 
 
-def _evaluate_fold(similarities: Similarities, fold: slice, first_caption: int, counts_B: Tensor) -> RetrievalResult:
-    """Metrics over the images of a fold and their captions, which begin at a caption's index."""
-    images, captions = len(counts_B), int(counts_B.sum())
-    image_of_C = torch.repeat_interleave(torch.arange(images), counts_B)
-    own = slice(first_caption, first_caption + captions)
-    image_ranks = [
-        best_caption_ranks(similarities(_part(fold, start), own), image_of_C, start)
-        for start in range(0, images, CHUNK)
-    ]
-    caption_ranks = [
-        _image_ranks(similarities(fold, _part(own, start)), image_of_C[start : start + CHUNK])
-        for start in range(0, captions, CHUNK)
-    ]
-    return RetrievalResult(direction_metrics(image_ranks), direction_metrics(caption_ranks), images, captions)
+def _views(images: Tensor) -> int:
+    return images.shape[1] if images.dim() == 3 else 1
 
 
-def _part(whole: slice, start: int) -> slice:
-    """The chunk of a run that begins at a place in it."""
-    return slice(whole.start + start, min(whole.start + start + CHUNK, whole.stop))
+def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.device) -> list[tuple[slice, slice]]:
+    """Runs of images, none across the folds of any cut, each with the run of its captions."""
+    images = len(counts_B)
+    edges = sorted({fold * images // cut for cut in folds for fold in range(cut + 1)})
+    elements = TILE_ELEMENTS if device.type == "cpu" else GPU_TILE_ELEMENTS
+    target = max(1, math.isqrt(int(elements * images / (int(counts_B.sum()) * views))))
+    sizes = []
+    for first, last in itertools.pairwise(edges):
+        # Blocks of nearly the same size: a product with a handful of rows may be rounded in another way, and equal
+        # embeddings would no longer tie.
+        number = -(-(last - first) // target)
+        sizes += [(part + 1) * (last - first) // number - part * (last - first) // number for part in range(number)]
+    return _runs(counts_B, sizes)
 
 
-def best_caption_ranks(sims_bC: Tensor, image_of_C: Tensor, first_image: int) -> tuple[Tensor, Tensor]:
-    """Ranks (b,) of each image's best caption, and whether a false caption ties with it.
+def _runs(counts_B: Tensor, sizes: int | list[int]) -> list[tuple[slice, slice]]:
+    """Cut images into runs of these sizes; each run with the run of its captions."""
+    images = [0, *itertools.accumulate([sizes] * (len(counts_B) // sizes) if isinstance(sizes, int) else sizes)]
+    starts_B1 = torch.cat([counts_B.new_zeros(1), counts_B.cumsum(0)])
+    captions = starts_B1[images].tolist()
+    runs = ([slice(*pair) for pair in itertools.pairwise(edges)] for edges in (images, captions))
+    return list(zip(*runs, strict=True))
+
+
+def _diagonal_first(blocks: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
+    """All pairs of blocks, each with itself first."""
+    yield from zip(blocks, blocks, strict=True)
+    yield from itertools.permutations(blocks, 2)
+
+
+def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetrics:
+    """Metrics of one direction.
 
     Args:
-        sims_bC: similarities of a run of images with all candidates.
-        image_of_C: index of the image that each candidate describes; -1: none, an adversarial caption.
-        first_image: index of the run's first image.
+        ranks: of its queries.
+        round_median: round the median of an even number of ranks down, as image-text evaluations do.
     """
-    own_bC = image_of_C == torch.arange(first_image, first_image + len(sims_bC)).unsqueeze(1)
-    best_b1 = sims_bC.masked_fill(~own_bC, -float("inf")).amax(dim=1, keepdim=True)
-    equal_bC = sims_bC == best_b1
-    index_C = torch.arange(sims_bC.shape[1])
-    # Of an image's own captions with the best similarity the last one is ranked first.
-    last_b1 = torch.where(own_bC & equal_bC, index_C, -1).amax(dim=1, keepdim=True)
-    # Not "greater": a comparison with NaN is false, and a model of NaN would be first everywhere.
-    ranks_b = (~(sims_bC <= best_b1)).sum(dim=1) + (equal_bC & (index_C > last_b1)).sum(dim=1)
-    return ranks_b, (equal_bC & ~own_bC).any(dim=1)
-
-
-def _image_ranks(sims_Bc: Tensor, image_of_c: Tensor) -> tuple[Tensor, Tensor]:
-    """Ranks (c,) of each caption's image, and whether another image ties with it."""
-    true_1c = sims_Bc.gather(0, image_of_c.unsqueeze(0))
-    equal_Bc = sims_Bc == true_1c
-    later_Bc = torch.arange(len(sims_Bc)).unsqueeze(1) > image_of_c
-    ranks_c = (~(sims_Bc <= true_1c)).sum(dim=0) + (equal_Bc & later_Bc).sum(dim=0)
-    return ranks_c, equal_Bc.sum(dim=0) > 1
-
-
-def direction_metrics(chunks: list[tuple[Tensor, Tensor]]) -> DirectionMetrics:
-    """Metrics of 0-based ranks, given with their ties in chunks of queries."""
-    ranks = torch.cat([ranks for ranks, _ in chunks])
-    ties = int(sum(int(tied.sum()) for _, tied in chunks))
-    r1, r5, r10 = (100.0 * (ranks < k).double().mean().item() for k in (1, 5, 10))
-    # torch.median takes the lower of the two middle values; the published code averages them, then rounds down.
-    middle = ranks.double().quantile(0.5).item()
-    return DirectionMetrics(r1, r5, r10, float(int(middle) + 1), ranks.double().mean().item() + 1, ties)
+    ranks_Q = ranks.ranks_Q.double().sort().values
+    r1, r5, r10 = (100.0 * (ranks_Q < k).double().mean().item() for k in (1, 5, 10))
+    # Of an even number of ranks torch.median takes the lower of the two middle ones; the published code averages them.
+    middle = (ranks_Q[(len(ranks_Q) - 1) // 2].item() + ranks_Q[len(ranks_Q) // 2].item()) / 2
+    median = float(int(middle) if round_median else middle) + 1
+    return DirectionMetrics(r1, r5, r10, median, ranks_Q.mean().item() + 1, float(ranks.tied_Q.sum()))
 
 
 def _average(results: list[RetrievalResult]) -> RetrievalResult:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.adversarial as adversarial
+import vse_core.evaluation.ranks as ranks_module
 from vse_core.evaluation import evaluate_attack, evaluate_retrieval
 from vse_core.evaluation.adversarial import AttackProtocol
 from vse_core.losses.similarity import similarity_matrix
@@ -55,7 +56,8 @@ def test_ranks_are_those_of_a_sort(
     texts, attacks = (rng.integers(0, levels, (rows, 3)).astype(np.float32) for rows in (captions, sum(attack_counts)))
     ranks, ties = naive_ranks(images, texts, counts, attacks, attack_counts, protocol == "own")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adversarial, "CHUNK_ELEMENTS", chunk)
+        patch.setattr(ranks_module, "CHUNK_ELEMENTS", chunk)
+        patch.setattr(ranks_module, "FEWEST_QUERIES", 1)
         tensors = (torch.from_numpy(array) for array in (images, texts, attacks))
         image_tensor, text_tensor, attack_tensor = tensors
         result = evaluate_attack(image_tensor, text_tensor, counts, attack_tensor, attack_counts, protocol)
@@ -110,7 +112,8 @@ def test_the_whole_matrix_is_never_held(protocol: AttackProtocol, monkeypatch: p
         return similarity_matrix(images, texts)
 
     monkeypatch.setattr(adversarial, "similarity_matrix", recorded)
-    monkeypatch.setattr(adversarial, "CHUNK_ELEMENTS", 1000)
+    monkeypatch.setattr(ranks_module, "CHUNK_ELEMENTS", 1000)
+    monkeypatch.setattr(ranks_module, "FEWEST_QUERIES", 1)
     evaluate_attack(unit(20, 3, 6, seed=0), unit(40, 6, seed=1), 2, unit(80, 6, seed=2), 2, protocol)
     assert max(sizes) <= 1000
     assert len(sizes) == 10

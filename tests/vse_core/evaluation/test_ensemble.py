@@ -33,7 +33,7 @@ def test_the_mean_matrix_decides_ties_included(counts: list[int], views: list[in
         matrices.append([[max(float(view @ text) for view in image) for text in texts] for image in images])
     mean = torch.tensor(matrices).sum(dim=0) / len(views)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recall, "CHUNK", 3)
+        patch.setattr(recall, "TILE_ELEMENTS", 12)
         assert evaluate_ensemble(members, counts) == evaluate_retrieval(*as_one_model(mean), counts)
 
 

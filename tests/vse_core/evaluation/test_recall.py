@@ -47,7 +47,7 @@ def test_against_argsort_with_many_ties(counts: list[int], views: int, levels: i
     sims = np.einsum("bkd,cd->bkc", images, texts).max(axis=1)
     i2t, t2i = rank_oracle(sims, counts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recall, "CHUNK", 3)
+        patch.setattr(recall, "TILE_ELEMENTS", 12)
         result = evaluate_retrieval(torch.from_numpy(images), torch.from_numpy(texts), counts)
     check(result.image_to_text, i2t)
     check(result.text_to_image, t2i)

@@ -1,0 +1,171 @@
+"""How sure a metric is: intervals by bootstrap, and what of the difference of two models is chance."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vse_core.evaluation.ranks import Ranks
+from vse_core.evaluation.recall import RetrievalRanks
+
+# Q queries, G groups of queries that are drawn together, R resamples, M metrics; r resamples of a chunk.
+
+RESAMPLES = 1000
+RECALLS = {"r1": 1, "r5": 5, "r10": 10}
+# Draws held at once: 64 MiB of numbers.
+_CHUNK_DRAWS = 2**23
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The middle 95 per cent of what resampling gives (the percentile method of Efron's bootstrap)."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, resampled_R: Tensor) -> "Interval":
+        """The interval of a metric's values in resamples."""
+        low, high = resampled_R.quantile(torch.tensor([0.025, 0.975], dtype=resampled_R.dtype)).tolist()
+        return cls(low, high)
+
+
+@dataclass(frozen=True)
+class MetricDifference:
+    """A metric of two models on the same queries.
+
+    Attributes:
+        first, second: its value for each.
+        interval: of first - second, both on the same resamples.
+        p_value: how often resampling turns the sign of the difference, two-sided: 0.03 says that of 100 pairs of
+            equally good models about 3 would be as far apart.
+    """
+
+    first: float
+    second: float
+    interval: Interval
+    p_value: float
+
+    @property
+    def difference(self) -> float:
+        """By how much the first is higher."""
+        return self.first - self.second
+
+
+@dataclass(frozen=True)
+class RankDifference:
+    """On how many queries of a direction each of two models ranks the true item better.
+
+    Attributes:
+        won: queries that the first model ranks better.
+        lost: queries that the second ranks better.
+        drawn: the others.
+        gained: found at rank 1 by the first alone.
+        missed: found at rank 1 by the second alone.
+    """
+
+    won: int
+    lost: int
+    drawn: int
+    gained: int
+    missed: int
+
+
+def resampled_recalls(
+    ranks: Ranks, group_Q: Tensor | None = None, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Tensor]:
+    """R@1, R@5 and R@10 in per cent, had other queries of the same kind been asked of the same gallery.
+
+    Each resample draws as many groups as there are, with replacement. The captions of an image are no independent
+    queries: they are drawn together, with their image.
+
+    Args:
+        ranks: of Q queries.
+        group_Q: the group of each query, counted from 0; None: each is its own.
+        resamples: R.
+        seed: the same seed and number of groups draw the same groups, so that models and directions can be compared
+            and added up resample by resample.
+
+    Returns:
+        Name of the metric -> its value in each resample (R,), in float64.
+    """
+    group_Q = torch.arange(len(ranks)) if group_Q is None else group_Q
+    groups = int(group_Q.max()) + 1
+    hits_QM = torch.stack([ranks.ranks_Q < k for k in RECALLS.values()], dim=1).double()
+    sums_GM = hits_QM.new_zeros(groups, len(RECALLS)).index_add_(0, group_Q, hits_QM)
+    sizes_G1 = torch.bincount(group_Q, minlength=groups).double().unsqueeze(1)
+    generator = torch.Generator().manual_seed(seed)
+    values = []
+    for first in range(0, resamples, size := max(1, _CHUNK_DRAWS // groups)):
+        drawn_rG = torch.randint(groups, (min(size, resamples - first), groups), generator=generator)
+        times_rG = sums_GM.new_zeros(drawn_rG.shape).scatter_add_(
+            1, drawn_rG, sums_GM.new_ones(1, 1).expand_as(drawn_rG)
+        )
+        values.append(100 * (times_rG @ sums_GM) / (times_rG @ sizes_G1))
+    return dict(zip(RECALLS, torch.cat(values).unbind(1), strict=True))
+
+
+def resampled_retrieval(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Tensor]:
+    """RSUM and the recalls of both directions in resamples of the images of each fold, with their captions.
+
+    Returns:
+        Name as in `RetrievalResult.as_dict` -> its value in each resample (R,).
+    """
+    folds = []
+    for number, fold in enumerate(ranks.each_fold()):
+        directions = {"i2t": (fold.image_to_text, None), "t2i": (fold.text_to_image, fold.image_of_caption)}
+        folds.append(
+            {
+                f"{direction}_{name}": values_R
+                for direction, (of_queries, image_Q) in directions.items()
+                # Images are drawn alike for both directions, so their recalls may be added.
+                for name, values_R in resampled_recalls(of_queries, image_Q, resamples, seed + number).items()
+            }
+        )
+    mean = {name: torch.stack([fold[name] for fold in folds]).mean(dim=0) for name in folds[0]}
+    return {"rsum": torch.stack(list(mean.values())).sum(dim=0), **mean}
+
+
+def retrieval_intervals(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Interval]:
+    """Intervals of RSUM and of the recalls; names as in `RetrievalResult.as_dict`."""
+    return {name: Interval.of(values_R) for name, values_R in resampled_retrieval(ranks, resamples, seed).items()}
+
+
+def compare_retrieval(
+    first: RetrievalRanks, second: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, MetricDifference]:
+    """Compare two models on the same images and captions, in the same order: a paired bootstrap of every metric.
+
+    Returns:
+        Name as in `RetrievalResult.as_dict` -> the comparison, for RSUM and the recalls.
+
+    Raises:
+        ValueError: the ranks are not of the same images, captions and folds.
+    """
+    if first.folds != second.folds or not torch.equal(first.captions_B, second.captions_B):
+        raise ValueError(
+            f"only ranks of the same images, captions and folds can be compared; got "
+            f"{len(first.captions_B)} and {len(second.captions_B)} images, {int(first.captions_B.sum())} and "
+            f"{int(second.captions_B.sum())} captions, {first.folds} and {second.folds} folds"
+        )
+    values = [ranks.result().as_dict() for ranks in (first, second)]
+    drawn = [resampled_retrieval(ranks, resamples, seed) for ranks in (first, second)]
+    return {
+        name: MetricDifference(values[0][name], values[1][name], *_difference(values_R - drawn[1][name]))
+        for name, values_R in drawn[0].items()
+    }
+
+
+def compare_ranks(first: Ranks, second: Ranks) -> RankDifference:
+    """Count the queries that each of two models ranks better."""
+    ahead_Q, behind_Q = first.ranks_Q < second.ranks_Q, first.ranks_Q > second.ranks_Q
+    found, other = first.ranks_Q == 0, second.ranks_Q == 0
+    won, lost = int(ahead_Q.sum()), int(behind_Q.sum())
+    return RankDifference(won, lost, len(first) - won - lost, int((found & ~other).sum()), int((other & ~found).sum()))
+
+
+def _difference(difference_R: Tensor) -> tuple[Interval, float]:
+    """Interval and two-sided p-value of a difference, from its values in resamples."""
+    tails = [int((sign * difference_R <= 0).sum()) for sign in (1, -1)]
+    # One more in both counts: that no resample turned the sign does not make it impossible.
+    return Interval.of(difference_R), min(1.0, 2 * (min(tails) + 1) / (len(difference_R) + 1))
