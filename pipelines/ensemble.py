@@ -16,16 +16,15 @@ from rich.table import Table
 
 from pipelines import extract
 from pipelines.config import PipelineConfig
-from pipelines.evaluation import GALLERY, evaluate_model, metrics_of
+from pipelines.evaluation import GALLERY, collect, evaluate_model, metrics_of, rank
 from pipelines.stage import StageDir, StageError, StageReport, fingerprint
 
 if TYPE_CHECKING:
     from pipelines.gallery import Gallery
-    from vse_core.evaluation import RetrievalResult
 
 NAME = "ensemble"
 # Raised when the same members would give other metrics.
-VERSION = 1
+VERSION = 2
 
 _COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)}
 # Width of the table in a log, where there is no terminal to ask.
@@ -56,9 +55,12 @@ def evaluate_members(members: Sequence[Member]) -> StageReport:
     Raises:
         StageError: a model does not fit its features, or the members' images, captions or protocols differ.
     """
-    folds = {member.config.evaluation.folds for member in members}
-    if len(folds) > 1:
-        raise StageError(f"{NAME}: evaluation.folds differs between the configurations: {sorted(folds)}; make it one")
+    for key in ("folds", "protocols", "cxc"):
+        values = list(dict.fromkeys(getattr(member.config.evaluation, key) for member in members))
+        if len(values) > 1:
+            raise StageError(
+                f"{NAME}: evaluation.{key} differs between the configurations: {values[0]} and {values[1]}; make it one"
+            )
     reports = [evaluate_model(member.config, member.model) for member in members]
     for member, report in zip(members, reports, strict=True):
         member.config.mirror.pull(report.directory)
@@ -79,7 +81,7 @@ def _evaluate(members: Sequence[Member], reports: Sequence[StageReport], stage: 
 
     config = members[0].config
     split, folds = config.dataset.eval_split, config.evaluation.folds
-    galleries = _aligned(members, reports)
+    galleries = aligned_galleries(members, reports)
     with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
         tracker.set_tags(
             {
@@ -91,17 +93,20 @@ def _evaluate(members: Sequence[Member], reports: Sequence[StageReport], stage: 
                 "vse.seed": config.seed,
             }
         )
-        result = _measure(galleries, folds)
         rows = [metrics_of(report) for report in reports]
-        tracker.log_metrics({f"{split}/{name}": value for name, value in result.as_dict().items()})
         for number, row in enumerate(rows, start=1):
             tracker.log_metrics({f"member_{number}/{name}": value for name, value in row.items()})
-    summary = f"{split} RSUM {result.rsum:.1f} of {len(members)} models over {result.images:,} images"
-    stage.complete({"metrics": result.as_dict(), "members": rows, "split": split, "folds": folds, "summary": summary})
+        metrics, summary = collect(rank(config, galleries, stage.create()), split, tracker)
+    content = {"metrics": metrics, "members": rows, "split": split, "folds": folds}
+    stage.complete({**content, "summary": f"{len(members)} models together: {summary}"})
 
 
-def _aligned(members: Sequence[Member], reports: Sequence[StageReport]) -> list[Gallery]:
-    """The members' galleries in the order of the first one's."""
+def aligned_galleries(members: Sequence[Member], reports: Sequence[StageReport]) -> list[Gallery]:
+    """The galleries of evaluated models, in the order of the first one's.
+
+    Raises:
+        StageError: they are not of the same images and captions.
+    """
     from pipelines.gallery import Gallery, GalleryError
 
     galleries = [Gallery.load(report.directory / GALLERY) for report in reports]
@@ -111,16 +116,9 @@ def _aligned(members: Sequence[Member], reports: Sequence[StageReport]) -> list[
         except GalleryError as error:
             names = f"{members[0].reference} and {members[index].reference}"
             raise StageError(
-                f"{NAME}: {names} cannot be combined: {error}; give both the same split of the same images"
+                f"{names} cannot be put side by side: {error}; give both the same split of the same images"
             ) from error
     return galleries
-
-
-def _measure(galleries: Sequence[Gallery], folds: int) -> RetrievalResult:
-    from vse_core.evaluation import evaluate_ensemble
-
-    counts = [len(record.captions) for record in galleries[0].records]
-    return evaluate_ensemble([(gallery.images_BKD, gallery.texts_CD) for gallery in galleries], counts, folds)
 
 
 def _print_rows(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Evaluate a model on a split: recalls both ways, the embedded gallery, contact sheets and the learned pooling weights.
+r"""Evaluate a model on a split: recalls both ways, every query, contact sheets and the learned pooling weights.
 
 As a stage it takes the best checkpoint of the configured training run:
 
@@ -8,8 +8,15 @@ With a model given it evaluates that one, a model directory or a registered mode
 
     python pipelines/evaluate.py --config pipelines/configs/flickr8k.yaml --model models:/flickr8k/1 --split dev
 
-UniVSE's protocols come on top, for any model: retrieval under adversarial captions, of images by objects, attributes
-and relations, and the resolution of dependencies by images:
+Every metric has its 95 % interval, and every query its row in a table. The protocols of the papers come on top by
+name, where the split is the published one: flickr8k_1k, flickr30k_1k, coco_1k, coco_5k, msr_vtt, vatex, and cxc, which
+wants the folder of Crisscrossed Captions (evaluation.cxc):
+
+    python pipelines/evaluate.py --config pipelines/configs/coco.yaml --model coco/1 --split test \
+        --protocol coco_1k --protocol coco_5k
+
+So do UniVSE's, of any split: retrieval under adversarial captions, of images by objects, attributes and relations, and
+the resolution of dependencies by images:
 
     python pipelines/evaluate.py --config pipelines/configs/flickr8k.yaml --model flickr8k/1 --protocol attack
 
@@ -95,7 +102,7 @@ def _command() -> None:
         "--protocol",
         action="append",
         default=[],
-        choices=sorted(EVALUATION_PROTOCOLS - {"retrieval"}),
+        choices=EVALUATION_PROTOCOLS[1:],
         help="evaluate by this protocol besides retrieval (repeatable; default: evaluation.protocols)",
     )
     parser.add_argument("--split", help="split to evaluate instead of dataset.eval_split (with --model)")

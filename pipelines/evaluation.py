@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines import extract, parse
 from pipelines.config import PipelineConfig
-from pipelines.stage import MANIFEST, StageDir, StageError, StageReport, fingerprint
+from pipelines.config.training import GRAPH_PROTOCOLS
+from pipelines.stage import MANIFEST, StageDir, StageError, StageReport, content_digest, fingerprint
+from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,12 +23,11 @@ if TYPE_CHECKING:
     from pipelines.text_embedder import TextEmbedder
     from pipelines.tracking import Tracker
     from preprocessing.shards.reader import ShardReader
-    from vse_core.evaluation import RetrievalResult
     from vse_core.models import Model
 
 NAME = "evaluate"
 # Raised when the same model and data would give other outputs.
-VERSION = 1
+VERSION = 2
 GALLERY = "gallery"
 # Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
 _CAPTION_LENGTHS = (6, 10, 14, 20)
@@ -61,10 +64,13 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
 
 def evaluation_content(config: PipelineConfig) -> dict[str, Any]:
     """What decides an evaluation besides the model and the features."""
-    content = {"split": config.dataset.eval_split, "folds": config.evaluation.folds}
-    if not config.reads_graphs:
-        return content
-    return {**content, "protocols": config.evaluation.protocols, "graphs": parse.plan(config).fingerprint}
+    evaluation, split = config.evaluation, config.dataset.eval_split
+    content = {"split": split, "folds": evaluation.folds, "protocols": evaluation.protocols}
+    if evaluation.cxc is not None and "cxc" in evaluation.protocols:
+        content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
+    if config.reads_graphs:
+        content["graphs"] = parse.plan(config).fingerprint
+    return content
 
 
 def metrics_of(report: StageReport) -> dict[str, float]:
@@ -94,27 +100,59 @@ def _evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker
     embedded = embed_split(config, model)
     directory = stage.create()
     embedded.gallery.save(directory / GALLERY)
-    result = measure(embedded.gallery, folds)
-    metrics = result.as_dict()
-    tracker.log_metrics({f"{split}/{name}": value for name, value in metrics.items()})
     for picture in draw(embedded, directory / "pictures"):
         tracker.log_artifact(picture, "pictures")
-    summary = f"{split} RSUM {result.rsum:.1f} over {result.images:,} images and {result.captions:,} captions"
-    for protocol in config.evaluation.protocols[1:]:
-        findings = evaluate_protocol(config, protocol, embedded, directory)
+    graphed = (name for name in config.evaluation.protocols if name in GRAPH_PROTOCOLS)
+    found = chain(
+        rank(config, [embedded.gallery], directory),
+        (evaluate_captions(config, name, embedded, directory) for name in graphed),
+    )
+    metrics, summary = collect(found, split, tracker)
+    stage.complete({"metrics": metrics, "split": split, "folds": folds, "summary": summary})
+
+
+def rank(config: PipelineConfig, galleries: Sequence[Gallery], directory: Path) -> Iterator[Findings]:
+    """Evaluate image-text retrieval, and by name what else embeddings are enough for; files go into the directory.
+
+    Args:
+        config: names the split and the protocols.
+        galleries: of a model, or of the members of an ensemble in the same order.
+        directory: where the tables of queries go.
+    """
+    from pipelines.protocols import RANKINGS, Embedded, retrieval
+    from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS
+
+    settings = config.evaluation
+    named = [name for name in settings.protocols if name in RANKINGS]
+    cuts = {settings.folds, *(RETRIEVAL_PROTOCOLS[name].folds for name in named if name in RETRIEVAL_PROTOCOLS)}
+    embedded = Embedded(galleries, config.dataset.eval_split, directory, tuple(sorted(cuts)), settings.cxc)
+    yield retrieval(embedded, settings.folds)
+    for name in named:
+        yield RANKINGS[name](embedded)
+
+
+def collect(found: Iterable[Findings], split: str, tracker: Tracker) -> tuple[dict[str, float], str]:
+    """Log what each protocol finds as soon as it has: metrics under the split's name, pictures, files.
+
+    Returns:
+        All metrics, and a summary.
+    """
+    metrics: dict[str, float] = {}
+    summaries = []
+    for findings in found:
         metrics |= findings.metrics
-        summary += f"; {findings.summary}"
+        summaries.append(findings.summary)
         tracker.log_metrics({f"{split}/{name}": value for name, value in findings.metrics.items()})
         for name, figure in findings.figures.items():
             tracker.log_figure(figure, f"pictures/{name}.png")
         for file in findings.files:
-            tracker.log_artifact(file, protocol)
-    stage.complete({"metrics": metrics, "split": split, "folds": folds, "summary": summary})
+            tracker.log_artifact(file, findings.name)
+    return metrics, f"{split} {'; '.join(summaries)}"
 
 
-def evaluate_protocol(config: PipelineConfig, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Findings:
+def evaluate_captions(config: PipelineConfig, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Findings:
     """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
-    from pipelines.protocols import PROTOCOLS, Subject
+    from pipelines.protocols import CAPTION_PROTOCOLS, Subject
     from preprocessing.datasets import CocoDataset, build_dataset
 
     graphs = parse.plan(config).outputs
@@ -130,7 +168,7 @@ def evaluate_protocol(config: PipelineConfig, protocol: str, embedded: EmbeddedS
         directory=directory,
         detections=[names.get(record.image_id, ()) for record in records] if names is not None else None,
     )
-    return PROTOCOLS[protocol](subject)
+    return CAPTION_PROTOCOLS[protocol](subject)
 
 
 @dataclass(frozen=True)
@@ -160,11 +198,12 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
 
     Raises:
         ShardError: the split has not been extracted.
-        StageError: the model was trained on other features.
+        StageError: the model was trained on other features, or a protocol is not for this split.
     """
     from pipelines.embedder import default_device
     from pipelines.gallery import build_gallery
     from pipelines.image_input import image_source, misfit
+    from pipelines.protocols.rankings import require_published
     from pipelines.text_embedder import TextEmbedder
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
@@ -175,6 +214,7 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     except (FileNotFoundError, ValueError) as error:
         raise StageError(f"{NAME}: {error}") from error
     reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.member)
+    require_published(config.evaluation.protocols, config.dataset.eval_split, reader.caption_counts.tolist())
     reason = misfit(texts.model, reader)
     if reason is not None:
         raise StageError(
@@ -185,14 +225,6 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs)
     _, elements = image_source(texts.model, reader).whole([0])
     return EmbeddedSplit(texts, gallery, reader, int(elements[0].sum()))
-
-
-def measure(gallery: Gallery, folds: int) -> RetrievalResult:
-    """Retrieval metrics of an embedded split."""
-    from vse_core.evaluation import evaluate_retrieval
-
-    counts = [len(record.captions) for record in gallery.records]
-    return evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, counts, folds)
 
 
 def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:

@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 
 from pipelines.cluster import cluster_address, local_cpus
 from pipelines.config import ConfigError, PipelineConfig
+from pipelines.config.training import GRAPH_PROTOCOLS
 from preprocessing.datasets import DatasetError, build_dataset
+from preprocessing.datasets.crisscrossed import crisscrossed_files
 from preprocessing.storage import StorageError, open_storage
 
 _SECONDS = 5.0
@@ -33,11 +35,14 @@ def check_before_start(config: PipelineConfig) -> None:
 
     Raises:
         ConfigError: something is not there; one message with the key, the value and what to change.
+        StageError: a protocol is not for the split.
+        DatasetError: the files of a protocol are not there.
     """
     _check_writable("work_dir", config.work_dir)
     _check_storage("storage.address", config.storage.address)
     _check_storage("tracking.artifacts", config.tracking.artifacts)
     _check_dataset(config)
+    _check_protocols(config)
     _check_image(config)
     _check_text(config)
     _check_ray(config)
@@ -88,6 +93,20 @@ def _check_dataset(config: PipelineConfig) -> None:
             f"training.batch_size: {batch} is more than the {found} captions of the split {settings.train_split!r}; "
             f"lower it to {found} or less"
         )
+
+
+def _check_protocols(config: PipelineConfig) -> None:
+    """A protocol that the split does not fit would be refused after the training."""
+    settings, dataset = config.evaluation, config.dataset
+    if GRAPH_PROTOCOLS.union({"retrieval"}).issuperset(settings.protocols):  # of any split
+        return
+    from pipelines.protocols.rankings import require_published
+
+    reader = build_dataset(dataset.format, **dataset.options())
+    captions = [len(record.captions) for record in reader.records(dataset.eval_split)]
+    require_published(settings.protocols, dataset.eval_split, captions)
+    if settings.cxc is not None and "cxc" in settings.protocols:
+        crisscrossed_files(settings.cxc, dataset.eval_split)
 
 
 def _check_image(config: PipelineConfig) -> None:

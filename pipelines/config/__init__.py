@@ -16,7 +16,7 @@ from pipelines.config.layers import ConfigError, file_layers, merged, override_l
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
-from pipelines.config.training import EvaluationConfig, LossConfig, TrainingConfig
+from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, LossConfig, TrainingConfig
 from preprocessing.storage import Mirror
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
@@ -146,7 +146,7 @@ class PipelineConfig(Strict):
     @property
     def reads_graphs(self) -> bool:
         """Whether anything needs the parsed captions."""
-        return self.training_reads_graphs or self.evaluation.protocols != ("retrieval",)
+        return self.training_reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
 
     @model_validator(mode="after")
     def _loss_fits_model(self) -> PipelineConfig:

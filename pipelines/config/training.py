@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from pipelines.config.fields import DurationField, Float, Int, Strict
+from pipelines.config.fields import AbsolutePath, DurationField, Float, Int, Strict
 
 
 class _Loss(Strict):
@@ -266,8 +266,22 @@ class TrainingConfig(Strict):
         return self
 
 
-EvaluationProtocol = Literal["retrieval", "attack", "components", "dependencies"]
-EVALUATION_PROTOCOLS = frozenset(get_args(EvaluationProtocol))
+EvaluationProtocol = Literal[
+    "retrieval",
+    "flickr8k_1k",
+    "flickr30k_1k",
+    "coco_1k",
+    "coco_5k",
+    "cxc",
+    "msr_vtt",
+    "vatex",
+    "attack",
+    "components",
+    "dependencies",
+]
+EVALUATION_PROTOCOLS = get_args(EvaluationProtocol)
+# Those that read the parsed captions.
+GRAPH_PROTOCOLS = frozenset({"attack", "components", "dependencies"})
 
 
 class EvaluationConfig(Strict):
@@ -276,8 +290,12 @@ class EvaluationConfig(Strict):
     folds: Int = Field(1, gt=0, description="cut the split in so many folds and average (COCO 1K: 5)")
     protocols: tuple[EvaluationProtocol, ...] = Field(
         ("retrieval",),
-        description="image-text retrieval, and UniVSE's: under adversarial captions, of images by objects, attributes "
-        "and relations, and the resolution of dependencies by images",
+        description="image-text retrieval of any split; by name that of the papers, on the published splits alone "
+        "(flickr8k_1k, flickr30k_1k, coco_1k: 5 folds, coco_5k, cxc: Crisscrossed Captions, msr_vtt, vatex); and "
+        "UniVSE's: under adversarial captions, of images by components, and the resolution of dependencies",
+    )
+    cxc: AbsolutePath | None = Field(
+        None, description="folder of Crisscrossed Captions (sis_test.csv, sts_test.csv, sits_test.csv; dev: *_val.csv)"
     )
 
     @model_validator(mode="after")
@@ -285,5 +303,10 @@ class EvaluationConfig(Strict):
         if self.protocols[:1] != ("retrieval",) or len(set(self.protocols)) < len(self.protocols):
             raise ValueError(
                 f"protocols: retrieval comes first, and each once; got {', '.join(self.protocols) or 'none'}"
+            )
+        if "cxc" in self.protocols and self.cxc is None:
+            raise ValueError(
+                "cxc: the protocol cxc needs the folder of Crisscrossed Captions; get its data/ from "
+                "https://github.com/google-research-datasets/Crisscrossed-Captions and name it as evaluation.cxc"
             )
         return self

@@ -1,15 +1,28 @@
-"""UniVSE's evaluations beside plain retrieval, for any model: each gives figures, pictures and files of a split."""
+"""Evaluations by name: each gives metrics, pictures and files of a split."""
 
 from collections.abc import Callable
+from functools import partial
 
 from pipelines.protocols.attack import attack
 from pipelines.protocols.components import components
+from pipelines.protocols.crisscrossed import crisscrossed
 from pipelines.protocols.dependencies import dependencies
-from pipelines.protocols.subject import Findings, Subject
+from pipelines.protocols.findings import Findings
+from pipelines.protocols.rankings import Embedded, published_retrieval, retrieval
+from pipelines.protocols.subject import Subject
+from pipelines.protocols.video import video_retrieval
+from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
-__all__ = ["PROTOCOLS", "Findings", "Subject"]
+__all__ = ["CAPTION_PROTOCOLS", "RANKINGS", "Embedded", "Findings", "Subject", "retrieval"]
 
-PROTOCOLS: dict[str, Callable[[Subject], Findings]] = {
+# What embeddings are enough for: of any model and any ensemble.
+RANKINGS: dict[str, Callable[[Embedded], Findings]] = {
+    **{name: partial(published_retrieval, name) for name in RETRIEVAL_PROTOCOLS},
+    "cxc": crisscrossed,
+    **{name: partial(video_retrieval, name) for name in VIDEO_PROTOCOLS},
+}
+# UniVSE's, which read the parsed captions and embed texts of their own: of any model.
+CAPTION_PROTOCOLS: dict[str, Callable[[Subject], Findings]] = {
     "attack": attack,
     "components": components,
     "dependencies": dependencies,

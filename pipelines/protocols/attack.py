@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pipelines.protocols.subject import Findings, Subject
+from pipelines.protocols.findings import Findings
+from pipelines.protocols.subject import Subject
 from preprocessing.captions.adversarial import Adversarial, univse_attack, vse_c_attack, write_adversarials
 from preprocessing.captions.adversarial.univse import UniVSEAttack
 from preprocessing.captions.adversarial.vse_c import VSECAttack
@@ -62,7 +63,7 @@ def attack(subject: Subject) -> Findings:
     if isinstance(subject.texts.model, UnifiedModel):
         metrics["attack/total_sentences"] = sum(sweeps[name][-1] for name in shared)
     summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
-    return Findings(metrics, summary, _figures(subject, results, sweeps), tuple(files))
+    return Findings("attack", metrics, summary, _figures(subject, results, sweeps), tuple(files))
 
 
 def _attacks(subject: Subject) -> dict[str, tuple[AttackProtocol, Callable[[], Iterator[Adversarial]]]]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pipelines.protocols.subject import Findings, Subject, spread
+from pipelines.protocols.findings import Findings
+from pipelines.protocols.subject import Subject, spread
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from preprocessing.features.images import load_image
 from vse_core.evaluation.relevance import plot_relevance, relevance
@@ -51,7 +52,7 @@ def components(subject: Subject) -> Findings:
     maps = {kind: metrics[f"components/{kind}_map"] for kind in kinds if f"components/{kind}_map" in metrics}
     metrics["components/sum"] = sum(value for kind, value in maps.items() if kind != "detected_objects")
     summary = ", ".join(f"{kind} {value:.1f}" for kind, value in maps.items())
-    return Findings(metrics, f"mAP of {summary or 'nothing'}", relevance_figures(subject, kinds))
+    return Findings("components", metrics, f"mAP of {summary or 'nothing'}", relevance_figures(subject, kinds))
 
 
 def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torch.Tensor, torch.Tensor]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from pipelines.protocols.subject import Findings, Subject
+from pipelines.protocols.findings import Findings
+from pipelines.protocols.subject import Subject
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from vse_core.evaluation.dependency import (
     Dependencies,
@@ -56,4 +57,4 @@ def dependencies(subject: Subject) -> Findings:
         for kind in kinds
         if f"dependencies/{kind}_accuracy" in metrics
     ]
-    return Findings(metrics, f"dependencies: {', '.join(accuracies) or 'none to resolve'}")
+    return Findings("dependencies", metrics, f"dependencies: {', '.join(accuracies) or 'none to resolve'}")

@@ -1,4 +1,4 @@
-"""What a protocol evaluates, and what it finds.
+"""What the protocols evaluate that read captions: a model and a split with its parsed captions.
 
 B images, C captions, K views, D embedding.
 """
@@ -6,7 +6,7 @@ B images, C captions, K views, D embedding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,31 +23,12 @@ from preprocessing.parsing import read_captions
 from vse_core.models import UnifiedModel
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from pipelines.gallery import Gallery
     from preprocessing.shards.reader import ShardReader
 
 _PHRASES_AT_ONCE = 4096
 
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What a protocol has found.
-
-    Attributes:
-        metrics: flat names and values, each beginning with the protocol's name.
-        figures: file name without ending -> figure.
-        files: written into the directory that the protocol was given; they become artifacts.
-        summary: a few words for the final table.
-    """
-
-    metrics: dict[str, float]
-    summary: str
-    figures: dict[str, Figure] = field(default_factory=dict)
-    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -241,6 +241,16 @@ def test_graphs_are_read_where_something_needs_them() -> None:
     assert not evaluated.training_reads_graphs
 
 
+def test_crisscrossed_captions_need_their_folder() -> None:
+    assert "the protocol cxc needs the folder" in message("evaluation.protocols=[retrieval, cxc]")
+    load_config(None, ["evaluation.protocols=[retrieval, cxc]", "evaluation.cxc=/data/cxc"])
+
+
+def test_embeddings_are_enough_for_published_retrieval() -> None:
+    assert not load_config(None, ["evaluation.protocols=[retrieval, coco_1k, msr_vtt]"]).reads_graphs
+    assert load_config(None, ["evaluation.protocols=[retrieval, coco_1k, dependencies]"]).reads_graphs
+
+
 def test_protocols_begin_with_retrieval() -> None:
     assert "retrieval comes first" in message("evaluation.protocols=[attack]")
     assert "retrieval comes first" in message("evaluation.protocols=[retrieval, attack, attack]")

@@ -70,7 +70,8 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
     first, second = gallery_of(1, 1, 8, list(range(IMAGES))), gallery_of(2, 3, 6, list(range(IMAGES)))
     expected = evaluate_ensemble([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)
     alone = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2) for g in (first, second)]
-    assert report.summary == f"dev RSUM {expected.rsum:.1f} of 2 models over 12 images"
+    assert report.summary.startswith(f"2 models together: dev RSUM {expected.rsum:.1f} (")
+    assert report.summary.endswith(") over 12 images and 24 captions")
 
     rows = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
     for name, result in zip(["a", "b", "ensemble"], [*alone, expected], strict=True):
@@ -95,11 +96,13 @@ def test_one_model_is_its_own_evaluation(members: list[Member]) -> None:
 
 
 def test_models_of_other_images_are_refused(members: list[Member]) -> None:
-    with pytest.raises(StageError, match=r"a and c cannot be combined: .* 1 are only in the first, such as 11; give"):
+    with pytest.raises(
+        StageError, match=r"a and c cannot be put side by side: .* 1 are only in the first, such as 11; give"
+    ):
         evaluate_members([members[0], members[2]])
 
 
 def test_protocols_must_agree(members: list[Member]) -> None:
     folded = replace(members[1], config=load_config(None, ["evaluation.folds=2"]))
-    with pytest.raises(StageError, match=r"evaluation\.folds differs between the configurations: \[1, 2\]"):
+    with pytest.raises(StageError, match=r"evaluation\.folds differs between the configurations: 1 and 2; make it one"):
         evaluate_members([members[0], folded])

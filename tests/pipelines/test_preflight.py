@@ -12,6 +12,8 @@ import pytest
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.preflight import check_before_start
+from pipelines.stage import StageError
+from preprocessing.datasets import DatasetError
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,18 @@ def test_fewer_samples_than_a_batch(tmp_path: Path) -> None:
     text = refusal(tmp_path, "training.batch_size=41")
     assert text == "training.batch_size: 41 is more than the 40 captions of the split 'train'; lower it to 40 or less"
     check_before_start(loaded(tmp_path, "training.batch_size=40"))
+
+
+def test_a_protocol_of_another_split(tmp_path: Path) -> None:
+    check_before_start(loaded(tmp_path, "evaluation.protocols=[retrieval, attack]"))
+    with pytest.raises(StageError, match=r"protocol coco_5k, split 'dev': .* among 5,000 images, here are 4; evaluate"):
+        check_before_start(loaded(tmp_path, "evaluation.protocols=[retrieval, coco_5k]"))
+
+
+def test_ratings_that_are_not_there(tmp_path: Path) -> None:
+    cxc = ("evaluation.protocols=[retrieval, cxc]", f"evaluation.cxc={tmp_path}")
+    with pytest.raises(DatasetError, match=r"Crisscrossed Captions: there is no file .*sis_val\.csv"):
+        check_before_start(loaded(tmp_path, *cxc))
 
 
 def test_a_ray_address_that_does_not_answer(tmp_path: Path, silent_port: int) -> None:

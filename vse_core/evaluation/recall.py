@@ -260,7 +260,7 @@ def _views(images: Tensor) -> int:
     return images.shape[1] if images.dim() == 3 else 1
 
 
-def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.device) -> list[tuple[slice, slice]]:
+def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.device) -> list[Block]:
     """Runs of images, none across the folds of any cut, each with the run of its captions."""
     images = len(counts_B)
     edges = sorted({fold * images // cut for cut in folds for fold in range(cut + 1)})
@@ -275,13 +275,13 @@ def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.de
     return _runs(counts_B, sizes)
 
 
-def _runs(counts_B: Tensor, sizes: int | list[int]) -> list[tuple[slice, slice]]:
+def _runs(counts_B: Tensor, sizes: int | list[int]) -> list[Block]:
     """Cut images into runs of these sizes; each run with the run of its captions."""
     images = [0, *itertools.accumulate([sizes] * (len(counts_B) // sizes) if isinstance(sizes, int) else sizes)]
     starts_B1 = torch.cat([counts_B.new_zeros(1), counts_B.cumsum(0)])
     captions = starts_B1[images].tolist()
-    runs = ([slice(*pair) for pair in itertools.pairwise(edges)] for edges in (images, captions))
-    return list(zip(*runs, strict=True))
+    image_runs, caption_runs = ([slice(*pair) for pair in itertools.pairwise(edges)] for edges in (images, captions))
+    return list(zip(image_runs, caption_runs, strict=True))
 
 
 def _diagonal_first(blocks: Sequence[Block]) -> Iterator[tuple[Block, Block]]:

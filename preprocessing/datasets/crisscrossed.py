@@ -1,0 +1,115 @@
+"""Reader of Crisscrossed Captions: how alike people found pairs of COCO's images and captions.
+
+The files are those of https://github.com/google-research-datasets/Crisscrossed-Captions, ``data/``: sis (pairs of
+images), sts (pairs of captions) and sits (captions with images), one of each for Karpathy's val and test split.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from preprocessing.datasets.checks import require_file, require_folder
+from preprocessing.datasets.record import DatasetError
+
+# Our name of a split -> the files' own.
+SPLIT_NAMES = {"dev": "val", "test": "test"}
+_IMAGE = re.compile(r"COCO_(?:train|val)2014_0*(\d+)\.jpg")
+_CAPTION = re.compile(r"COCO_(?:train|val)2014:sentid:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """A pair with the mean of what people said of it.
+
+    Attributes:
+        first, second: ids as the Karpathy reader gives them: an image's `cocoid`, a caption's `sentid`.
+        score: from 0, nothing in common, to 5, the same.
+    """
+
+    first: str
+    second: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crisscrossed:
+    """The ratings of one split.
+
+    Attributes:
+        images: pairs of images (SIS).
+        captions: pairs of captions (STS).
+        captions_images: pairs of a caption and an image (SITS).
+    """
+
+    images: tuple[Rating, ...]
+    captions: tuple[Rating, ...]
+    captions_images: tuple[Rating, ...]
+
+
+def crisscrossed_files(folder: str | Path, split: str) -> tuple[Path, Path, Path]:
+    """The three files of a split: sis, sts, sits.
+
+    Raises:
+        DatasetError: there is no such folder, file or split.
+    """
+    if split not in SPLIT_NAMES:
+        raise DatasetError(
+            f"Crisscrossed Captions rates {' and '.join(SPLIT_NAMES)} of Karpathy's split of COCO, not {split!r}"
+        )
+    absolute = require_folder(folder, "Crisscrossed Captions")
+    sis, sts, sits = (
+        require_file(absolute / f"{kind}_{SPLIT_NAMES[split]}.csv", "Crisscrossed Captions")
+        for kind in ("sis", "sts", "sits")
+    )
+    return sis, sts, sits
+
+
+def read_crisscrossed(folder: str | Path, split: str) -> Crisscrossed:
+    """Read the ratings of a split, `dev` or `test`, in the order of the files.
+
+    Raises:
+        DatasetError: a file is not there, or a row is malformed (named by its line).
+    """
+    sis, sts, sits = crisscrossed_files(folder, split)
+    return Crisscrossed(
+        tuple(_ratings(sis, ("image1", _IMAGE), ("image2", _IMAGE))),
+        tuple(_ratings(sts, ("caption1", _CAPTION), ("caption2", _CAPTION))),
+        tuple(_ratings(sits, ("caption", _CAPTION), ("image", _IMAGE))),
+    )
+
+
+def _ratings(file: Path, first: tuple[str, re.Pattern[str]], second: tuple[str, re.Pattern[str]]) -> Iterator[Rating]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            rows = csv.DictReader(lines)
+            wanted = [first[0], second[0], "agg_score"]
+            missing = [name for name in wanted if name not in (rows.fieldnames or ())]
+            if missing:
+                raise DatasetError(
+                    f"{file}: the header has no {', '.join(missing)}; take the file without '_raw' from the release"
+                )
+            for row in rows:
+                where = f"{file}:{rows.line_num}"
+                ids = [_identifier(row[name], pattern, f"{where}: {name}") for name, pattern in (first, second)]
+                yield Rating(ids[0], ids[1], _score(row["agg_score"], where))
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{file}: not utf-8 ({error.reason}); download it again") from error
+
+
+def _identifier(name: str | None, pattern: re.Pattern[str], where: str) -> str:
+    match = pattern.fullmatch(name or "")
+    if match is None:
+        raise DatasetError(f"{where} is {name!r}, expected a name as in {pattern.pattern!r}; the file may be cut short")
+    return match[1]
+
+
+def _score(text: str | None, where: str) -> float:
+    try:
+        score = float(text or "")
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= 5:
+        raise DatasetError(f"{where}: agg_score is {text!r}, a number from 0 to 5 is needed; the file may be cut short")
+    return score

@@ -1,0 +1,72 @@
+"""Ranking in any direction with any true items: images of several captions, captions or images among each other.
+
+For plain image-text retrieval, where every caption has one image, `rank_retrieval` finds both directions at once.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from vse_core.evaluation.nearest import view_similarities
+from vse_core.evaluation.ranks import Ranks, TrueItems, against_the_model, rank_queries
+from vse_core.losses.similarity import similarity_matrix
+
+# B images, C captions, K views, D embedding, Q queries; q those of a chunk, N the gallery.
+
+# Queries, then gallery: image to text, text to image, text to text, image to image.
+Direction = Literal["i2t", "t2i", "t2t", "i2i"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+
+def rank_direction(
+    members: Sequence[tuple[Tensor, Tensor]],
+    direction: Direction,
+    true_items: TrueItems,
+    queries_Q: Tensor | None = None,
+) -> Ranks:
+    """Rank a gallery of images or captions for queries of either kind; a query's rank is that of its best true item.
+
+    Similarity is the maximum over views, of images with each other over the pairs of their views, and the mean over
+    the members of an ensemble. Within one kind a query is no item of its own gallery. Differs from the released code of
+    VSE-infinity, which gives a query the similarity 0 with itself, and so ranks it before whatever has a negative one.
+    Similarities are held for a chunk of queries at a time.
+
+    Args:
+        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions.
+        direction: what looks for what.
+        true_items: of each of the Q queries at least one, which within one kind is not the query itself.
+        queries_Q: which images or captions are the queries; None: all.
+
+    Raises:
+        ValueError: a query has no true item, or an item is not in the gallery.
+    """
+    pairs = [(images.unsqueeze(1) if images.dim() == 2 else images, texts) for images, texts in members]
+    ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}
+    queries_Q = torch.arange(ends[direction[0]]) if queries_Q is None else queries_Q
+    is_within = direction[0] == direction[-1]
+
+    def similarities(run: slice) -> Tensor:
+        each_qN = (_similarities(images_BKD, texts_CD, direction, queries_Q[run]) for images_BKD, texts_CD in pairs)
+        sims_qN = against_the_model(functools.reduce(torch.add, each_qN) / len(pairs))
+        if is_within:
+            sims_qN[torch.arange(len(sims_qN)), queries_Q[run]] = -torch.inf
+        return sims_qN
+
+    views = max(images_BKD.shape[1] for images_BKD, _ in pairs) if "i" in direction else 1
+    return rank_queries(similarities, true_items, ends[direction[-1]], views**2 if direction == "i2i" else views)
+
+
+def _similarities(images_BKD: Tensor, texts_CD: Tensor, direction: Direction, queries_q: Tensor) -> Tensor:
+    """Similarities (q, N) of some images or captions with all captions or images."""
+    match direction:
+        case "i2t":
+            return similarity_matrix(images_BKD[queries_q], texts_CD)
+        case "t2i":
+            return similarity_matrix(images_BKD, texts_CD[queries_q]).T
+        case "t2t":
+            return similarity_matrix(texts_CD[queries_q].unsqueeze(1), texts_CD)
+        case "i2i":
+            return view_similarities(images_BKD[queries_q], images_BKD)
