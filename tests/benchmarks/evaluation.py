@@ -1,0 +1,267 @@
+"""Time and memory of evaluation, against the bare matrix product and the loops of the released code, in one run.
+
+The loops sort the similarities of every query, in float64, as the code of VSE-infinity, VSE+2AD and MV-VSE does; they
+are timed on a sample of the queries and scaled up. Times are CPU seconds of the only thread, so that other work on
+the machine counts little; memory is what a process rises to above the embeddings.
+
+Run: python tests/benchmarks/evaluation.py [--part coco|views|crisscrossed|large]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from reader import RESULTS, machine
+from torch import Tensor, nn
+
+from preprocessing.shards.storage import write_json_atomic
+from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
+from vse_core.evaluation.ranks import TrueItems
+from vse_core.evaluation.recall import rank_retrieval
+
+DIM, CAPTIONS, FOLDS = 1024, 5, 5
+# Query rows that the loops are timed on.
+SAMPLE = 100
+Members = list[tuple[Tensor, Tensor]]
+
+
+def embeddings(images: int, views: int = 1, captions: int = CAPTIONS, dim: int = DIM, seed: int = 0) -> Members:
+    """Unit vectors of one model: captions near their images, some of them with equal neighbours."""
+    generator = torch.Generator().manual_seed(seed)
+    images_BKD = nn.functional.normalize(torch.randn(images, views, dim, generator=generator), dim=-1)
+    texts_CD = images_BKD[:, 0].repeat_interleave(captions, dim=0)
+    texts_CD = texts_CD.add_(torch.randn(texts_CD.shape, generator=generator), alpha=0.25)
+    texts_CD = nn.functional.normalize(texts_CD, dim=-1)
+    # As in COCO, where a sentence comes twice now and then.
+    texts_CD[:: 50 * captions] = texts_CD[captions :: 50 * captions][: len(texts_CD[:: 50 * captions])]
+    return [(images_BKD, texts_CD)]
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU time, and what the work returns."""
+    started = time.process_time()
+    found = work()
+    return time.process_time() - started, found
+
+
+def products(members: Members) -> float:
+    """CPU time of all inner products alone, in blocks that the allocator hands out again."""
+
+    def work() -> None:
+        for images_BKD, texts_CD in members:
+            for block in images_BKD.flatten(0, 1).split(500):
+                block @ texts_CD.T
+
+    return seconds(work)[0]
+
+
+def loop_ranks(sims: np.ndarray, rows: range) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks by sorting each query's similarities: of some images, and of the captions of the same images."""
+    images, captions = [], []
+    for image in rows:
+        order = np.argsort(sims[image])[::-1]
+        images.append(min(np.where(order == CAPTIONS * image + place)[0][0] for place in range(CAPTIONS)))
+        for caption in range(CAPTIONS * image, CAPTIONS * (image + 1)):
+            order = np.argsort(sims[:, caption])[::-1]
+            captions.append(np.where(order == image)[0][0])
+    return np.array(images), np.array(captions)
+
+
+def loops(members: Members) -> tuple[float, np.ndarray, np.ndarray]:
+    """Estimated CPU time of the released way, whole and in folds, and the ranks of the sample in the whole."""
+    arrays = [(images_BKD.double().numpy(), texts_CD.double().numpy()) for images_BKD, texts_CD in members]
+    images = len(arrays[0][0])
+
+    def similarities() -> np.ndarray:
+        each = [np.max([view @ texts.T for view in views.swapaxes(0, 1)], axis=0) for views, texts in arrays]
+        return np.mean(each, axis=0) if len(each) > 1 else each[0]
+
+    spent, sims = seconds(similarities)
+    rows = range(SAMPLE)
+    whole, ranks = seconds(lambda: loop_ranks(sims, rows))
+    size = images // FOLDS
+    fold = np.ascontiguousarray(sims[:size, : CAPTIONS * size])
+    folded, _ = seconds(lambda: loop_ranks(fold, rows))
+    return spent + (whole + folded) * images / len(rows), *ranks
+
+
+def held_bytes(kind: str) -> int:
+    """Memory of this process: VmRSS that it holds, VmHWM the most that it has held since `forget_peak`."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(kind))
+
+
+def forget_peak() -> None:
+    """Let the most that was held begin anew (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def rise_above(members: Members, before: int, work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """CPU time of a piece of work, by how many MB memory rises above the embeddings, and what the work returns."""
+    embedded = sum(tensor.numel() * tensor.element_size() for member in members for tensor in member)
+    forget_peak()
+    spent, found = seconds(work)
+    return round(spent, 2), round((held_bytes("VmHWM") - before - embedded) / 1e6, 1), found
+
+
+def _run_apart(work: Callable[[], Any], queue: Any) -> None:
+    torch.set_num_threads(1)
+    # A first small call loads what the libraries load once.
+    rank_retrieval(embeddings(50), CAPTIONS)
+    queue.put(work())
+
+
+def rise(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a piece of work returns, done in a process of its own, whose peak of memory is that of nothing else."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=_run_apart, args=(work, queue))
+    process.start()
+    found: dict[str, Any] = queue.get()
+    process.join()
+    return found
+
+
+def memory(images: int, captions: int, dim: int) -> dict[str, Any]:
+    """Rise of memory while both directions are ranked, whole and in folds."""
+    before = held_bytes("VmRSS")
+    members = embeddings(images, captions=captions, dim=dim)
+    spent, risen, ranks = rise_above(members, before, lambda: rank_retrieval(members, captions, (1, FOLDS)))
+    return {"risen_MB": risen, "seconds": spent, "rsum": round(ranks[1].result().rsum, 2)}
+
+
+def coco(images: int) -> dict[str, Any]:
+    """COCO 5K and 5-fold 1K, both directions, in one call."""
+    members = embeddings(images)
+    product = products(members)
+    ours, ranks = seconds(lambda: rank_retrieval(members, CAPTIONS, (1, FOLDS)))
+    theirs, image_ranks, caption_ranks = loops(members)
+    # Equal items aside, whose order differs with rounding in float64 and float32.
+    is_clear = ~ranks[1].image_to_text.tied_Q[:SAMPLE].numpy()
+    is_clear_text = ~ranks[1].text_to_image.tied_Q[: SAMPLE * CAPTIONS].numpy()
+    agree = (ranks[1].image_to_text.ranks_Q[:SAMPLE].numpy() == image_ranks)[is_clear].mean()
+    agree_text = (ranks[1].text_to_image.ranks_Q[: SAMPLE * CAPTIONS].numpy() == caption_ranks)[is_clear_text].mean()
+    return {
+        "size": f"{images} x {CAPTIONS * images} x {DIM}",
+        "seconds": {
+            "ours": round(ours, 2),
+            "matrix product alone": round(product, 2),
+            f"released loops, estimated from {SAMPLE} images": round(theirs, 1),
+        },
+        "times the matrix product": round(ours / product, 2),
+        "times faster than the loops": round(theirs / ours, 1),
+        "same ranks as the loops": {"images": round(float(agree), 4), "captions": round(float(agree_text), 4)},
+        "memory": rise(partial(memory, images, CAPTIONS, DIM)),
+    }
+
+
+def views_and_ensembles(images: int) -> dict[str, Any]:
+    """Three views, and an ensemble of two models: against as many products."""
+    result = {}
+    cases = {
+        "three views": embeddings(images, views=3),
+        "ensemble of two": embeddings(images) + embeddings(images, seed=1),
+    }
+    for name, members in cases.items():
+        product = products(members)
+        ours, _ = seconds(lambda members=members: rank_retrieval(members, CAPTIONS, (1, FOLDS)))
+        result[name] = {
+            "seconds": {"ours": round(ours, 2), "matrix products alone": round(product, 2)},
+            "times the matrix products": round(ours / product, 2),
+        }
+        print(name, result[name], flush=True)
+    return result
+
+
+def crisscrossed_items(images: int, direction: Direction) -> TrueItems:
+    """As many true pairs as Crisscrossed Captions has, drawn at random beside the data set's own."""
+    captions = CAPTIONS * images
+    ends = {"i": images, "t": captions}
+    draw = torch.Generator().manual_seed(0)
+    extra = {"i2t": 2 * images, "t2i": 2 * images, "t2t": captions // 40, "i2i": 4 * images}[direction]
+    queries, items = (torch.randint(ends[direction[end]], (extra,), generator=draw) for end in (0, -1))
+    image_C = torch.arange(images).repeat_interleave(CAPTIONS)
+    own = {
+        "i2t": torch.stack([image_C, torch.arange(captions)]),
+        "t2i": torch.stack([torch.arange(captions), image_C]),
+        "t2t": torch.cat(
+            [torch.tensor(list(permutations(range(CAPTIONS), 2))).T + CAPTIONS * i for i in range(images)], 1
+        ),
+        "i2i": torch.stack([torch.arange(images), (torch.arange(images) + 1) % images]),
+    }[direction]
+    pairs = torch.cat([own, torch.stack([queries, items])[:, queries != items]], dim=1)
+    return TrueItems.of_pairs(pairs[0], pairs[1], ends[direction[0]])
+
+
+def crisscrossed(images: int) -> dict[str, Any]:
+    """The four directions of Crisscrossed Captions."""
+    captions = CAPTIONS * images
+    sizes = {"i": images, "t": captions}
+    result: dict[str, Any] = {"a matrix of captions in float64_MB": round(8 * captions**2 / 1e6)}
+    for direction in DIRECTIONS:
+        found = rise(partial(one_direction, images, direction))
+        result[direction] = {"size": f"{sizes[direction[0]]} x {sizes[direction[-1]]}", **found}
+        print(direction, result[direction], flush=True)
+    return result
+
+
+def one_direction(images: int, direction: Direction) -> dict[str, Any]:
+    """Time and rise of memory of one direction of Crisscrossed Captions."""
+    true_items = crisscrossed_items(images, direction)
+    before = held_bytes("VmRSS")
+    members = embeddings(images)
+    spent, risen, _ = rise_above(members, before, lambda: rank_direction(members, direction, true_items))
+    return {"seconds": spent, "risen_MB": risen}
+
+
+def large(captions: int, steps: int) -> dict[str, Any]:
+    """Memory over size: ten captions an image, vectors of 32, each step ten times as many similarities as the last."""
+    result = {}
+    for step in reversed(range(steps)):
+        number = round(captions / 10 ** (step / 2))
+        images = number // 10 // FOLDS * FOLDS
+        found = rise(partial(memory, images, 10, 32))
+        result[f"{images} x {10 * images}"] = found
+        print(images, found, flush=True)
+    return result
+
+
+def main() -> None:
+    """Measure and write the result; a part by itself is put beside what is there."""
+    parts: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+        "coco": lambda given: coco(given.images),
+        "views": lambda given: views_and_ensembles(given.images),
+        "crisscrossed": lambda given: crisscrossed(given.images),
+        "large": lambda given: large(given.captions, given.steps),
+    }
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--output", type=Path, default=RESULTS / "evaluation.json", help="JSON file for the result")
+    parser.add_argument("--part", choices=parts, action="append", help="measure this alone (repeatable; default: all)")
+    parser.add_argument("--images", type=int, default=5000, help="of COCO's test split")
+    parser.add_argument("--captions", type=int, default=1_000_000, help="of the largest gallery")
+    parser.add_argument("--steps", type=int, default=5, help="sizes up to the largest gallery")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    there = json.loads(arguments.output.read_text(encoding="utf-8")) if arguments.output.is_file() else {}
+    result: dict[str, Any] = {**there, "unit": "CPU seconds of one thread; MB of 10**6 bytes"}
+    for part in arguments.part or parts:
+        command = shlex.join(["python", *sys.argv])
+        result[part] = {"command": command, "machine": machine(), "result": parts[part](arguments)}
+        print(part, json.dumps(result[part]["result"], indent=1), flush=True)
+        write_json_atomic(arguments.output, result)
+
+
+if __name__ == "__main__":
+    main()
