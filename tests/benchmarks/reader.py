@@ -45,7 +45,7 @@ WORDS = ["a", "man", "woman", "dog", "in", "red", "shirt", "runs", "on", "the", 
 Way = Callable[[], int]
 
 
-def make_shards(directory: Path, rows: int, width: int, images: int) -> None:
+def make_shards(directory: Path, rows: int, width: int, images: int, shard_size: int = SHARD_SIZE) -> None:
     """Random features with one caption each, so that an epoch of captions is an epoch of images."""
     rng = np.random.default_rng(0)
 
@@ -57,8 +57,8 @@ def make_shards(directory: Path, rows: int, width: int, images: int) -> None:
             meta = {"image_id": str(number), "image": f"{number}.jpg", "split": "train", "captions": captions}
             yield Sample(f"{number:08d}", {"grid": features}, meta)
 
-    for shard, first in enumerate(range(0, images, SHARD_SIZE)):
-        chunk = samples(first, min(SHARD_SIZE, images - first))
+    for shard, first in enumerate(range(0, images, shard_size)):
+        chunk = samples(first, min(shard_size, images - first))
         write_shard(directory / f"shard-{shard:05d}.tar", chunk, "benchmark", [])
 
 
