@@ -6,6 +6,7 @@ import torch
 from tests.vse_core.losses.batches import S, embeddings_with
 from vse_core.losses import build_loss
 from vse_core.losses.hinge import active_hinges, hinge_terms
+from vse_core.losses.result import pair_similarities
 from vse_core.losses.similarity import similarity_matrix
 
 
@@ -85,3 +86,12 @@ def test_the_share_of_active_hinges(negatives: str):
     found = active_hinges(*hinge_terms(sims, negative, 0.2, negatives), negative)
     assert found.item() == pytest.approx(sum(naive) / len(naive))
     assert 0 < found < 1
+
+
+def test_the_hardest_negatives_are_averaged_over_the_images_that_have_one():
+    sims = torch.tensor([[0.5, 0.4, 0.1], [0.3, 0.4, 0.3], [0.0, 0.7, 0.9]])
+    negative = torch.tensor([[False, True, True], [False, False, False], [True, True, False]])
+    found = pair_similarities(sims, negative)
+    assert found["positive_similarity"].item() == pytest.approx((0.5 + 0.4 + 0.9) / 3)
+    assert found["hardest_negative_similarity"].item() == pytest.approx((0.4 + 0.7) / 2)
+    assert pair_similarities(sims, negative & False)["hardest_negative_similarity"].isnan()
