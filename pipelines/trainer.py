@@ -226,12 +226,13 @@ class Trainer:
         encoder: Any = self.model.image_encoder
         if self.config.model.image.name == "backbone":
             encoder.fix_blocks(fixed)
-        trained: TwoTower | UnifiedModel | ChunkedModel | AdversarialModel = self.model
+        encoders: TwoTower | UnifiedModel | ChunkedModel = self.model
         if self.config.training.chunk_size is not None:
-            trained = ChunkedModel(trained, self.config.training.chunk_size)
+            encoders = ChunkedModel(encoders, self.config.training.chunk_size)
+        trained: nn.Module = encoders
         if self.config.loss.name == "vse_c":
-            assert not isinstance(trained, UnifiedModel)
-            trained = AdversarialModel(trained)
+            assert not isinstance(encoders, UnifiedModel)
+            trained = AdversarialModel(encoders)
         if world_size() == 1:
             return trained
         devices = [self.device] if self.device.type == "cuda" else None
