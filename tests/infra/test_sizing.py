@@ -1,0 +1,131 @@
+"""The sizing page: what is multiplied up, by hand; and that the page in the repository is that of the measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra import sizing, sizing_page
+from infra.sizing import Machines, Measured, Workload
+
+MEASURED = Measured(
+    sizing={
+        "machine": {"cpus": 2},
+        "shards": {
+            "bytes_beyond_the_array": {"image": 1000.0, "caption": 100.0},
+            "sidecar_bytes_an_image": 50.0,
+            "set_aside_bytes_an_image": 100,
+        },
+        "reader": {"kept_bytes_an_image": 10.0, "peak_bytes_an_image": 500.0, "microseconds_an_image": 6.0},
+        "sampler": {"kept_bytes_a_caption": 8.0, "peak_bytes_a_caption": 32.0, "nanoseconds_a_caption": 100.0},
+        "listing": {"kept_bytes_an_image": 400.0},
+        "extractors": {"network": {"input": "224x224", "flops_an_image": 10**12}},
+        "models": {
+            "model": {"parameters": 10**6, "flops_a_pair": 10**9, "activation_bytes_a_pair": 10**5, "embedding": 1000}
+        },
+    },
+    reader={"region 36x2048": {"ways": {"random, TrainLoader": {"samples_per_second": 1000.0}}}},
+)
+MACHINES = Machines(peak_tflops=100.0, utilisation=0.1, pairs_per_gpu=100)
+LOAD = Workload("load", 1_000_000, 5)
+
+
+def test_storage_is_arrays_and_what_goes_with_them() -> None:
+    assert LOAD.shards == 2000
+    assert Workload("load", 501, 1).shards == 2
+    assert MEASURED.shard_bytes(LOAD) == 1_000_000 * (36 * 2048 * 2 + 1000 + 5 * 100)
+
+
+def test_narrower_features_are_read_faster_by_their_bytes() -> None:
+    assert MEASURED.read_per_second(LOAD) == 1000
+    assert MEASURED.read_per_second(Workload("load", 1, 1, rows=18)) == 2000
+
+
+def test_one_gpu_exchanges_nothing() -> None:
+    step = sizing.training_step(LOAD, MACHINES, MEASURED, "model", 1)
+    # 100 pairs of 1e9 operations and 3 products of 100 x 1000 x 100 at 1e13 a second take 0.01 s; reading takes 0.1 s.
+    assert (step.gathered, step.reduced) == (0, 0)
+    assert step.seconds == pytest.approx(100 / 1000)
+    assert step.limit == "reading"
+
+
+def test_ranks_gather_the_others_embeddings_and_reduce_all_gradients() -> None:
+    step = sizing.training_step(LOAD, MACHINES, MEASURED, "model", 8)
+    embeddings = 2 * 800 * 1000 * 4
+    assert step.gathered == pytest.approx(embeddings * 7 / 8)
+    assert step.reduced == pytest.approx(2 * 7 / 8 * (embeddings + 4e6))
+    assert step.seconds == pytest.approx(0.1 + (step.gathered + step.reduced) / 300e9)
+
+
+def test_between_machines_the_network_is_the_slowest_link() -> None:
+    assert Machines().bytes_per_second(8) == 300e9
+    assert Machines().bytes_per_second(9) == 12.5e9
+
+
+def test_a_gpu_holds_weights_gradients_moments_activations_and_the_loss() -> None:
+    expected = 16 * 10**6 + 100 * 10**5 + 3 * 4 * 100**2 + 4 * 100 * 1000 * 4
+    assert sizing.gpu_bytes(MACHINES, MEASURED, "model", 1) == expected
+
+
+def test_rows_of_one_size() -> None:
+    lines = sizing.rows(LOAD, MACHINES, MEASURED)
+    assert lines["shards of 500 images"] == "2,000"
+    assert lines["storage: sidecars"] == "50 MB"
+    # A million images of 1e12 operations at 1e13 a second.
+    assert lines["extraction, GPU-hours (estimate): network, 224x224 pixels"] == "28"
+    assert lines["a rank's memory: index of the shards"] == "10 MB"
+    assert lines["a rank's memory: while it is drawn"] == "160 MB"
+    assert lines["to open the shards"] == "6.0 s"
+    # 5 million pairs, 100 in 0.1 s.
+    assert lines["epochs an hour (estimate): model, 1 GPU"] == "0.72 (reading)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(12, "12 bytes"), (1234, "1.2 kB"), (147_456, "147 kB"), (2.5e12, "2.5 TB"), (1.5e15, "1.5 PB")]
+)
+def test_bytes_text(value: float, text: str) -> None:
+    assert sizing.bytes_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(25_819.9, "26,000"), (36e6, "36 million"), (4.2e9, "4.2 billion"), (85.0, "85")]
+)
+def test_count_text(value: float, text: str) -> None:
+    assert sizing.count_text(value) == text
+
+
+def test_the_page_names_every_size_and_says_what_is_an_estimate() -> None:
+    page = sizing_page.page(MEASURED)
+    assert "| | COCO | CC12M | 1 billion pairs |" in page.replace("|  |", "| |")
+    assert "No GPU was measured" in page
+    assert "113,287" in page
+    assert "566,435" in page
+    # 125 GB of a rank over 500 bytes an image, over 32 bytes a caption.
+    assert "| 250 million images |" in page
+    assert "| 3.9 billion captions |" in page
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert sizing_page.PATH.read_text(encoding="utf-8") == sizing_page.page(Measured.load()), (
+        "run python -m infra.sizing --page"
+    )
+
+
+def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    sizing.main(["--images", "1,000,000", "--captions-per-image", "1", "--feature", "49x2048"])
+    printed = capsys.readouterr().out
+    assert "features of an image, 49 x 2048" in printed
+    assert "201 kB" in printed
+
+
+@pytest.mark.parametrize("arguments", [["--images", "0"], ["--images", "5", "--feature", "36"], []])
+def test_bad_arguments_end_with_a_message(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        sizing.main(arguments)
+    assert ended.value.code not in (0, None)
+
+
+def test_a_missing_measurement_says_what_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"tests/benchmarks/sizing\.py"):
+        Measured.load(tmp_path)
