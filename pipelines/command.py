@@ -66,12 +66,18 @@ def main(*stages: str, repairs: Sequence[Repair] = ()) -> NoReturn:
 
 def make_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every verb has."""
+    parser = config_parser(description)
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    return parser
+
+
+def config_parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that name a configuration."""
     parser = _Parser(description=description)
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file (default: generated scenes)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key: training.epochs=5 (repeatable)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     return parser
 
 

@@ -39,14 +39,14 @@ def check_before_start(config: PipelineConfig) -> None:
         DatasetError: the files of a protocol are not there.
     """
     _check_writable("work_dir", config.work_dir)
-    _check_storage("storage.address", config.storage.address)
-    _check_storage("tracking.artifacts", config.tracking.artifacts)
+    check_storage("storage.address", config.storage.address)
+    check_storage("tracking.artifacts", config.tracking.artifacts)
     _check_dataset(config)
     _check_protocols(config)
     _check_image(config)
     _check_text(config)
     _check_ray(config)
-    _check_tracking(config)
+    check_tracking(config.tracking_uri)
 
 
 def _check_writable(key: str, folder: Path) -> None:
@@ -58,8 +58,16 @@ def _check_writable(key: str, folder: Path) -> None:
         raise ConfigError(f"{key}: no permission to write into {folder}; name another folder")
 
 
-def _check_storage(key: str, address: str | None) -> None:
-    """Write, read and delete a small file: that asks for the credentials, the bucket and all permissions."""
+def check_storage(key: str, address: str | None) -> None:
+    """Write, read and delete a small file: that asks for the credentials, the bucket and all permissions.
+
+    Args:
+        key: of the configuration, for the message.
+        address: of the storage; None is none.
+
+    Raises:
+        ConfigError: one of the three does not go.
+    """
     if address is None:
         return
     name = f".check-{secrets.token_hex(8)}"
@@ -185,8 +193,12 @@ def _check_room(config: PipelineConfig) -> None:
                 )
 
 
-def _check_tracking(config: PipelineConfig) -> None:
-    uri = config.tracking_uri
+def check_tracking(uri: str) -> None:
+    """See that something answers at an address of MLflow; whether it lets us in, is for MLflow's own client to tell.
+
+    Raises:
+        ConfigError: nothing answers, or it is no such address.
+    """
     scheme = urlsplit(uri).scheme
     if scheme == "sqlite":
         _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent)

@@ -1,0 +1,63 @@
+"""The Compose file against the published schema of Compose, and for what must not be in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.infra.pins import INFRA, constraints
+
+PATH = INFRA / "mlflow" / "compose.yaml"
+TEXT = PATH.read_text(encoding="utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SCHEMA = json.loads(
+    resources.files("check_jsonschema").joinpath("builtin_schemas/vendor/compose-spec.json").read_text(encoding="utf-8")
+)
+
+
+def test_compose_takes_it() -> None:
+    jsonschema.validate(COMPOSE, SCHEMA)
+
+
+def test_an_unknown_key_is_refused() -> None:
+    services = {**COMPOSE["services"], "postgres": {**COMPOSE["services"]["postgres"], "imgae": "x"}}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**COMPOSE, "services": services}, SCHEMA)
+
+
+def test_only_this_machine_reaches_it() -> None:
+    ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
+    assert ports == ["127.0.0.1:5000:5000"]
+
+
+def test_passwords_come_from_outside_and_must_be_there() -> None:
+    example = (INFRA / "mlflow" / "env.example").read_text(encoding="utf-8")
+    offered = set(re.findall(r"^([A-Z_]+)=", example, re.MULTILINE))
+    variables = dict(re.findall(r"\$\{([A-Z_]+)(:[-?])", TEXT))
+    assert set(variables) == offered
+    secret = {name for name in variables if "PASSWORD" in name or "SECRET" in name or "KEY" in name}
+    assert {variables[name] for name in secret} == {":?"}
+    assert all(f"{name}=\n" in example for name in secret)
+
+
+def test_the_server_gets_what_its_script_asks_for() -> None:
+    script = (INFRA / "mlflow" / "serve.sh").read_text(encoding="utf-8")
+    asked = re.search(r"for name in ([A-Z_ \\\n]+); do", script)
+    assert asked is not None
+    assert set(asked[1].replace("\\", " ").split()) <= set(COMPOSE["services"]["mlflow"]["environment"])
+    assert "--app-name basic-auth" in script
+
+
+def test_images_are_pinned_and_the_server_is_our_mlflow() -> None:
+    images = {name: service["image"] for name, service in COMPOSE["services"].items()}
+    assert images["mlflow"] == images["backup"] == f"vse-mlflow:{constraints()['mlflow']}"
+    dockerfile = (INFRA / "mlflow" / "Dockerfile").read_text(encoding="utf-8")
+    (client,) = re.findall(r"postgresql-client-(\d+)", dockerfile)
+    assert re.fullmatch(rf"postgres:{client}\.\d+-\w+", images["postgres"])
+    assert (PATH.parent / COMPOSE["services"]["mlflow"]["build"]["context"]).resolve() == INFRA.parent

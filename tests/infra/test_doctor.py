@@ -1,0 +1,155 @@
+"""The doctor as it is called: on this machine, on a cluster, and with things amiss."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from infra import doctor, node_facts
+
+Lines = dict[str, str]
+Ask = Callable[..., tuple[int, Lines]]
+
+
+def lines_of(output: str) -> Lines:
+    """Check -> its line."""
+    return {line[6:].partition(":")[0]: line for line in output.splitlines()}
+
+
+@pytest.fixture
+def ask(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """The doctor's status and lines for settings in a work folder."""
+
+    def call(*settings: str) -> tuple[int, Lines]:
+        values = [f"work_dir={work_dir}", *settings]
+        status = doctor.main([word for value in values for word in ("--set", value)])
+        return status, lines_of(capsys.readouterr().out)
+
+    return call
+
+
+def test_this_machine_is_well(ask: Ask) -> None:
+    status, lines = ask()
+    assert status == 0, lines
+    assert list(lines) == ["configuration", "Ray", "versions", "GPUs", "disk", "storage", "MLflow", "clock"]
+    assert all(line.startswith("ok    ") for line in lines.values())
+    assert "no cluster is named" in lines["Ray"]
+
+
+def test_a_configuration_that_is_wrong_ends_it(ask: Ask) -> None:
+    status, lines = ask("training.epochs=many")
+    assert status == 1
+    assert list(lines) == ["configuration"]
+    assert "training.epochs" in lines["configuration"]
+
+
+def test_everything_is_looked_at_though_something_is_amiss(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    status, lines = ask(f"storage.address={tmp_path}/file/outputs", "tracking.uri=http://127.0.0.1:9")
+    assert status == 1
+    assert {check for check, line in lines.items() if line.startswith("WRONG ")} == {"storage", "MLflow"}
+    assert f"{tmp_path}/file" in lines["storage"]
+    assert "infra/s3/README.md" in lines["storage"]
+    assert "no MLflow server answers" in lines["MLflow"]
+
+
+def test_gpus_that_are_wanted_and_not_there(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "_gpus", lambda: ([], ""))
+    status, lines = ask("training.gpus_per_worker=1")
+    assert status == 1
+    assert "0 there, the configuration asks for 1" in lines["GPUs"]
+
+
+def test_a_work_folder_that_cannot_be_written(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    status, lines = ask(f"work_dir={tmp_path}/file/work", f"tracking.uri=sqlite:///{tmp_path}/none.db")
+    assert status == 1
+    assert lines["disk"].startswith("WRONG disk: ")
+    assert "Not a directory" in lines["disk"]
+
+
+def test_a_database_that_is_not_there_yet_is_not_made(ask: Ask, tmp_path: Path) -> None:
+    status, lines = ask(f"work_dir={tmp_path}/new")
+    assert status == 0
+    assert "the first run makes it" in lines["MLflow"]
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_file_is_no_tracking_server_for_many_machines(tmp_path: Path) -> None:
+    found, _ = doctor._tracking(f"sqlite:///{tmp_path}/mlflow.db", 3)
+    assert not found.is_well
+    assert "3 machines" in found.says
+
+
+@pytest.fixture
+def slow_server() -> Iterator[str]:
+    """A server whose clock is an hour behind."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response_only(200)
+            self.send_header("Date", self.date_time_string(int(time.time()) - 3600))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_servers_clock_is_read_from_its_answer(slow_server: str) -> None:
+    ((name, (ahead, doubt)),) = doctor._server_clock(slow_server).items()
+    assert name == "MLflow's server"
+    assert abs(ahead + 3600) <= doubt + 1
+
+
+def test_the_round_trip_that_took_least_time_tells_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two readings a trip: 10 s, 2 s and 6 s long; the other clock is 5 s ahead at the middle of the second.
+    readings = iter([0.0, 10.0, 20.0, 22.0, 30.0, 36.0])
+    answers = iter([1.0, 26.0, 31.0])
+    monkeypatch.setattr(doctor.time, "time", lambda: next(readings))
+    assert doctor._offset(lambda: next(answers)) == (5.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("API request failed with 401", "MLFLOW_TRACKING_PASSWORD"),
+        ("Invalid Host header - possible DNS rebinding attack, 403", "MLFLOW_SERVER_ALLOWED_HOSTS"),
+        ("the database is of another version", "mlflow db upgrade"),
+    ],
+)
+def test_what_mlflow_says_has_a_remedy(reason: str, remedy: str) -> None:
+    assert remedy in doctor._remedy(reason)
+
+
+@pytest.mark.slow
+def test_every_machine_of_a_cluster_is_asked(ray_cluster: str, ask: Ask) -> None:
+    status, lines = ask(f"ray.address={ray_cluster}")
+    # The cluster of the tests runs without tokens, which is what the doctor is to say.
+    assert status == 1
+    assert "answers without a token" in lines["Ray"]
+    assert "RAY_AUTH_MODE=token" in lines["Ray"]
+
+
+@pytest.mark.slow
+def test_machines_are_compared(ray_cluster: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private.authentication import authentication_utils
+
+    monkeypatch.setattr(authentication_utils, "is_token_auth_enabled", lambda: True)
+    status, lines = ask(f"ray.address={ray_cluster}")
+    assert status == 0, lines
+    assert "with token authentication" in lines["Ray"]
+    assert lines["machines"] == "ok    machines: 1 of 1 answer"
+    assert "2 machines: Python" in lines["versions"]
+    assert "within 2 s" in lines["clock"]

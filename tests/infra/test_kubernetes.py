@@ -1,0 +1,176 @@
+"""Every object of infra/kubernetes against Kubernetes' own schemas, and what the objects say of one another."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from pipelines.config import load_config
+from tests.infra import kuberay
+from tests.infra.pins import INFRA, ROOT, constraints, image_tag
+
+FOLDER = INFRA / "kubernetes"
+FILES = sorted(FOLDER.glob("*.yaml"))
+KUBERNETES = "1.34"
+
+Manifest = dict[str, Any]
+
+
+def manifests(path: Path) -> list[Manifest]:
+    return [item for item in yaml.safe_load_all(path.read_text(encoding="utf-8")) if item is not None]
+
+
+def one(name: str) -> Manifest:
+    (manifest,) = manifests(FOLDER / name)
+    return manifest
+
+
+EVERY = [(path.name, manifest) for path in FILES for manifest in manifests(path)]
+RAY = [(name, manifest) for name, manifest in EVERY if manifest["apiVersion"] == "ray.io/v1"]
+PLAIN = [(name, manifest) for name, manifest in EVERY if manifest["apiVersion"] != "ray.io/v1"]
+
+
+def names(pairs: list[tuple[str, Manifest]]) -> list[str]:
+    return [f"{name}-{manifest['kind']}" for name, manifest in pairs]
+
+
+def found(value: Any, key: str) -> Iterator[Any]:
+    """Every value under a key, at any depth."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name == key:
+                yield item
+            yield from found(item, key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from found(item, key)
+
+
+@pytest.mark.parametrize(("name", "manifest"), PLAIN, ids=names(PLAIN))
+def test_kubernetes_knows_every_field(name: str, manifest: Manifest) -> None:
+    kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
+def test_kuberay_knows_every_field_and_kubernetes_every_pod(name: str, manifest: Manifest) -> None:
+    jsonschema.validate(manifest, kuberay.schema(manifest["kind"]))
+    for pod in kuberay.pods_of(manifest):
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def test_a_misspelt_field_is_refused() -> None:
+    manifest = copy.deepcopy(one("rayjob.yaml"))
+    cluster = kuberay.cluster_of(manifest)
+    cluster["headGroupSpec"]["template"]["spec"]["container"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(next(kuberay.pods_of(manifest)), KUBERNETES, strict=True)
+    cluster["rayversion"] = cluster.pop("rayVersion")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(manifest, kuberay.schema("RayJob"))
+
+
+def test_there_are_the_objects_that_the_page_promises() -> None:
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert {path.name for path in FILES} == set(re.findall(r"^\| `([\w-]+\.yaml)`", readme, re.MULTILINE))
+    assert {manifest["kind"] for _, manifest in RAY} == {"RayCluster", "RayJob", "RayCronJob"}
+
+
+def test_job_schedule_and_cluster_are_the_same() -> None:
+    job = one("rayjob.yaml")
+    assert one("raycronjob.yaml")["spec"]["jobTemplate"] == job["spec"]
+    assert one("raycluster.yaml")["spec"] == job["spec"]["rayClusterSpec"]
+
+
+@pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
+def test_versions_are_those_of_the_images(name: str, manifest: Manifest) -> None:
+    cluster = kuberay.cluster_of(manifest)
+    assert cluster["rayVersion"] == constraints()["ray"]
+    images = [image.partition("/")[2] for image in found(cluster, "image")]
+    assert images == [image_tag("cpu"), image_tag("gpu")]
+
+
+def test_the_job_starts_a_file_that_is_there_with_the_mounted_configuration() -> None:
+    words = one("rayjob.yaml")["spec"]["entrypoint"].split()
+    assert words[0] == "python"
+    assert (ROOT / words[1]).is_file()
+    folder, _, name = words[words.index("--config") + 1].rpartition("/")
+    config = one("job-config.yaml")
+    assert name in config["data"]
+    for pod in kuberay.pods_of(one("rayjob.yaml")):
+        (volume,) = (v["name"] for v in pod["spec"]["volumes"] if v.get("configMap", {}).get("name") == "vse-job")
+        assert {"name": volume, "mountPath": folder} in pod["spec"]["containers"][0]["volumeMounts"]
+    assert config["metadata"]["name"] == "vse-job"
+
+
+def test_the_mounted_configuration_is_one(tmp_path: Path) -> None:
+    text = one("job-config.yaml")["data"]["job.yaml"]
+    path = tmp_path / "job.yaml"
+    path.write_text(text.replace("/opt/vse/", f"{ROOT}/"))
+    config = load_config(path)
+    assert config.storage.address is not None  # the machines share no disk
+    service = next(m for _, m in PLAIN if m["kind"] == "Service" and m["metadata"]["name"] == "mlflow")
+    assert config.tracking_uri == f"http://mlflow:{service['spec']['ports'][0]['port']}"
+
+
+def test_the_schedule_creates_the_job_of_the_other_file() -> None:
+    (cron,) = (m for m in manifests(FOLDER / "cronjob.yaml") if m["kind"] == "CronJob")
+    pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"] == ["create", "--filename=/etc/vse/rayjob.yaml"]
+    assert container["volumeMounts"][0]["mountPath"] == "/etc/vse"
+    assert "--from-file=infra/kubernetes/rayjob.yaml" in (FOLDER / "cronjob.yaml").read_text(encoding="utf-8")
+    # Every start has a name of its own, or the second one would be refused.
+    assert "name" not in one("rayjob.yaml")["metadata"]
+    (role,) = (m for m in manifests(FOLDER / "cronjob.yaml") if m["kind"] == "Role")
+    assert role["rules"] == [{"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create"]}]
+    assert pod["serviceAccountName"] == cron["metadata"]["name"]
+
+
+def test_secrets_are_made_by_the_page_and_are_in_no_file() -> None:
+    used = {
+        ref["name"] for _, manifest in EVERY for key in ("secretRef", "secretKeyRef") for ref in found(manifest, key)
+    }
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert used == set(re.findall(r"create secret generic ([\w-]+)", readme))
+    assert not [manifest for _, manifest in EVERY if manifest["kind"] == "Secret"]
+
+
+def test_services_find_their_pods() -> None:
+    labels = [
+        manifest["spec"]["template"]["metadata"]["labels"]
+        for _, manifest in PLAIN
+        if manifest["kind"] in ("Deployment", "StatefulSet")
+    ]
+    selectors = [manifest["spec"]["selector"] for _, manifest in PLAIN if manifest["kind"] == "Service"]
+    assert selectors
+    assert all(any(selector.items() <= label.items() for label in labels) for selector in selectors)
+
+
+def test_nobody_runs_as_root_and_no_image_moves() -> None:
+    for _, manifest in EVERY:
+        for spec in found(manifest, "spec"):
+            if "containers" in spec:
+                assert spec["securityContext"]["runAsNonRoot"] is True
+                assert spec["securityContext"]["runAsUser"] > 0
+    images = [image for _, manifest in EVERY for image in found(manifest, "image")]
+    assert images
+    assert all(re.search(r":v?\d[\w.-]*$", image) for image in images)
+
+
+def test_the_server_gets_what_its_script_asks_for() -> None:
+    (server,) = (m for _, m in PLAIN if m["kind"] == "Deployment")
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    given = {variable["name"] for variable in container["env"]} | set(re.findall(r"--from-literal=([A-Z_]+)=", readme))
+    script = (INFRA / "mlflow" / "serve.sh").read_text(encoding="utf-8")
+    asked = re.search(r"for name in ([A-Z_ \\\n]+); do", script)
+    assert asked is not None
+    assert set(asked[1].replace("\\", " ").split()) <= given
