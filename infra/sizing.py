@@ -3,8 +3,8 @@
     python -m infra.sizing --images 5000000 --captions-per-image 2 --feature 49x2048
 
 prints the table for one's own data; `--page` writes that of three known sizes to infra/SIZING.md. Bytes, memory and
-operations are multiplied up from what `tests/benchmarks/sizing.py` and `tests/benchmarks/reader.py` have measured. How
-fast a GPU is, is an estimate: operations over a stated share of a stated peak.
+operations are multiplied up from what tests/benchmarks/{sizing,reader,parsing}.py have measured. How fast a GPU is, is
+an estimate: operations over a stated share of a stated peak.
 """
 
 from __future__ import annotations
@@ -106,10 +106,12 @@ class Measured:
     Attributes:
         sizing: of tests/benchmarks/sizing.py.
         reader: of tests/benchmarks/reader.py.
+        parsing: of tests/benchmarks/parsing.py.
     """
 
     sizing: dict[str, Any]
     reader: dict[str, Any]
+    parsing: dict[str, Any]
 
     @classmethod
     def load(cls, folder: Path = _RESULTS) -> Measured:
@@ -119,7 +121,7 @@ class Measured:
             SystemExit: one is not there; the message says what makes it.
         """
         results = {}
-        for name in ("sizing", "reader"):
+        for name in ("sizing", "reader", "parsing"):
             try:
                 results[name] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
             except FileNotFoundError as error:
@@ -145,7 +147,7 @@ class Step:
         gathered: bytes that a rank receives of the others' embeddings.
         reduced: bytes that a rank sends of gradients, those of the gathered embeddings and of the parameters.
         seconds: of the step.
-        limit: what takes longest: "arithmetic", "reading" or "exchange".
+        limit: what takes longest: "arithmetic", "reading", "fetching" of shards that no disk holds, or "exchange".
     """
 
     gathered: float
@@ -158,7 +160,8 @@ def training_step(load: Workload, machines: Machines, measured: Measured, model:
     """Estimate a step.
 
     The arithmetic is the model's on the rank's own pairs and the loss's on the whole batch, which every rank takes. The
-    next batch is read meanwhile; the exchange is taken to come on top.
+    next batch is read meanwhile, and the shards of the next window fetched where a machine's disk does not hold all;
+    the exchange is taken to come on top.
     """
     facts = measured.sizing["models"][model]
     batch = machines.pairs_per_gpu * gpus
@@ -171,11 +174,21 @@ def training_step(load: Workload, machines: Machines, measured: Measured, model:
     seconds = {
         "arithmetic": (machines.pairs_per_gpu * facts["flops_a_pair"] + loss) / machines.flops,
         "reading": machines.pairs_per_gpu / measured.read_per_second(load),
+        "fetching": _fetching(load, machines, measured, gpus),
         "exchange": (gathered + reduced) / machines.bytes_per_second(gpus),
     }
     limit = max(seconds, key=lambda name: seconds[name])
-    total = max(seconds["arithmetic"], seconds["reading"]) + seconds["exchange"]
+    total = max(seconds["arithmetic"], seconds["reading"], seconds["fetching"]) + seconds["exchange"]
     return Step(gathered, reduced, total, limit)
+
+
+def _fetching(load: Workload, machines: Machines, measured: Measured, gpus: int) -> float:
+    """Seconds of a step for fetching: every machine has all shards of a window, whatever its ranks read of them."""
+    total = measured.shard_bytes(load)
+    if total <= machines.disk_tb * 1e12:
+        return 0.0
+    share_of_epoch = machines.pairs_per_gpu * gpus / load.pairs
+    return total * share_of_epoch / (machines.network_gbit * 1e9 / 8)
 
 
 def gpu_bytes(machines: Machines, measured: Measured, model: str, gpus: int) -> float:
@@ -200,7 +213,9 @@ def rows(load: Workload, machines: Machines, measured: Measured) -> dict[str, st
     for name, network in facts["extractors"].items():
         hours = load.images * network["flops_an_image"] / machines.flops / 3600
         lines[f"extraction, GPU-hours (estimate): {name}, {network['input']} pixels"] = _number(hours)
+    captions_per_second = measured.parsing["one_core"]["stage_captions_per_second"]
     lines |= {
+        "parsing of the captions, where a model needs it, core-hours": _number(load.pairs / captions_per_second / 3600),
         "a rank's memory: index of the shards": bytes_text(load.images * facts["reader"]["kept_bytes_an_image"]),
         "a rank's memory: while it opens them": bytes_text(load.images * facts["reader"]["peak_bytes_an_image"]),
         "a rank's memory: the epoch's order": bytes_text(load.pairs * facts["sampler"]["kept_bytes_a_caption"]),

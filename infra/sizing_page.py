@@ -15,7 +15,7 @@ _LOADS = (
     Workload("1 billion pairs", 1_000_000_000, 1),
 )
 _PAGE = """\
-<!-- Written by `python -m infra.sizing --page` from tests/benchmarks/results/{{sizing,reader}}.json; change those. -->
+<!-- Written by `python -m infra.sizing --page` from tests/benchmarks/results: change those. -->
 
 # Sizing
 
@@ -23,12 +23,12 @@ What the pipeline takes for data of three sizes: COCO in Karpathy's split, CC12M
 
     python -m infra.sizing --images 5000000 --captions-per-image 2 --feature 49x2048
 
-**Measured** are bytes on disk, bytes of memory, the times to open shards and to draw an order, and how fast a rank
-reads (on {cpus} CPU cores). **Counted** are parameters and floating-point operations, by running or tracing the
-networks themselves. **No GPU was measured**: GPU-hours and epochs an hour are operations over {utilisation:.0%} of a
-peak of {peak:g} TFLOP/s (an A100's bfloat16, by its data sheet), and both figures are assumptions. A recurrent text
-encoder may well reach less, a large convolution more. Extraction also waits for images to be fetched and decoded, which
-is left out.
+**Measured** are bytes on disk, bytes of memory, the times to open shards and to draw an order, how fast a core parses
+captions, and how fast a rank reads (on {cpus} CPU cores). **Counted** are parameters and floating-point operations, by
+running or tracing the networks themselves. **No GPU was measured**: GPU-hours and epochs an hour are operations over
+{utilisation:.0%} of a peak of {peak:g} TFLOP/s (an A100's bfloat16, by its data sheet), and both figures are
+assumptions. A recurrent text encoder may well reach less, a large convolution more. Extraction also waits for images to
+be fetched and decoded, which is left out.
 
 Other assumptions: {gpus} GPUs, {memory:g} GB of memory and {disk:g} TB of disk a machine, {link:g} GB/s between its
 GPUs, {network:g} Gbit/s between machines, {pairs} pairs a GPU and step, so that the global batch grows with the GPUs.
@@ -39,7 +39,8 @@ Reading is taken at the rate of the two cores on which it was measured, for each
 {data}
 
 In brackets: what a step spends most of its time with. The models are VSE-infinity's over 36 x 2048 regions, with a
-BiGRU or BERT. An epoch reads an image once for each of its captions.
+BiGRU or BERT. An epoch reads an image once for each of its captions. Where the shards are more than a machine's disk,
+every machine fetches all of them once an epoch.
 
 ## A training step
 
@@ -123,6 +124,13 @@ def _storage(machines: Machines, measured: Measured) -> list[list[str]]:
             f"{count_text(machines.disk_tb * 1e12 / image_bytes)} images",
             "`storage.cache_gb` with `training.shuffle_shards`: the shards of a window are fetched while those of the "
             "last one are read",
+        ],
+        [
+            "a batch mixes all shards of a window, so that every machine fetches each of them whole",
+            f"{machines.network_gbit:g} Gbit/s (assumed)",
+            f"{count_text(machines.network_gbit * 1e9 / 8 * 3600 / image_bytes)} images for an epoch an hour, however "
+            "many the machines",
+            "fetch the samples of the machine's own ranks alone: sidecars know where in a tar they lie",
         ],
         [
             "two files a shard, all in one folder, each looked at before every stage",

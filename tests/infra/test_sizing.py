@@ -26,6 +26,7 @@ MEASURED = Measured(
         },
     },
     reader={"region 36x2048": {"ways": {"random, TrainLoader": {"samples_per_second": 1000.0}}}},
+    parsing={"one_core": {"stage_captions_per_second": 500.0}},
 )
 MACHINES = Machines(peak_tflops=100.0, utilisation=0.1, pairs_per_gpu=100)
 LOAD = Workload("load", 1_000_000, 5)
@@ -58,6 +59,15 @@ def test_ranks_gather_the_others_embeddings_and_reduce_all_gradients() -> None:
     assert step.seconds == pytest.approx(0.1 + (step.gathered + step.reduced) / 300e9)
 
 
+def test_shards_that_no_disk_holds_are_fetched_whole_by_every_machine() -> None:
+    slow = Machines(peak_tflops=100.0, utilisation=0.1, pairs_per_gpu=100, network_gbit=1.0, disk_tb=0.1)
+    step = sizing.training_step(LOAD, slow, MEASURED, "model", 8)
+    # An image of five pairs comes once: a batch of 800 pairs is the 160 images' part of an epoch, at 125 MB a second.
+    assert step.limit == "fetching"
+    exchange = (step.gathered + step.reduced) / 300e9
+    assert step.seconds == pytest.approx(160 * (36 * 2048 * 2 + 1500) / 125e6 + exchange)
+
+
 def test_between_machines_the_network_is_the_slowest_link() -> None:
     assert Machines().bytes_per_second(8) == 300e9
     assert Machines().bytes_per_second(9) == 12.5e9
@@ -74,6 +84,8 @@ def test_rows_of_one_size() -> None:
     assert lines["storage: sidecars"] == "50 MB"
     # A million images of 1e12 operations at 1e13 a second.
     assert lines["extraction, GPU-hours (estimate): network, 224x224 pixels"] == "28"
+    # 5 million captions at 500 a second.
+    assert lines["parsing of the captions, where a model needs it, core-hours"] == "2.8"
     assert lines["a rank's memory: index of the shards"] == "10 MB"
     assert lines["a rank's memory: while it is drawn"] == "160 MB"
     assert lines["to open the shards"] == "6.0 s"
