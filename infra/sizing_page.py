@@ -91,10 +91,10 @@ def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
     reader, sampler = measured.sizing["reader"], measured.sizing["sampler"]
     return [
         [
-            "every rank holds where each sample lies, and every sidecar",
+            "every rank holds where each sample lies",
             f"{reader['kept_bytes_an_image']:.0f} bytes an image, {reader['peak_bytes_an_image']:.0f} while it opens",
             f"{count_text(machines.rank_bytes / reader['peak_bytes_an_image'])} images",
-            "one file of tables for a split, mapped by all ranks of a machine; of a sidecar only size and digest",
+            "one file of tables for a split, mapped by all ranks of a machine",
         ],
         [
             "opening parses every sidecar, one after the other",

@@ -185,21 +185,19 @@ def verify_shard(path: Path, deep: bool) -> ShardIndex:
     return index
 
 
-def check_digest(tar: Path, index: ShardIndex, digest: str) -> None:
-    """Compare the sha256 of a tar with what its sidecar says.
+def check_digest(tar: Path, expected: str, digest: str) -> None:
+    """Compare the sha256 of a tar with the one that its sidecar says it has.
 
     Raises:
         ShardError: it is another.
     """
-    if digest != index.sha256:
-        raise ShardError(
-            f"shard {tar} has sha256 {digest}, its sidecar says {index.sha256}: the tar was changed; {MEND}"
-        )
+    if digest != expected:
+        raise ShardError(f"shard {tar} has sha256 {digest}, its sidecar says {expected}: the tar was changed; {MEND}")
 
 
 def _verify_contents(tar: Path, index: ShardIndex) -> None:
     with tar.open("rb") as file:
-        check_digest(tar, index, hashlib.file_digest(file, "sha256").hexdigest())
+        check_digest(tar, index.sha256, hashlib.file_digest(file, "sha256").hexdigest())
     expected = {
         f"{key}.{name}": (table.offset[row], table.size[row])
         for name, table in index.members.items()

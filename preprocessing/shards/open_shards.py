@@ -14,11 +14,26 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocessing.shards.index import MEND, ShardError, ShardIndex, check_digest
+from preprocessing.shards.index import MEND, ShardError, check_digest
 
 Hold = Callable[[Path], AbstractContextManager[None]]
 
 _FETCHING_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TarFile:
+    """A tar, and what its sidecar says of it as a whole.
+
+    Attributes:
+        path: where it is, or will be.
+        bytes: its size.
+        sha256: of it, hexadecimal.
+    """
+
+    path: Path
+    bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +51,14 @@ class OpenShards:
     memory alive until they are gone.
 
     Args:
-        paths: of all tars.
-        indexes: of the same.
+        tars: all of them, by number.
         limit: maps at a time.
         verify: compare each tar with its sha256, once for as long as the file stays the same.
         hold: has a tar on this machine for as long as its block lasts; None where all are there.
     """
 
-    def __init__(
-        self, paths: Sequence[Path], indexes: Sequence[ShardIndex], limit: int, verify: bool, hold: Hold | None
-    ) -> None:
-        self._paths = paths
-        self._indexes = indexes
+    def __init__(self, tars: Sequence[TarFile], limit: int, verify: bool, hold: Hold | None) -> None:
+        self._tars = tars
         self._limit = limit
         self._verify = verify
         self._hold = hold
@@ -107,22 +118,22 @@ class OpenShards:
                 self._queued.discard(shard)
 
     def _mapped(self, shard: int) -> _Mapped:
-        path, index = self._paths[shard], self._indexes[shard]
+        tar = self._tars[shard]
         with contextlib.ExitStack() as stack:
             if self._hold is not None:
-                stack.enter_context(self._hold(path))
+                stack.enter_context(self._hold(tar.path))
             try:
-                with path.open("rb") as file:
+                with tar.path.open("rb") as file:
                     status = os.fstat(file.fileno())
                     memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
-                raise ShardError(f"cannot open shard {path}: {error}; {MEND}") from error
-            if len(memory) != index.bytes:
+                raise ShardError(f"cannot open shard {tar.path}: {error}; {MEND}") from error
+            if len(memory) != tar.bytes:
                 raise ShardError(
-                    f"shard {path} had {index.bytes} bytes when it was checked and has {len(memory)} now; {MEND}"
+                    f"shard {tar.path} had {tar.bytes} bytes when it was checked and has {len(memory)} now; {MEND}"
                 )
             stamp = (status.st_ino, status.st_mtime_ns)
             if self._verify and self._verified.get(shard) != stamp:
-                check_digest(path, index, hashlib.sha256(memory).hexdigest())
+                check_digest(tar.path, tar.sha256, hashlib.sha256(memory).hexdigest())
                 self._verified[shard] = stamp
             return _Mapped(memory, stack.pop_all())

@@ -7,6 +7,7 @@ import json
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex, read_index, verify_shard
-from preprocessing.shards.open_shards import Hold, OpenShards
+from preprocessing.shards.open_shards import Hold, OpenShards, TarFile
 
 _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 _NPY_PREFIX = 10
@@ -49,7 +50,7 @@ class ShardReader:
     """All samples of a directory of shards, by number, in the order of the shards and of the keys in them.
 
     Construction reads the sidecars and checks that every tar is there with the size they say; the tars themselves are
-    mapped when first needed, a bounded number at a time. Memory is that of the sidecars' offsets, whatever the size of
+    mapped when first needed, a bounded number at a time. Memory is that of the members' places, whatever the size of
     the features. May be used from several threads.
 
     With `hold` only the sidecars need to be there: a tar is had when it is first needed, or before that by
@@ -85,18 +86,17 @@ class ShardReader:
         self.directory = Path(directory)
         self.feature = feature
         self.is_streamed = hold is not None
-        paths = shard_paths(self.directory)
-        indexes = [verify_shard(path, deep=False) if hold is None else read_index(path) for path in paths]
-        self.fingerprint = _common_fingerprint(self.directory, indexes)
-        self.set_aside = [entry for index in indexes for entry in index.set_aside]
-        self.caption_counts = np.array([n for index in indexes for n in index.caption_counts], dtype=np.int64)
+        member = feature if feature in _FILES else f"{feature}.npy"
+        tables = [_table(path, member, is_here=hold is None) for path in shard_paths(self.directory)]
+        self.fingerprint = _common_fingerprint(self.directory, tables)
+        self.set_aside = [entry for table in tables for entry in table.set_aside]
+        self.caption_counts = np.concatenate([table.caption_counts for table in tables])
         self.caption_starts = np.concatenate([[0], np.cumsum(self.caption_counts)]).astype(np.int64)
-        counts = [index.count for index in indexes]
-        self._shard_of = np.repeat(np.arange(len(indexes)), counts)
-        self._features = _places(self.directory, indexes, feature if feature in _FILES else f"{feature}.npy")
-        self._records = _places(self.directory, indexes, "json")
-        self._paths = paths
-        self._open = OpenShards(paths, indexes, max_open_shards, verify, hold)
+        self._shard_of = np.repeat(np.arange(len(tables)), [len(table.caption_counts) for table in tables])
+        self._features = np.concatenate([table.features for table in tables], axis=1)
+        self._records = np.concatenate([table.records for table in tables], axis=1)
+        self._tars = [table.tar for table in tables]
+        self._open = OpenShards(self._tars, max_open_shards, verify, hold)
 
     def __len__(self) -> int:
         """Number of images."""
@@ -128,7 +128,7 @@ class ShardReader:
     @property
     def shard_captions(self) -> list[int]:
         """Number of captions in each shard."""
-        counts: list[int] = np.bincount(self._shard_of, self.caption_counts, len(self._paths)).astype(int).tolist()
+        counts: list[int] = np.bincount(self._shard_of, self.caption_counts, len(self._tars)).astype(int).tolist()
         return counts
 
     def fetch(self, images: npt.NDArray[np.int64]) -> None:
@@ -187,7 +187,7 @@ class ShardReader:
             shard = int(self._shard_of[image])
             if self.is_streamed and shard > fetched:
                 fetched = shard
-                self._open.fetch(range(shard + 1, min(shard + 3, len(self._paths))))
+                self._open.fetch(range(shard + 1, min(shard + 3, len(self._tars))))
             yield self.meta(image)
 
     def caption_index(self, caption: int) -> tuple[int, int]:
@@ -230,7 +230,7 @@ class ShardReader:
     def where(self, image: int) -> str:
         """The shard of an image and its place in it, for messages."""
         shard = int(self._shard_of[image])
-        return f"shard {self._paths[shard]}, sample {image - int(np.searchsorted(self._shard_of, shard))}"
+        return f"shard {self._tars[shard].path}, sample {image - int(np.searchsorted(self._shard_of, shard))}"
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -265,7 +265,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[st
         ShardError: the shard is not whole, holds no such array, or one is damaged.
     """
     index = verify_shard(path, deep=False)
-    places = [_places(path.parent, [index], f"{name}.npy").T.tolist() for name in names]
+    places = [_places(path, index, f"{name}.npy").T.tolist() for name in names]
     with path.open("rb") as file:
         for key, *of_sample in zip(index.keys, *places, strict=True):
             arrays = {}
@@ -296,26 +296,54 @@ def shard_paths(directory: Path) -> list[Path]:
     return [directory / f"shard-{number:05d}.tar" for number in sorted(found)]
 
 
-def _common_fingerprint(directory: Path, indexes: list[ShardIndex]) -> str:
-    first = indexes[0]
-    for index in indexes:
-        if index.fingerprint != first.fingerprint:
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What is kept of a sidecar: numbers in arrays, which take a fifth of what they take as Python's own.
+
+    Attributes:
+        tar: the shard.
+        fingerprint: of what it was made from.
+        caption_counts: captions of each sample.
+        features: offsets and sizes of the feature's members, shape (2, samples).
+        records: of the records.
+        set_aside: what was not put into the shard.
+    """
+
+    tar: TarFile
+    fingerprint: str
+    caption_counts: npt.NDArray[np.int64]
+    features: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+    set_aside: list[dict[str, str]]
+
+
+def _table(path: Path, member: str, is_here: bool) -> _Table:
+    index = verify_shard(path, deep=False) if is_here else read_index(path)
+    return _Table(
+        TarFile(path, index.bytes, index.sha256),
+        index.fingerprint,
+        np.array(index.caption_counts, dtype=np.int64),
+        _places(path, index, member),
+        _places(path, index, "json"),
+        index.set_aside,
+    )
+
+
+def _common_fingerprint(directory: Path, tables: list[_Table]) -> str:
+    first = tables[0]
+    for table in tables:
+        if table.fingerprint != first.fingerprint:
             raise ShardError(
-                f"shards in {directory} come from different runs: {first.shard} has fingerprint {first.fingerprint}, "
-                f"{index.shard} has {index.fingerprint}; delete those of the old run and extract again"
+                f"shards in {directory} come from different runs: {first.tar.path.name} has fingerprint "
+                f"{first.fingerprint}, {table.tar.path.name} has {table.fingerprint}; delete those of the old run and "
+                "extract again"
             )
     return first.fingerprint
 
 
-def _places(directory: Path, indexes: list[ShardIndex], member: str) -> npt.NDArray[np.int64]:
-    """Offsets and sizes of one kind of member over all shards, shape (2, images)."""
-    tables = []
-    for index in indexes:
-        if index.count and member not in index.members:
-            raise ShardError(
-                f"shard {directory / index.shard} holds {sorted(index.members)}, not {member!r}: "
-                "name one of those as feature"
-            )
-        table = index.members.get(member, MemberTable([], []))
-        tables.append(np.array([table.offset, table.size], dtype=np.int64))
-    return np.concatenate(tables, axis=1)
+def _places(path: Path, index: ShardIndex, member: str) -> npt.NDArray[np.int64]:
+    """Offsets and sizes of one kind of member in a shard, shape (2, samples)."""
+    if index.count and member not in index.members:
+        raise ShardError(f"shard {path} holds {sorted(index.members)}, not {member!r}: name one of those as feature")
+    table = index.members.get(member, MemberTable([], []))
+    return np.array([table.offset, table.size], dtype=np.int64)
