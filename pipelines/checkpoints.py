@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 
 from pipelines.checkpoint_uploads import CheckpointUploads
+from pipelines.model_reads import write_reads
 from pipelines.stage import StageError
 from pipelines.text_embedder import write_parser
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
@@ -37,6 +38,7 @@ class Checkpoints:
         caption_encoder: saved beside every model.
         parser: the pipeline that captions are parsed with (see :func:`~pipelines.text_embedder.write_parser`), noted
             beside models that read components.
+        reads: name in the shards of the features that the model reads.
         mirror: the work folder that the directory is in.
     """
 
@@ -46,12 +48,14 @@ class Checkpoints:
         specification: dict[str, Any],
         caption_encoder: CaptionEncoder,
         parser: str | None,
+        reads: str,
         mirror: Mirror,
     ) -> None:
         self.directory = directory
         self.specification = specification
         self.caption_encoder = caption_encoder
         self.parser = parser
+        self.reads = reads
         self.uploads = CheckpointUploads(directory, mirror)
         self._written: list[Path] = []
 
@@ -98,6 +102,7 @@ class Checkpoints:
     def _write_model(self, model: Model, directory: Path) -> None:
         save_model(model, self.specification, directory)
         save_caption_encoder(self.caption_encoder, directory)
+        write_reads(directory, self.reads)
         if isinstance(model, UnifiedModel):
             write_parser(directory, self.parser)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import extract, parse
 from pipelines.config import PipelineConfig
 from pipelines.config.training import GRAPH_PROTOCOLS
+from pipelines.model_reads import require_features
 from pipelines.stage import MANIFEST, StageDir, StageError, StageReport, content_digest, fingerprint
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 
@@ -39,12 +40,13 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
     The model brings its own caption encoder; the features must be those it was trained on.
 
     Raises:
-        StageError: the model does not fit the features.
+        StageError: the model does not fit the features, or was trained on others.
     """
     from pipelines.checkpoints import weights_digest
     from pipelines.runner import run_stages
     from pipelines.tracking import PipelineRuns
 
+    require_features(config, model)
     run_stages(config, [extract.NAME])
     if config.reads_graphs:
         run_stages(config, [parse.NAME])
@@ -52,6 +54,8 @@ def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
         "version": VERSION,
         "model": weights_digest(model),
         "features": extract.plan(config).fingerprint,
+        # Of several in the same shards.
+        "reads": config.features.member,
         **evaluation_content(config),
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)

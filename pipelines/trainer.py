@@ -109,7 +109,7 @@ class Trainer:
             **config.model.specification(),
         }
         self.checkpoints = Checkpoints(
-            directory, specification, caption_encoder, config.parsing.pipeline, config.mirror
+            directory, specification, caption_encoder, config.parsing.pipeline, config.features.member, config.mirror
         )
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)

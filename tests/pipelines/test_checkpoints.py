@@ -83,7 +83,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     }
     model = build_model(**specification)
     optimizer = torch.optim.AdamW(model.parameters())
-    checkpoints = Checkpoints(tmp_path, specification, Vocabulary.build(["a red dog"], 1), None, NO_MIRROR)
+    checkpoints = Checkpoints(tmp_path, specification, Vocabulary.build(["a red dog"], 1), None, "grid", NO_MIRROR)
     checkpoints.save(1, model, optimizer, Progress(step=1))
 
     def full(*_arguments: object) -> None:
