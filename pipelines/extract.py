@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.extractor_notes import extractor_bytes, extractor_identity, extractor_options
 from pipelines.shard_work import follow, is_whole, shard_plan
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint, unwritten
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.shards import read_index
@@ -172,8 +172,10 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     )
     try:
         follow(done, _images_to_do(splits), NAME, "images", tracker)
-    except (ExtractorError, OSError) as error:
+    except ExtractorError as error:
         raise StageError(f"{NAME}: {error}") from error
+    except OSError as error:
+        raise unwritten(NAME, config.work_dir, error) from error
 
 
 def _images_to_do(splits: Iterable[Split]) -> int:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pipelines import extract
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.shard_work import follow, is_whole, shard_plan
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint, unwritten
 from preprocessing import extraction, parsing
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
@@ -145,7 +145,7 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
     try:
         follow(done, sum(split.captions for split in splits), NAME, "captions", tracker)
     except OSError as error:
-        raise StageError(f"{NAME}: {error}") from error
+        raise unwritten(NAME, config.work_dir, error) from error
 
 
 def _counts(splits: list[_Split]) -> GraphCounts:

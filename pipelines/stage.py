@@ -33,6 +33,14 @@ class StageError(RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 
+def unwritten(stage: str, folder: Path, error: OSError) -> StageError:
+    """What to say where a stage cannot write its output: most often the disk is full."""
+    return StageError(
+        f"{stage}: cannot write to {folder} ({error}): make room there, or mend what else it says, and run the same "
+        "command again, which goes on"
+    )
+
+
 def fingerprint(content: Any) -> str:
     """Return the sha256 (64 hex digits) of the canonical JSON of `content`.
 
