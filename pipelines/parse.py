@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pipelines import extract
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.shard_work import follow, is_whole, shard_plan
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint, unwritten
+from pipelines.stage import StageDir, StagePlan, StageReport, content_digest, fingerprint, unwritten
 from preprocessing import extraction, parsing
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
