@@ -172,7 +172,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", type=Path, default=Path(os.environ.get("VSE_DATA") or ROOT / "../shared/data"))
     arguments.add_argument("--loop", type=int, default=400, help="photographs of a bare loop")
-    arguments.add_argument("--few", type=int, default=1000, help="photographs of the stage whose memory is compared")
+    arguments.add_argument(
+        "--few", type=int, nargs="*", default=[1000, 2000, 4000], help="photographs of stages whose memory is compared"
+    )
     arguments.add_argument("--many", type=int, default=7000, help="photographs of the stage whose speed is compared")
     arguments.add_argument("--output", type=Path, default=RESULTS)
     options = arguments.parse_args()
@@ -182,7 +184,7 @@ def main() -> None:
         loop = photographs(data, options.loop, folder, 1)
         cluster.connect(loop)
         by_actors = {actors: compare(data, folder, loop, actors, options.many) for actors in sorted({1, cores})}
-        few = time_stage(photographs(data, options.few, folder, cores))
+        few = [time_stage(photographs(data, images, folder, cores)) for images in options.few]
         cluster.disconnect()
     result: dict[str, Any] = {
         "command": f"python {' '.join(sys.argv)}",

@@ -187,6 +187,7 @@ def disk_full(bench: Bench, work: Path) -> tuple[str, str]:
         lost = bench.lost(work)
     finally:
         subprocess.run(["umount", str(work)], check=True)
+    said = said.replace(str(work), "WORK_DIR")
     return f"exit {status}, {said} ({half} whole shards); with room, started again: exit {again}", lost
 
 

@@ -164,6 +164,13 @@ def _extraction_rows(result: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def _butd_rows(result: dict[str, Any]) -> list[list[str]]:
+    whole = result["images_per_second"]
+    rates = result["parts_images_per_second"].items()
+    parts = ", ".join(f"{100 * whole / rate:.0f} % {name}" for name, rate in sorted(rates, key=lambda item: item[1]))
+    return [["extraction, bottom-up attention at its published size, 2 threads", f"{whole:.2f} images a second", parts]]
+
+
 def _parsing_rows(result: dict[str, Any]) -> list[list[str]]:
     rows = []
     for cores, label in (("one_core", "1 core"), ("two_cores", "2 cores")):
@@ -199,6 +206,7 @@ SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "reader": _reader_rows,
     "training": _training_rows,
     "extraction": _extraction_rows,
+    "butd": _butd_rows,
     "parsing": _parsing_rows,
     "pooling": _pooling_rows,
     "step": _step_rows,
