@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -101,11 +102,7 @@ def require_room(config: PipelineConfig) -> None:
     if ray._private.state.state.get_cluster_config() is not None:  # only autoscalers publish one
         return
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    room = [_fitting(training, node["Resources"]) for node in nodes]
-    if training.placement == "STRICT_PACK":
-        total = max(room, default=0)
-    else:
-        total = sum(min(count, 1) for count in room) if training.placement == "STRICT_SPREAD" else sum(room)
+    total = _room(training, nodes)
     if total >= training.fewest_workers:
         return
     wanted = f"{training.cpus_per_worker:g} CPUs and {training.gpus_per_worker:g} GPUs"
@@ -116,6 +113,22 @@ def require_room(config: PipelineConfig) -> None:
         f"than the {total} that the cluster has room for ({there}): lower workers, cpus_per_worker or gpus_per_worker, "
         "change placement, or add machines"
     )
+
+
+def room_for(config: PipelineConfig) -> int:
+    """How many trainings of this kind the cluster, were it empty, has room for at a time; at least one."""
+    import ray
+
+    workers = _room(config.training, [node for node in ray.nodes() if node["Alive"]])
+    return max(1, workers // config.training.most_workers)
+
+
+def _room(training: TrainingConfig, nodes: Sequence[Mapping[str, Any]]) -> int:
+    """Workers that there is room for on these machines."""
+    room = [_fitting(training, node["Resources"]) for node in nodes]
+    if training.placement == "STRICT_PACK":
+        return max(room, default=0)
+    return sum(min(count, 1) for count in room) if training.placement == "STRICT_SPREAD" else sum(room)
 
 
 def _fitting(training: TrainingConfig, resources: dict[str, float]) -> int:

@@ -57,7 +57,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     todo = [name for name in names if not plans[name].complete]
     outcomes = _run(config, identity, plans, names) if todo else [_nothing_to_do(plans[name]) for name in names]
     _print_outcomes(outcomes)
-    _console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
+    console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
 
 
 def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], names: Sequence[str]) -> list[_Outcome]:
@@ -119,7 +119,7 @@ def _print_plan(plans: Sequence[StagePlan]) -> None:
     table = Table("stage", "status", "size", "output", title="plan")
     for plan in plans:
         table.add_row(plan.name, plan.status, plan.size, str(plan.directory))
-    _console().print(table)
+    console().print(table)
 
 
 def _print_outcomes(outcomes: Sequence[_Outcome]) -> None:
@@ -128,7 +128,7 @@ def _print_outcomes(outcomes: Sequence[_Outcome]) -> None:
         report = outcome.report
         status = "up to date" if report.up_to_date else "done"
         table.add_row(report.name, status, f"{outcome.seconds:.1f}", report.summary, str(report.directory))
-    _console().print(table)
+    console().print(table)
 
 
 def _mlflow_address(config: PipelineConfig, identity: str) -> str:
@@ -141,6 +141,7 @@ def _mlflow_address(config: PipelineConfig, identity: str) -> str:
     return f"{page} (served by: {own if config.tracking.uri is None else other})"
 
 
-def _console() -> Console:
+def console() -> Console:
+    """Where tables are printed."""
     # Paths may hold brackets, which are not meant as markup.
     return Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)

@@ -282,12 +282,16 @@ class PipelineRuns:
     Args:
         config: the pipeline's configuration.
         fingerprint: identity of the pipeline: of the outputs of all its stages.
+        name: of the parent's run; by default the preset's.
+        within: MLflow's number of a run that the parent stands below.
 
     Raises:
         TrackingError: MLflow does not answer, or the experiment has been deleted there.
     """
 
-    def __init__(self, config: PipelineConfig, fingerprint: str) -> None:
+    def __init__(
+        self, config: PipelineConfig, fingerprint: str, name: str | None = None, within: str | None = None
+    ) -> None:
         self._config = config
         self._file = _runs_file(config, fingerprint)
         self._client = _client(config.tracking_uri)
@@ -298,8 +302,10 @@ class PipelineRuns:
         with self._errors_named():
             self._tidy()
             self._experiment_id = _experiment(self._client, config)
-            name = f"{config.preset}-{fingerprint[:8]}"
-            self.parent = self._open("parent", name, {"vse.fingerprint": fingerprint, **code_version()})
+            tags = {"vse.fingerprint": fingerprint, **code_version()}
+            if within is not None:
+                tags["mlflow.parentRunId"] = within
+            self.parent = self._open("parent", name or f"{config.preset}-{fingerprint[:8]}", tags)
 
     def child(self, stage: str) -> Tracker:
         """Open the run of a stage, the one it had where it has been begun before.

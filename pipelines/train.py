@@ -18,7 +18,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from preprocessing.shards import ShardError
 from preprocessing.storage import StorageError
 
 if TYPE_CHECKING:
+    from ray.train import UserCallback
     from ray.train.v2.api.exceptions import TrainingFailedError
 
     from pipelines.tracking import Tracker
@@ -102,8 +103,13 @@ def plan(config: PipelineConfig) -> StagePlan:
     )
 
 
-def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
+def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallback] = ()) -> StageReport:
     """Train, or go on with what an earlier run left; the manifest names the best checkpoint.
+
+    Args:
+        config: the pipeline's configuration.
+        tracker: of the run.
+        callbacks: told of every epoch by Ray Train.
 
     Raises:
         StageError: training cannot start, or has ended in NaN or in collapse.
@@ -143,7 +149,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
         asdict(tracker.handle),
     )
     began = time.monotonic()
-    outcome = _fit(config, job, total_steps)
+    outcome = _fit(config, job, total_steps, callbacks)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     adopt_checkpoints(stage.path, config.mirror)
@@ -173,6 +179,17 @@ def best_model(config: PipelineConfig) -> Path:
     best = _best(stage)
     stage.mirror.pull_folder(best)
     return best
+
+
+def finished_epochs(config: PipelineConfig) -> list[dict[str, float]]:
+    """The metrics of the epochs that the configured run has behind it, with their numbers as ``epoch``, from 1."""
+    stage = _stage(config, extract.plan(config))
+    if stage.is_complete():
+        history = stage.read_manifest()["history"]
+    else:
+        newest = max(stage.path.glob("checkpoints/step-*/progress.json"), default=None)
+        history = [] if newest is None else json.loads(newest.read_text(encoding="utf-8"))["history"]
+    return [{**metrics, "epoch": epoch} for epoch, metrics in enumerate(history, start=1)]
 
 
 def _workers(config: PipelineConfig) -> str:
@@ -318,7 +335,9 @@ def _captions(reader: ShardReader) -> Iterator[str]:
     return itertools.chain.from_iterable((caption["text"] for caption in meta["captions"]) for meta in reader.metas())
 
 
-def _fit(config: PipelineConfig, job: TrainingJob, total_steps: int) -> dict[str, Any]:
+def _fit(
+    config: PipelineConfig, job: TrainingJob, total_steps: int, callbacks: Sequence[UserCallback]
+) -> dict[str, Any]:
     """Run the workers on the cluster; returns what the first of them returns.
 
     Ray starts the group again where it has lost a worker, a few times; we go on with that for as long as the run gets
@@ -337,14 +356,14 @@ def _fit(config: PipelineConfig, job: TrainingJob, total_steps: int) -> dict[str
         while True:
             before = _saved_steps(config, directory)
             try:
-                return _ray_run(config, job)
+                return _ray_run(config, job, callbacks)
             except TrainingFailedError as error:
                 if _saved_steps(config, directory) == before:
                     raise StageError(f"{NAME}: the workers failed: {_reason(error)}") from error
                 log.warning("%s: the workers failed, and start again from the last checkpoint: %s", NAME, error)
 
 
-def _ray_run(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
+def _ray_run(config: PipelineConfig, job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, Any]:
     from ray.train import FailureConfig, LoggingConfig, RunConfig
     from ray.train.torch import TorchTrainer
 
@@ -362,6 +381,7 @@ def _ray_run(config: PipelineConfig, job: TrainingJob) -> dict[str, Any]:
             storage_path=str(config.work_dir / "ray"),
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
             logging_config=LoggingConfig(log_level="WARNING"),
+            callbacks=list(callbacks),
         ),
     )
     outcome: dict[str, Any] = trainer.fit().return_value
@@ -462,7 +482,7 @@ def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str
         get_device(),
         observer,
         # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
-        on_epoch=ray.train.report,
+        on_epoch=lambda metrics: ray.train.report({**metrics, "epoch": len(trainer.progress.history)}),
     )
     try:
         history = trainer.run()

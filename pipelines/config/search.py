@@ -1,0 +1,162 @@
+"""The configuration of a hyperparameter search: which keys are searched, over which values, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from pipelines.config import ConfigError, PipelineConfig
+from pipelines.config.fields import Float, Int, Strict
+from pipelines.config.layers import Layer, merged, override_layer, read_layer
+from pipelines.config.messages import explain
+
+# Settings that the shards do not depend on: all trials share one extraction.
+_SEARCHABLE = ("model", "loss", "training", "vocabulary")
+
+
+class Domain(Strict):
+    """Where a value is drawn from: exactly one of these."""
+
+    values: tuple[Any, ...] | None = Field(None, min_length=1, description="one of these, which may be mappings")
+    uniform: tuple[Float, Float] | None = Field(None, description="evenly between two numbers")
+    log_uniform: tuple[Float, Float] | None = Field(
+        None, description="evenly between the logarithms of two numbers: for rates and temperatures"
+    )
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Domain:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one of values, uniform and log_uniform, got {' and '.join(given) or 'none'}")
+        return self
+
+    @field_validator("uniform", "log_uniform")
+    @classmethod
+    def _ordered(cls, bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+        if bounds is not None and not bounds[0] < bounds[1]:
+            raise ValueError(f"the lower bound comes first, got {bounds[0]:g} and {bounds[1]:g}")
+        return bounds
+
+    @field_validator("log_uniform")
+    @classmethod
+    def _positive(cls, bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+        if bounds is not None and bounds[0] <= 0:
+            raise ValueError(f"logarithms need numbers above 0, got {bounds[0]:g}")
+        return bounds
+
+    @property
+    def extremes(self) -> tuple[Any, ...]:
+        """The values, or the bounds of the range."""
+        return self.values or self.uniform or self.log_uniform or ()
+
+
+class SearchConfig(Strict):
+    """A search around a configuration. What is maximised is the evaluation split's RSUM, that of the best epoch."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="name of the search in MLflow")
+    method: Literal["random", "grid", "asha", "bayesian"] = Field(
+        description="random draws; all combinations; random draws of which the worse end early (ASHA); draws that "
+        "learn from those before (Optuna's TPE)"
+    )
+    space: dict[str, Domain] = Field(
+        min_length=1, description="keys of the configuration in dots, each with values, uniform or log_uniform"
+    )
+    trials: Int = Field(8, gt=0, description="settings that are drawn; a grid has as many as it has combinations")
+    seeds: Int = Field(1, gt=0, description="trainings of each setting, with seed, seed + 1, ...; their mean counts")
+    grace_epochs: Int = Field(1, gt=0, description="epochs that ASHA grants to every trial")
+    reduction: Int = Field(3, gt=1, description="ASHA keeps one of so many at each stop (Li et al., 2020: 3 or 4)")
+    concurrent: Int | None = Field(None, gt=0, description="trials at a time; by default as many as find room")
+    draw_seed: Int = Field(0, ge=0, description="seed of the draws")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SearchConfig:
+        for key, domain in self.space.items():
+            if key.partition(".")[0] not in _SEARCHABLE:
+                raise ValueError(
+                    f"space.{key}: can be searched are keys of {', '.join(_SEARCHABLE)}; "
+                    "anything else needs shards of its own, and so a search of its own"
+                )
+            if self.method == "grid" and domain.values is None:
+                raise ValueError(f"space.{key}: a grid needs `values`; for a range choose another method")
+        return self
+
+    @property
+    def settings(self) -> int:
+        """Settings that are tried."""
+        if self.method != "grid":
+            return self.trials
+        return math.prod(len(domain.extremes) for domain in self.space.values())
+
+
+def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
+    """Load a search from YAML.
+
+    Args:
+        path: the file.
+        overrides: `key=value` items that win over it.
+
+    Raises:
+        ConfigError: anything about it is wrong; one message for all that was found.
+    """
+    layers = [read_layer(path), *(override_layer(item) for item in overrides)]
+    values = merged(layers)
+    try:
+        return SearchConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {explain(error, SearchConfig, values, layers)}") from None
+
+
+def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int) -> PipelineConfig:
+    """The configuration of one trial.
+
+    Args:
+        config: what is searched around.
+        settings: values by keys in dots; a mapping replaces what stood there.
+        seed: of the training.
+
+    Raises:
+        ConfigError: there is no such key, or the value is not allowed.
+    """
+    values = config.model_dump(mode="json")
+    for key, value in settings.items():
+        *above, last = key.split(".")
+        node: Any = values
+        for part in above:
+            node = node.get(part) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or last not in node:
+            raise ConfigError(f"space.{key}: there is no such key in the configuration {config.name!r}")
+        node[last] = value
+    values["seed"] = seed
+    try:
+        return PipelineConfig.model_validate(values)
+    except ValidationError as error:
+        origin = Layer("the search's space", _nested(settings))
+        raise ConfigError(explain(error, PipelineConfig, values, [origin])) from None
+
+
+def check_space(config: PipelineConfig, search: SearchConfig) -> None:
+    """Refuse a search whose keys or outermost values the configuration does not allow, before anything is trained.
+
+    Raises:
+        ConfigError: with the first such key.
+    """
+    first = {key: domain.extremes[0] for key, domain in search.space.items()}
+    for key, domain in search.space.items():
+        for value in domain.extremes:
+            with_settings(config, {**first, key: value}, config.seed)
+
+
+def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by keys in dots as nested mappings."""
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        *above, last = key.split(".")
+        node = nested
+        for part in above:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return nested

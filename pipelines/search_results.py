@@ -1,0 +1,126 @@
+"""What a search has found: trials, settings with their means over seeds, and the table on disk."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FIXED = ("trial", "seed", "rsum", "best_epoch", "epochs", "stopped_early", "problem")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training.
+
+    Attributes:
+        trial: its name in Ray Tune.
+        settings: values by keys in dots.
+        seed: of the training.
+        rsum: of its best epoch; None where it could not be trained.
+        best_epoch: counted from 1.
+        epochs: that it was trained for.
+        stopped_early: the search ended it.
+        problem: why it could not be trained, else "".
+    """
+
+    trial: str
+    settings: Mapping[str, Any]
+    seed: int
+    rsum: float | None
+    best_epoch: int
+    epochs: int
+    stopped_early: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The trainings of one setting.
+
+    Attributes:
+        settings: values by keys in dots.
+        mean: RSUM over the trainings that went through; None where one failed, for the others would flatter it.
+        deviation: standard deviation; None for fewer than two trainings.
+        epochs: most epochs of a training.
+        trainings: how many there were.
+        problem: why the first failed one did, else "".
+    """
+
+    settings: Mapping[str, Any]
+    mean: float | None
+    deviation: float | None
+    epochs: int
+    trainings: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """All trials of a search."""
+
+    trials: Sequence[Trial]
+
+    def by_setting(self) -> list[Setting]:
+        """The settings, the best first, those that failed last."""
+        groups: dict[str, list[Trial]] = {}
+        for trial in self.trials:
+            groups.setdefault(json.dumps(trial.settings, sort_keys=True), []).append(trial)
+        settings = [_setting(group) for group in groups.values()]
+        return sorted(settings, key=lambda setting: (setting.mean is None, -(setting.mean or 0.0)))
+
+    def best(self) -> Setting | None:
+        """The setting with the highest mean RSUM; None where none could be trained."""
+        first = next(iter(self.by_setting()), None)
+        return first if first is not None and first.mean is not None else None
+
+
+def write_results(results: Results, path: Path) -> None:
+    """Write a row for each trial: its name, seed and outcome, then the settings as JSON."""
+    keys = list(results.trials[0].settings) if results.trials else []
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow([*_FIXED, *keys])
+        for trial in results.trials:
+            fixed = [getattr(trial, name) for name in _FIXED]
+            rows.writerow([*("" if value is None else value for value in fixed), *map(_json, trial.settings.values())])
+
+
+def read_results(path: Path) -> Results:
+    """Read what `write_results` has written."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return Results([_trial(row) for row in csv.DictReader(file)])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _trial(row: dict[str, str]) -> Trial:
+    return Trial(
+        row["trial"],
+        {key: json.loads(value) for key, value in row.items() if key not in _FIXED},
+        int(row["seed"]),
+        float(row["rsum"]) if row["rsum"] else None,
+        int(row["best_epoch"]),
+        int(row["epochs"]),
+        row["stopped_early"] == "True",
+        row["problem"],
+    )
+
+
+def _setting(trials: Sequence[Trial]) -> Setting:
+    rsums = [trial.rsum for trial in trials if trial.rsum is not None]
+    whole = len(rsums) == len(trials)
+    return Setting(
+        trials[0].settings,
+        statistics.mean(rsums) if whole else None,
+        statistics.stdev(rsums) if whole and len(rsums) > 1 else None,
+        max(trial.epochs for trial in trials),
+        len(trials),
+        next((trial.problem for trial in trials if trial.problem), ""),
+    )
