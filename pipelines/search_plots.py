@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator
 
 from pipelines.config.search import SearchConfig
 from pipelines.search_results import Results, Trial
@@ -141,6 +142,9 @@ class _Scale:
             axes.set_xlim(-0.5, len(self._named) - 0.5)
         elif self.is_logarithmic:
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_locator(FixedLocator([]))
 
 
 def _trained(results: Results) -> list[Trial]:

@@ -15,6 +15,7 @@ from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.search import Domain, SearchConfig, with_settings
 from pipelines.search_results import Results, Trial
 from pipelines.stage import StageError
+from pipelines.tracking import end_children
 
 if TYPE_CHECKING:
     from ray.tune import ResultGrid, Tuner
@@ -72,6 +73,7 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
         tuner = _tuner(config, search, directory, trainable)
     grid = tuner.fit()
     _wait_for_release()
+    end_children(config.tracking_uri, search_run)
     return _results(grid, search, config)
 
 
@@ -137,7 +139,8 @@ def _scheduler(search: SearchConfig, epochs: int) -> TrialScheduler | None:
         return None
     return ASHAScheduler(
         time_attr="epoch",
-        max_t=epochs,
+        # One more than there are: a trial that gets to the end ends by itself, and its run in MLflow with it.
+        max_t=epochs + 1,
         grace_period=min(search.grace_epochs, epochs),
         reduction_factor=search.reduction,
     )

@@ -363,6 +363,14 @@ class PipelineRuns:
         return tracker
 
 
+def end_children(uri: str, parent: str) -> None:
+    """End as KILLED the runs below a run whose processes were ended by whoever started them."""
+    client = _client(uri)
+    experiment = client.get_run(parent).info.experiment_id
+    for run in client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'"):
+        _end_abandoned(client, run.info.run_id)
+
+
 def recorded_run_url(config: PipelineConfig, fingerprint: str) -> str | None:
     """Return the page of a pipeline's parent run without asking MLflow, or None where there has been none."""
     recorded = _recorded(_runs_file(config, fingerprint))
