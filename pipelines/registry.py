@@ -22,8 +22,8 @@ from pipelines.stage import StageError
 
 BUNDLE_PARTS = ("model", "extractor", "gallery")
 
-# The newest version, not judged yet; promotion to "champion" is a decision of its own. MLflow reserves "latest".
-CANDIDATE = "candidate"
+# The newest version, not judged yet; pipelines/promote.py decides who is "champion". MLflow reserves "latest".
+CHALLENGER = "challenger"
 FINGERPRINT_TAG = "vse.fingerprint"
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,7 +81,7 @@ def find_registered(client: MlflowClient, name: str, fingerprint: str) -> Regist
 def register_bundle(
     bundle: Path, name: str, fingerprint: str, tags: Mapping[str, str], metrics: Mapping[str, float]
 ) -> RegisteredVersion:
-    """Log a bundle as a pyfunc in the active run and register it under the alias "candidate".
+    """Log a bundle as a pyfunc in the active run and register it under the alias "challenger".
 
     A fingerprint that is registered already is not registered again.
 
@@ -117,7 +117,7 @@ def register_bundle(
         mlflow.log_metrics(dict(metrics), run_id=run.info.run_id, model_id=info.model_id)
         version = mlflow.register_model(info.model_uri, name, tags={**tags, FINGERPRINT_TAG: fingerprint})
         found = RegisteredVersion(name, int(version.version), info.model_id)
-    client.set_registered_model_alias(name, CANDIDATE, str(found.version))
+    client.set_registered_model_alias(name, CHALLENGER, str(found.version))
     return found
 
 
@@ -152,6 +152,58 @@ def resolve(client: MlflowClient, reference: str) -> str:
     return f"models:/{name}/{number or numbers[0]}"
 
 
+def version_of(reference: str, tracking_uri: str) -> int:
+    """The number of the version that NAME, NAME@ALIAS or NAME/VERSION means.
+
+    Raises:
+        RegistryError: there is no such model, alias or version.
+    """
+    client = _client(tracking_uri)
+    name, separator, alias = resolve(client, reference).removeprefix("models:/").partition("@")
+    if separator:
+        return int(client.get_model_version_by_alias(name, alias).version)
+    return int(name.rpartition("/")[2])
+
+
+def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
+    """The aliases of a registered model with the versions that they stand for; none where there is no such model."""
+    client = _client(tracking_uri)
+    if not _versions(client, name):
+        return {}
+    return {alias: int(version) for alias, version in client.get_registered_model(name).aliases.items()}
+
+
+def set_alias(name: str, alias: str, version: int, tracking_uri: str) -> None:
+    """Let an alias stand for a version."""
+    _client(tracking_uri).set_registered_model_alias(name, alias, str(version))
+
+
+def tags_of(name: str, version: int, tracking_uri: str) -> dict[str, str]:
+    """The tags of a version."""
+    tags: dict[str, str] = _client(tracking_uri).get_model_version(name, str(version)).tags
+    return tags
+
+
+def tag_version(name: str, version: int, tags: Mapping[str, str], tracking_uri: str) -> None:
+    """Set tags of a version."""
+    client = _client(tracking_uri)
+    for key, value in tags.items():
+        client.set_model_version_tag(name, str(version), key, value)
+
+
+def _client(tracking_uri: str) -> MlflowClient:
+    """A client of a server or database that is there.
+
+    Raises:
+        RegistryError: there is no such database.
+    """
+    database = tracking_uri.removeprefix("sqlite:///")
+    if database != tracking_uri and not Path(database).is_file():
+        # MLflow would make an empty one.
+        raise RegistryError(f"there is no MLflow database {database}: run the pipeline first, or name another address")
+    return MlflowClient(tracking_uri, tracking_uri)
+
+
 def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
     """Find the parts of a model by what a user calls it.
 
@@ -171,14 +223,11 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
     directory = Path(reference).expanduser()
     if reference.startswith(_PATHS) or (directory / "model").is_dir():
         return str(directory), directory
-    database = tracking_uri.removeprefix("sqlite:///")
-    if database != tracking_uri and not Path(database).is_file():
-        # MLflow would make an empty one.
-        raise RegistryError(f"there is no MLflow database {database}: run the pipeline first, or name another address")
+    client = _client(tracking_uri)
     try:
         mlflow.set_tracking_uri(tracking_uri)
         mlflow.set_registry_uri(tracking_uri)
-        uri = resolve(MlflowClient(tracking_uri, tracking_uri), reference)
+        uri = resolve(client, reference)
         bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
     except MlflowException as error:
         raise RegistryError(f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {error}") from error

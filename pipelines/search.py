@@ -1,7 +1,7 @@
 """Search a registered model's gallery: a text finds images, an image finds captions or images.
 
 python pipelines/search.py --model flickr8k "a dog running on the beach" --output results.html
-python pipelines/search.py --model flickr8k@candidate --image photo.jpg -k 5
+python pipelines/search.py --model flickr8k@challenger --image photo.jpg -k 5
 """
 
 from __future__ import annotations

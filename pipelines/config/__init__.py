@@ -82,6 +82,10 @@ class RegistryConfig(Strict):
     name: str | None = Field(
         None, pattern=_IDENTIFIER, description="registered model; by default the configuration's name"
     )
+    guards: dict[str, Annotated[Float, Field(ge=0)]] = Field(
+        {"i2t_r1": 1.0, "t2i_r1": 1.0},
+        description="metric of the evaluation -> by how much a new champion's may be lower than the old one's",
+    )
 
 
 class RayConfig(Strict):

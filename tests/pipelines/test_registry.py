@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.gallery import Gallery
 from pipelines.registry import (
-    CANDIDATE,
+    CHALLENGER,
     FINGERPRINT_TAG,
     RegisteredVersion,
     RegistryError,
@@ -67,7 +67,7 @@ def test_version_carries_its_origin_and_the_alias(registered: Registered) -> Non
     version = registered.client.get_model_version("tiny", str(registered.version.version))
     assert version.tags == {**TAGS, FINGERPRINT_TAG: "abc"}
     assert version.run_id == registered.run_id
-    assert registered.client.get_model_version_by_alias("tiny", CANDIDATE).version == version.version
+    assert registered.client.get_model_version_by_alias("tiny", CHALLENGER).version == version.version
 
 
 def test_the_same_fingerprint_is_registered_once(registered: Registered) -> None:
@@ -98,7 +98,7 @@ def test_bundle_and_model_are_found_by_name_and_by_directory(registered: Registe
     name, bundle = find_bundle("tiny", registered.uri)
     assert name == "tiny/1"
     assert len(Gallery.load(bundle / "gallery").records) == IMAGES
-    assert find_model("tiny@candidate", registered.uri) == bundle / "model"
+    assert find_model("tiny@challenger", registered.uri) == bundle / "model"
     assert find_bundle(str(registered.bundle), "unused")[1] == registered.bundle
     assert find_model(str(registered.bundle), "unused") == registered.bundle / "model"
     assert find_model(str(registered.bundle / "model"), "unused") == registered.bundle / "model"
@@ -134,7 +134,7 @@ def test_registering_needs_a_run(registered: Registered) -> None:
     [
         ("tiny", "models:/tiny/1"),
         ("tiny/1", "models:/tiny/1"),
-        ("tiny@candidate", "models:/tiny@candidate"),
+        ("tiny@challenger", "models:/tiny@challenger"),
         ("models:/tiny", "models:/tiny/1"),
         ("models:/tiny/1", "models:/tiny/1"),
     ],
@@ -148,7 +148,7 @@ def test_references_are_resolved(registered: Registered, reference: str, uri: st
     [
         ("tinny", "no registered model 'tinny'; registered models: tiny"),
         ("tiny/4", "no version 4; its versions: 1"),
-        ("tiny@champion", "no alias 'champion'; its aliases: candidate"),
+        ("tiny@champion", "no alias 'champion'; its aliases: challenger"),
         ("tiny@a/b", "cannot read 'tiny@a/b'"),
         ("it's", 'no registered model "it\'s"'),
     ],
@@ -219,7 +219,7 @@ def test_pyfunc_loads_in_a_process_elsewhere_with_its_own_code(registered: Regis
 import json, sys
 import mlflow, pandas as pd
 mlflow.set_tracking_uri(sys.argv[1])
-model = mlflow.pyfunc.load_model("models:/tiny@candidate")
+model = mlflow.pyfunc.load_model("models:/tiny@challenger")
 output = model.predict(pd.DataFrame({"text": ["a red ring"]}))
 import pipelines, preprocessing, vse_core
 print(json.dumps({"embedding": output["embedding"][0],

@@ -134,7 +134,7 @@ def test_the_file_runs_from_anywhere(place: Place, tmp_path: Path) -> None:
         sys.executable,
         str(ROOT / "pipelines" / "search.py"),
         "--model",
-        "tiny@candidate",
+        "tiny@challenger",
         "a red ring",
         "-k",
         "2",

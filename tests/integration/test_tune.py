@@ -1,0 +1,56 @@
+"""A search on Ray Tune end to end: trials are trained, the search goes on where it stopped, the winner can be trained."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from pipelines import train, tune
+from pipelines.config import load_config
+from pipelines.config.search import SearchConfig
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
+
+TINY = (
+    "dataset={format: scenes, images: {train: 24, dev: 6}}",
+    "features={extractor: grid, weights: tiny_resnet, random_seed: 0}",
+    "model={embed_dim: 16}",
+    "training={epochs: 2, batch_size: 40, warmup: 1 steps}",
+)
+
+
+def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = load_config(None, [f"work_dir={work_dir}", *TINY])
+    margins = [0.1, 0.2]
+    space = {"loss.margin": {"values": margins}, "training.gradient_clip": {"values": [2.0]}}
+    search = SearchConfig.model_validate({"name": "margins", "method": "grid", "space": space, "concurrent": 2})
+    folder = tune.run_search(config, search)
+    out = capsys.readouterr().out
+    assert all(f"{margin:.4g}" in out for margin in margins)
+    results = (folder / tune.TABLE).read_text().splitlines()
+    assert len(results) == 3
+    best = load_config(folder / tune.BEST)
+    assert train.plan(best).complete  # it is a trial, trained under its own fingerprint
+    client = MlflowClient(config.tracking_uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    runs = client.search_runs([experiment.experiment_id])
+    (parent,) = [run for run in runs if run.info.run_name == "margins"]
+    trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    assert [run.info.status for run in [parent, *trials]] == ["FINISHED"] * 3
+    assert parent.data.metrics["best/rsum"] == max(
+        metric.value for run in trials for metric in client.get_metric_history(run.info.run_id, "dev/rsum")
+    )
+    # As after a kill behind the last trial: nothing is trained again, and the table is the same.
+    (folder / "manifest.json").unlink()
+    steps = {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")}
+    assert tune.run_search(config, search) == folder
+    assert (folder / tune.TABLE).read_text().splitlines() == results
+    assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
+    # Without the state of the search its trials are found all the same.
+    (folder / "manifest.json").unlink()
+    shutil.rmtree(folder / "trials")
+    tune.run_search(config, search)
+    assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
