@@ -1,4 +1,4 @@
-"""Who becomes champion: the first model, then who is better by more than chance and worse in nothing that is guarded."""
+"""Who becomes champion: the first model, then who is better by more than chance and in nothing guarded worse."""
 
 from __future__ import annotations
 
