@@ -21,11 +21,11 @@ if __name__ == "__main__":  # run as a file: the repository, not this folder, is
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from pipelines.ensemble import Member, aligned_galleries
-from pipelines.evaluation import evaluate_model
+from pipelines.evaluation import evaluate_model, metrics_of
+from pipelines.runner import console
 from pipelines.stage import StageDir, StageError, StageReport, fingerprint
 
 if TYPE_CHECKING:
@@ -35,11 +35,9 @@ if TYPE_CHECKING:
 
 NAME = "compare"
 # Raised when the same models would give another comparison.
-VERSION = 1
+VERSION = 2
 
 _WAYS = {"i2t": "image to text", "t2i": "text to image"}
-# Width of tables in a log, where there is no terminal to ask.
-_LOG_COLUMNS = 140
 
 
 def compare(first: Member, second: Member) -> StageReport:
@@ -105,7 +103,14 @@ def _compare(members: tuple[Member, Member], reports: Sequence[StageReport], sta
         name: [found.first, found.second, found.difference, found.interval.low, found.interval.high, found.p_value]
         for name, found in recalls.items()
     }
-    stage.complete({"summary": summary, "recalls": rows, "ranks": {way: vars(found) for way, found in won.items()}})
+    stage.complete(
+        {
+            "summary": summary,
+            "recalls": rows,
+            "ranks": {way: vars(found) for way, found in won.items()},
+            "metrics": [metrics_of(report) for report in reports],
+        }
+    )
 
 
 def _direction(ranks: RetrievalRanks, way: str) -> Ranks:
@@ -130,10 +135,8 @@ def _print(members: Sequence[Member], manifest: dict[str, Any]) -> None:
     ranks = Table("ranks of the queries", f"better: {first}", f"better: {second}", "equal", "R@1 gained", "R@1 missed")
     for way, found in manifest["ranks"].items():
         ranks.add_row(_WAYS[way], *(f"{found[key]:,}" for key in ("won", "lost", "drawn", "gained", "missed")))
-    # Paths may hold brackets, which are not meant as markup.
-    console = Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)
-    console.print(recalls)
-    console.print(ranks)
+    for table in (recalls, ranks):
+        console().print(table)
 
 
 def _command() -> None:

@@ -5,18 +5,17 @@ This is how VSE-infinity and VSE+2AD combine models of region, grid and patch fe
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from pipelines import extract
 from pipelines.config import PipelineConfig
 from pipelines.evaluation import GALLERY, collect, evaluate_model, metrics_of, rank
+from pipelines.runner import console
 from pipelines.stage import StageDir, StageError, StageReport, fingerprint
 
 if TYPE_CHECKING:
@@ -125,6 +124,4 @@ def _print_rows(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None
     table = Table("model", *_COLUMNS)
     for name, row in zip(names, rows, strict=True):
         table.add_row(name, *(f"{row[key]:.1f}" for key in _COLUMNS.values()))
-    # Paths may hold brackets, which are not meant as markup.
-    console = Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)
-    console.print(table)
+    console().print(table)

@@ -16,12 +16,12 @@ from pathlib import Path
 if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.evaluation import evaluate_model, metrics_of
-from pipelines.stage import StageError
+from pipelines.stage import MANIFEST, StageError
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -101,15 +101,14 @@ def _contest(config: PipelineConfig, challenger: int, champion: int) -> Decision
     from pipelines.compare import compare
     from pipelines.ensemble import Member
     from pipelines.registry import find_model
-    from pipelines.stage import MANIFEST
 
     references = [f"{config.registered_model}/{version}" for version in (challenger, champion)]
     members = [Member(reference, config, find_model(reference, config.tracking_uri)) for reference in references]
     report = compare(members[0], members[1])
-    metrics = [metrics_of(evaluate_model(config, member.model)) for member in members]
-    _, _, difference, low, high, _ = _recalls(report.directory / MANIFEST)["rsum"]
+    manifest = json.loads((report.directory / MANIFEST).read_text(encoding="utf-8"))
+    _, _, difference, low, high, _ = manifest["recalls"]["rsum"]
     found = f"RSUM {difference:+.1f} ({low:+.1f} to {high:+.1f}) against version {champion}"
-    fallen = guarded_falls(config.registry.guards, metrics[0], metrics[1])
+    fallen = guarded_falls(config.registry.guards, *manifest["metrics"])
     if low <= 0:
         return Decision(False, challenger, champion, f"{found}: not better by more than chance")
     if fallen:
@@ -139,13 +138,6 @@ def guarded_falls(
         if fall > limit:
             fallen.append(f"{name} falls by {fall:.1f}, more than {limit:g}")
     return fallen
-
-
-def _recalls(manifest: Path) -> dict[str, list[float]]:
-    import json
-
-    recalls: dict[str, list[float]] = json.loads(manifest.read_text(encoding="utf-8"))["recalls"]
-    return recalls
 
 
 def _command() -> None:

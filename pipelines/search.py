@@ -148,6 +148,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Exit with 1, as for every other mistake in what the user has written."""
         self.exit(1, f"error: {message}\n{self.format_usage()}")
 
 

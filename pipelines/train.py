@@ -96,7 +96,7 @@ def plan(config: PipelineConfig) -> StagePlan:
         fingerprint=stage.fingerprint,
         directory=stage.path,
         total=epochs,
-        done=epochs if stage.is_complete() else min(_finished_epochs(stage.path), epochs - 1),
+        done=epochs if stage.is_complete() else min(int(_newest_progress(stage.path)["epoch"]), epochs - 1),
         unit="epochs",
         size=f"{epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
         outputs={"best": _best(stage)} if stage.is_complete() else {},
@@ -114,7 +114,7 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
     Raises:
         StageError: training cannot start, or has ended in NaN or in collapse.
     """
-    from pipelines.checkpoints import adopt_checkpoints, best_directory, offer_checkpoints
+    from pipelines.checkpoints import adopt_checkpoints, offer_checkpoints
     from pipelines.training_data import open_splits
 
     features = extract.plan(config)
@@ -153,20 +153,28 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     adopt_checkpoints(stage.path, config.mirror)
-    history = outcome["history"]
-    best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
-    manifest = {
-        **outcome,
-        "best": best_directory(stage.path, best).name,
-        **facts,
+    manifest = _manifest(config, outcome, facts) | {
         "data_fingerprint": features.fingerprint,
         "seconds": round(time.monotonic() - began, 1),
-        "summary": f"{config.dataset.eval_split} RSUM {history[best]['rsum']:.1f} (chance {outcome['chance']:.1f})"
-        + _coverage(facts),
     }
     _log_outcome(config, stage.path, manifest, tracker)
     stage.complete(manifest)
     return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
+    """What a finished run is remembered by: its history, its best checkpoint, and a summary."""
+    from pipelines.checkpoints import best_directory
+
+    history = outcome["history"]
+    best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
+    rsum, chance = history[best]["rsum"], outcome["chance"]
+    return {
+        **outcome,
+        "best": best_directory(Path(), best).name,
+        **facts,
+        "summary": f"{config.dataset.eval_split} RSUM {rsum:.1f} (chance {chance:.1f}){_coverage(facts)}",
+    }
 
 
 def best_model(config: PipelineConfig) -> Path:
@@ -184,11 +192,8 @@ def best_model(config: PipelineConfig) -> Path:
 def finished_epochs(config: PipelineConfig) -> list[dict[str, float]]:
     """The metrics of the epochs that the configured run has behind it, with their numbers as ``epoch``, from 1."""
     stage = _stage(config, extract.plan(config))
-    if stage.is_complete():
-        history = stage.read_manifest()["history"]
-    else:
-        newest = max(stage.path.glob("checkpoints/step-*/progress.json"), default=None)
-        history = [] if newest is None else json.loads(newest.read_text(encoding="utf-8"))["history"]
+    reached = stage.read_manifest() if stage.is_complete() else _newest_progress(stage.path)
+    history = reached["history"]
     return [{**metrics, "epoch": epoch} for epoch, metrics in enumerate(history, start=1)]
 
 
@@ -231,10 +236,13 @@ def _model_content(config: PipelineConfig) -> dict[str, Any]:
     return content
 
 
-def _finished_epochs(directory: Path) -> int:
-    """Epochs that the newest checkpoint has behind it; read without importing torch, as planning has to be quick."""
+def _newest_progress(directory: Path) -> dict[str, Any]:
+    """How far the newest checkpoint came; read without importing torch, as planning has to be quick."""
     newest = max(directory.glob("checkpoints/step-*/progress.json"), default=None)
-    return int(json.loads(newest.read_text(encoding="utf-8"))["epoch"]) if newest is not None else 0
+    if newest is None:
+        return {"epoch": 0, "history": []}
+    progress: dict[str, Any] = json.loads(newest.read_text(encoding="utf-8"))
+    return progress
 
 
 def _prepare(

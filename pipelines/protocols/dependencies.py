@@ -28,6 +28,7 @@ def dependencies(subject: Subject) -> Findings:
     words: dict[str, int] = {}
 
     def number(word: str) -> int:
+        """The number of a word, the next one where it is new."""
         return words.setdefault(word, len(words))
 
     nouns = [[number(noun) for noun in nouns_of(graph)] for graph in graphs]

@@ -59,6 +59,7 @@ class Batch:
         """Keep the tensors' memory until what the stream has been given so far is done, another one than their own."""
 
         def record(tensor: torch.Tensor) -> torch.Tensor:
+            """Keep one tensor's memory."""
             tensor.record_stream(stream)
             return tensor
 

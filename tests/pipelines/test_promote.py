@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from pipelines import promote as promote_module
 from pipelines.config import PipelineConfig, load_config
 from pipelines.promote import BEFORE_TAG, CHAMPION, DECISION_TAG, guarded_falls, promote, rollback
 from pipelines.registry import CHALLENGER, RegistryError
@@ -40,21 +39,13 @@ def contest(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     found = {"rsum": [5.0, 1.0, 9.0], "r1": [30.0, 28.0]}
 
     def compared(first: object, second: object) -> StageReport:
+        metrics = [{"rsum": 0.0, "i2t_r1": r1, "t2i_r1": 20.0} for r1 in found["r1"]]
         recalls = {"rsum": [250.0, 245.0, *found["rsum"], 0.01]}
-        (tmp_path / "manifest.json").write_text(json.dumps({"recalls": recalls}))
+        (tmp_path / "manifest.json").write_text(json.dumps({"recalls": recalls, "metrics": metrics}))
         return StageReport("compare", tmp_path, "")
-
-    def evaluated(_: PipelineConfig, model: Path) -> str:
-        return str(model)
-
-    def metrics(report: str) -> dict[str, float]:
-        r1 = found["r1"][0 if report.endswith("2") else 1]
-        return {"rsum": 0.0, "i2t_r1": r1, "t2i_r1": 20.0}
 
     monkeypatch.setattr("pipelines.compare.compare", compared)
     monkeypatch.setattr("pipelines.registry.find_model", lambda reference, _: Path(reference))
-    monkeypatch.setattr(promote_module, "evaluate_model", evaluated)
-    monkeypatch.setattr(promote_module, "metrics_of", metrics)
     return found
 
 

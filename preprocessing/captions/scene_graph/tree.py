@@ -130,6 +130,7 @@ class Tree:
         ends: dict[int, int] = {}
 
         def last(token: int) -> int:
+            """Who has a token's place in the end."""
             path = []
             while token in successors and token not in ends:
                 path.append(token)
