@@ -122,26 +122,7 @@ class Trainer:
             splits.train.shard_captions,
             training.shuffle_shards,
         )
-        self.loader = TrainLoader(
-            splits.train,
-            image_source(
-                self.model,
-                splits.train,
-                config.seed,
-                training.image_augmentation,
-                training.size_augmentation,
-                training.feature_dropout,
-            ),
-            caption_encoder,
-            self.sampler,
-            rank=rank(),
-            world=world_size(),
-            seed=config.seed,
-            caption_augmentation=training.caption_augmentation,
-            components=self._negatives(),
-            adversarial=self._adversarial(),
-            pin=device.type == "cuda",
-        )
+        self.loader = self._loader()
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, splits.evaluation)
         self.evaluation_components = self._components(splits.evaluation, splits.evaluation_graphs)
@@ -181,6 +162,30 @@ class Trainer:
         if self.observer is not None:
             self.checkpoints.wait()
         return self.progress.history
+
+    def _loader(self) -> TrainLoader:
+        """What gives this process its share of every batch."""
+        training = self.config.training
+        return TrainLoader(
+            self.splits.train,
+            image_source(
+                self.model,
+                self.splits.train,
+                self.config.seed,
+                training.image_augmentation,
+                training.size_augmentation,
+                training.feature_dropout,
+            ),
+            self.caption_encoder,
+            self.sampler,
+            rank=rank(),
+            world=world_size(),
+            seed=self.config.seed,
+            caption_augmentation=training.caption_augmentation,
+            components=self._negatives(),
+            adversarial=self._adversarial(),
+            pin=self.device.type == "cuda",
+        )
 
     def _keep(self, path: Path) -> None:
         """Hand the trace of a profile to the observer."""

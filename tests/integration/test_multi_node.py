@@ -25,20 +25,9 @@ from pipelines.trainer import Splits, Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.shards.reader import ShardReader
 from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError
+from tests.integration.tiny_training import STEPS, TINY
 
-SETTINGS = [
-    "dataset.images={train: 60, dev: 20}",
-    "features.shard_size=50",
-    "model.embed_dim=32",
-    "model.text.word_dim=16",
-    "training.epochs=3",
-    "training.batch_size=32",
-    "training.log_steps=1",
-    "training.checkpoint_steps=4",
-    "training.workers=2",
-    "training.placement=STRICT_SPREAD",
-]
-STEPS = 3 * 10  # 300 captions in batches of 30
+SETTINGS = [*TINY, "training.workers=2", "training.placement=STRICT_SPREAD"]
 SCRIPT = "from pipelines.command import main; main('extract', 'train')"
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",

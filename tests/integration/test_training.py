@@ -11,18 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.tiny_training import STEPS, TINY
+
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = [
-    "dataset.images={train: 60, dev: 20}",
-    "features.shard_size=50",
-    "model.embed_dim=32",
-    "model.text.word_dim=16",
-    "training.epochs=3",
-    "training.batch_size=32",
-    "training.log_steps=1",
-    "training.checkpoint_steps=4",
-]
-STEPS = 3 * 10  # 300 captions in batches of 30
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,7 +26,7 @@ def cluster(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start(work_dir: Path, *settings: str) -> subprocess.Popen[str]:
     """Start the main job as a user does in a terminal."""
-    arguments = [f"--set={setting}" for setting in (f"work_dir={work_dir}", *SETTINGS, *settings)]
+    arguments = [f"--set={setting}" for setting in (f"work_dir={work_dir}", *TINY, *settings)]
     return subprocess.Popen(
         [sys.executable, str(ROOT / "pipelines" / "full.py"), *arguments],
         stdout=subprocess.PIPE,
