@@ -29,7 +29,7 @@ EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
 
 _KEY_DIGITS = 8
-_INSIDE_A_FILE = re.compile(r"\.npy#|\.tar#")
+_INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
 _S3_READERS = 16
 
 

@@ -163,8 +163,9 @@ class PipelineConfig(Strict):
 
     @model_validator(mode="after")
     def _features_fit_dataset(self) -> PipelineConfig:
-        if (self.dataset.format == "precomputed") != (self.features.extractor == "precomputed"):
-            wanted = "precomputed" if self.dataset.format == "precomputed" else "grid"
+        brings_features = self.dataset.format in ("precomputed", "hgr")
+        if brings_features != (self.features.extractor == "precomputed"):
+            wanted = "precomputed" if brings_features else "grid"
             raise ValueError(
                 f"features.extractor: {self.features.extractor!r} cannot read dataset.format {self.dataset.format!r}; "
                 f"set features.extractor to {wanted!r}"

@@ -82,6 +82,19 @@ class PrecomputedDataset(_Dataset):
     root: AbsolutePath = Field(description="folder of these files")
 
 
+class HgrDataset(_Dataset):
+    """Videos as HGR released MSR-VTT and VATEX: public_split/, annotation/RET/ and ordered_feature/ of one folder."""
+
+    format: Literal["hgr"]
+    root: AbsolutePath = Field(description="folder of the data set, such as MSRVTT")
+    network: str = Field(
+        min_length=1, description="whose features: the name of their folder in ordered_feature/SA (resnet152.pth)"
+    )
+    averaged: bool = Field(
+        False, description="take the frames' averages, ordered_feature/MP, instead of the frames, ordered_feature/SA"
+    )
+
+
 class ScenesDataset(_Dataset):
     """Generated pictures of coloured shapes with five captions each: the embedded default, which needs no files."""
 
@@ -97,6 +110,7 @@ Dataset = Annotated[
     | TableDataset
     | ImageShardsDataset
     | PrecomputedDataset
+    | HgrDataset
     | ScenesDataset,
     Field(discriminator="format"),
 ]

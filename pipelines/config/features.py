@@ -206,6 +206,9 @@ class PrecomputedFeatures(_Extraction):
     """Features that the data set brings along."""
 
     extractor: Literal["precomputed"]
+    largest_set: Int | None = Field(
+        None, gt=0, description="vectors kept of a larger set, evenly spread from first to last (HGR: 20 frames)"
+    )
 
     @property
     def member(self) -> str:
@@ -214,7 +217,7 @@ class PrecomputedFeatures(_Extraction):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
-        return {}
+        return {"largest_set": self.largest_set}
 
 
 class ImportedFeatures(_Extraction):

@@ -34,6 +34,9 @@ class FeatureImageEncoderConfig(Strict):
     projections: Int = Field(
         1, gt=0, description="linear projections, each a view of its own (released MV-VSE code: 2, without MLP)"
     )
+    dropout: Float = Field(
+        0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> FeatureImageEncoderConfig:
@@ -123,6 +126,9 @@ class BiGRUTextEncoderConfig(Strict):
     directions: Literal[1, 2] = Field(2, description="1 reads forwards only (VSE++; then with `last` for the pooling)")
     word_vectors: AbsolutePath | None = Field(
         None, description="text file of vectors (GloVe) that known words begin with, word_dim numbers a line"
+    )
+    dropout: Float = Field(
+        0.0, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR's code: 0.2)"
     )
 
     def options(self) -> dict[str, Any]:

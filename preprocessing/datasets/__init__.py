@@ -6,6 +6,7 @@ from typing import Any
 
 from preprocessing.datasets.coco import CocoDataset
 from preprocessing.datasets.flickr import FlickrDataset
+from preprocessing.datasets.hgr import HgrDataset
 from preprocessing.datasets.image_shards import ImageShardsDataset
 from preprocessing.datasets.karpathy import KarpathyDataset
 from preprocessing.datasets.precomputed import PrecomputedDataset
@@ -22,6 +23,7 @@ DATASET_FORMATS: dict[str, Callable[..., Dataset]] = {
     "table": TableDataset,
     "webdataset": ImageShardsDataset,
     "precomputed": PrecomputedDataset,
+    "hgr": HgrDataset,
     "scenes": ScenesDataset,
 }
 

@@ -22,9 +22,9 @@ class Record:
     """One image with its captions.
 
     `image_uri` is an absolute local path, or `s3://BUCKET/KEY`, or `scene://SEED/INDEX` for a generated picture, or
-    `/abs/ARCHIVE.tar#NAME@START+SIZE` for a file in an archive, or `/abs/{split}_ims.npy#ROW` for a row of published
-    features. `captions` is empty where the dataset lists an image
-    without any.
+    `/abs/ARCHIVE.tar#NAME@START+SIZE` for a file in an archive, or `/abs/{split}_ims.npy#ROW` and
+    `/abs/{split}_ft.hdf5#NAME` for published features. An image may be a video. `captions` is empty where the dataset
+    lists an image without any.
     """
 
     image_id: str

@@ -1,56 +1,90 @@
-"""Published features as an extractor: each image is a row of an npy file."""
+"""Published features as an extractor: each image is a row of an npy file, each video an entry of an HDF5 file."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import FeaturesNF
+from preprocessing.features.extractor import ExtractorError, FeaturesNF
 from preprocessing.features.images import ImageError
+
+if TYPE_CHECKING:
+    from preprocessing.features.importers.hdf5 import Hdf5File
 
 _VERSION = 1
 _OPEN_FILES = 16
+_IN_HDF5 = ".hdf5#"
 
 
 class PrecomputedExtractor:
-    """Takes the features of an image from the row that its URI, `/abs/{split}_ims.npy#ROW`, names.
+    """Takes the features of an image from the place that its URI names.
 
-    The files are memory-mapped: a row is read when it is asked for, whatever the size of the file.
+    `/abs/{split}_ims.npy#ROW` is a row of an array, `/abs/{split}_ft.hdf5#NAME` an entry by its name. Arrays are
+    memory-mapped and entries read one by one: only what is asked for is read, whatever the size of the file.
+
+    Args:
+        largest_set: of a set of more vectors so many are taken, evenly spread from the first to the last; None takes
+            all. HGR takes 20 frames of a video.
+
+    Raises:
+        ExtractorError: `largest_set` is not positive.
     """
 
     name = "region"
 
+    def __init__(self, largest_set: int | None = None) -> None:
+        if largest_set is not None and largest_set < 1:
+            raise ExtractorError(f"largest_set must be at least 1, got {largest_set}")
+        self._largest_set = largest_set
+
     def load(self, uri: str) -> FeaturesNF:
-        """The row (N, F) as float16; a row of a 2-d file is a set of one vector.
+        """The features (N, F) as float16; a row of a 2-d array is a set of one vector.
 
         Raises:
-            ImageError: no such file or row, or values that are not finite in float16.
+            ImageError: no such file, row or entry, or values that are not finite in float16.
+            ExtractorError: an HDF5 file is asked for and h5py is not installed.
         """
-        path, mark, row = uri.rpartition("#")
-        if not mark or not (row.isascii() and row.isdecimal()):
-            raise ImageError(f"not a row of a feature file: {uri!r}; /path/SPLIT_ims.npy#ROW is needed")
-        features = _open(path)
-        if int(row) >= len(features):
-            raise ImageError(f"row {row} of a file of {len(features)} rows")
-        with np.errstate(over="ignore"):
-            values = np.array(features[int(row)], dtype=np.float16, order="C", ndmin=2)
-        if not np.isfinite(values).all():
-            raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
-        return values
+        values = _entry(uri) if _IN_HDF5 in uri else _row(uri)
+        if self._largest_set is None or len(values) <= self._largest_set:
+            return values
+        return values[np.round(np.linspace(0, len(values) - 1, self._largest_set)).astype(np.intp)]
 
     def __call__(self, items: Sequence[FeaturesNF]) -> list[FeaturesNF]:
-        """The rows as `load` gave them."""
+        """The features as `load` gave them."""
         return list(items)
 
     def identity(self) -> dict[str, Any]:
         """The reading rules; what is in the file is told by the digest of the data set, not here."""
-        return {"extractor": "precomputed", "version": _VERSION}
+        limit = {} if self._largest_set is None else {"largest_set": self._largest_set}
+        return {"extractor": "precomputed", "version": _VERSION, **limit}
+
+
+def _row(uri: str) -> FeaturesNF:
+    path, mark, row = uri.rpartition("#")
+    if not mark or not (row.isascii() and row.isdecimal()):
+        raise ImageError(f"not a row of a feature file: {uri!r}; /path/SPLIT_ims.npy#ROW is needed")
+    features = _open_array(path)
+    if int(row) >= len(features):
+        raise ImageError(f"row {row} of a file of {len(features)} rows")
+    with np.errstate(over="ignore"):
+        values = np.array(features[int(row)], dtype=np.float16, order="C", ndmin=2)
+    if not np.isfinite(values).all():
+        raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
+    return values
+
+
+def _entry(uri: str) -> FeaturesNF:
+    path, mark, name = uri.partition(_IN_HDF5)
+    return _open_hdf5(path + mark.rstrip("#")).read(name, name).features
 
 
 @lru_cache(maxsize=_OPEN_FILES)
-def _open(path: str) -> npt.NDArray[np.floating[Any]]:
+def _open_array(path: str) -> npt.NDArray[np.floating[Any]]:
     try:
         features = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -58,3 +92,10 @@ def _open(path: str) -> npt.NDArray[np.floating[Any]]:
     if not isinstance(features, np.ndarray) or features.ndim not in (2, 3) or features.dtype.kind != "f":
         raise ImageError("not a feature file: an array of floats of shape (images, regions, features) is needed")
     return features
+
+
+@lru_cache(maxsize=_OPEN_FILES)
+def _open_hdf5(path: str) -> Hdf5File:
+    from preprocessing.features.importers.hdf5 import Hdf5File
+
+    return Hdf5File(Path(path))

@@ -125,7 +125,7 @@ MISTAKES = {
     "name=a b": "name: String should match pattern",
     # variants
     "dataset.format=flikcr": "dataset.format: must be one of flickr, karpathy, coco, table, webdataset, precomputed, "
-    "scenes; got 'flikcr'",
+    "hgr, scenes; got 'flikcr'",
     "dataset.format=flickrr": "did you mean flickr?",
     "model.text.pooling.name=gop": "did you mean gpo?",
     "loss.reduction=summ": "loss.reduction: must be one of sum, mean; got 'summ' (from --set); did you mean sum?",

@@ -64,6 +64,9 @@ BACKBONES = {
 }
 
 
+VIDEOS = {"vse_pp_video": "mean", "vse_infty_video": "gpo"}
+
+
 def preset(name: str, folder: Path, data: str = GRIDS) -> PipelineConfig:
     path = folder / "config.yaml"
     path.write_text(f"preset: {name}\n{data}", encoding="utf-8")
@@ -74,6 +77,7 @@ def test_every_preset_is_checked_here() -> None:
     assert {path.stem for path in PRESETS.glob("[!_]*.yaml")} == {
         *REGIONS,
         *BACKBONES,
+        *VIDEOS,
         "mv_vse_release",
         "univse",
         "vse_c",
@@ -175,6 +179,24 @@ def test_the_released_code_of_mv_vse(tmp_path: Path) -> None:
     assert (text.name, text.directions, text.pooling.name) == ("bigru", 1, "last")
     assert (loss.bound, loss.lam, loss.reduction, str(loss.all_negatives)) == ("journal", 0.7, "mean", "0 epochs")
     assert (training.epochs, training.decay.name, training.weight_decay) == (20, "none", 0.0)
+    assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+def test_videos_have_the_schedule_of_the_paper_and_the_rest_of_hgr_s_code(name: str, tmp_path: Path) -> None:
+    config = preset(name, tmp_path)
+    image, text, loss, training = config.model.image, config.model.text, config.loss, config.training
+    assert (image.pooling.name, text.pooling.name) == (VIDEOS[name], VIDEOS[name])
+    assert (config.model.embed_dim, image.mlp, image.dropout, text.dropout, text.word_dim) == (
+        1024,
+        False,
+        0.2,
+        0.2,
+        300,
+    )
+    assert (loss.name, loss.margin, loss.reduction, str(loss.all_negatives)) == ("triplet", 0.2, "mean", "0 epochs")
+    assert (training.epochs, training.batch_size, training.learning_rate, training.weight_decay) == (35, 128, 1e-4, 0)
+    assert ([str(point) for point in training.decay.at], training.decay.factor) == (["25 epochs"], 0.1)
     assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
 
 

@@ -26,12 +26,14 @@ class FeatureEncoder(nn.Module):
         projections: K linear layers instead of one, each with a view of its own: the K embeddings come from different
             projections and the same aggregator, which must treat every dimension alike (``max``, ``mean``, ``kmax``,
             ``gpo``). So does the released MV-VSE code, where the paper has one projection and K aggregators.
+        dropout: share of the projected values that training leaves out, before pooling (0.2 in HGR's code, over which
+            VSE-infinity ran its video experiments).
         norm_rows: rows that the MLP's batch norm takes its statistics from in training: ``real``, or ``padded`` for
             real and padded ones, the latter as rows of zeros.
 
     Raises:
         ValueError: ``norm_rows`` is unknown, or given as ``padded`` where there is no MLP, or the MLP is asked for
-            with several projections.
+            with several projections; or ``dropout`` is no share.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class FeatureEncoder(nn.Module):
         mlp: bool = True,
         norm_rows: str = "real",
         projections: int = 1,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if norm_rows not in ("real", "padded"):
@@ -58,6 +61,7 @@ class FeatureEncoder(nn.Module):
         nn.init.zeros_(self.fc.bias)
         self.mlp = ResidualMLP(feature_dim, embed_dim) if mlp else None
         self.norm_rows = norm_rows
+        self.dropout = nn.Dropout(dropout)
         self.pooling = pooling
 
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
@@ -72,7 +76,7 @@ class FeatureEncoder(nn.Module):
         if self.mlp is not None:
             rows_MD = rows_MD + self.mlp(rows_MF, self._padding(mask_BN, rows_MF))
         sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
-        sets_BND[mask_BN] = rows_MD
+        sets_BND[mask_BN] = self.dropout(rows_MD)
         pooled = self.pooling(sets_BND, lengths_B)
         return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
 

@@ -17,13 +17,21 @@ class BiGRUEncoder(nn.Module):
         word_dim: width of the word vectors, initialised from U(-0.1, 0.1); see also :meth:`set_word_vectors`.
         directions: 2, or 1 for a GRU that reads forwards only, as VSE++ and the released MV-VSE code have it (with
             ``last`` for the pooling).
+        dropout: share of the word vectors' values that training leaves out (0.2 in HGR's code, over which VSE-infinity
+            ran its video experiments).
 
     Raises:
-        ValueError: there are neither 1 nor 2 directions.
+        ValueError: there are neither 1 nor 2 directions, or ``dropout`` is no share.
     """
 
     def __init__(
-        self, vocabulary_size: int, embed_dim: int, pooling: nn.Module, word_dim: int = 300, directions: int = 2
+        self,
+        vocabulary_size: int,
+        embed_dim: int,
+        pooling: nn.Module,
+        word_dim: int = 300,
+        directions: int = 2,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if directions not in (1, 2):
@@ -32,6 +40,7 @@ class BiGRUEncoder(nn.Module):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=directions == 2)
         self.pooling = pooling
+        self.dropout = nn.Dropout(dropout)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
         """Begin with given vectors, of GloVe for instance, for some of the words; they train on like the others.
@@ -47,9 +56,14 @@ class BiGRUEncoder(nn.Module):
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode (C, L) word indices with lengths (C,) into (C, D) vectors of unit length."""
-        packed = pack_padded_sequence(self.embed(tokens_CL), lengths_C.cpu(), batch_first=True, enforce_sorted=False)
+        return unit_length(self.pooling(self.states(tokens_CL, lengths_C), lengths_C))
+
+    def states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """Every word in its context, the GRU's states (C, L, D); zero beyond a caption's end."""
+        words_CLE = self.dropout(self.embed(tokens_CL))
+        packed = pack_padded_sequence(words_CLE, lengths_C.cpu(), batch_first=True, enforce_sorted=False)
         hidden_CLH = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=tokens_CL.shape[1])[0]
         if self.rnn.bidirectional:
             forward_CLD, backward_CLD = hidden_CLH.chunk(2, dim=-1)
             hidden_CLH = (forward_CLD + backward_CLD) / 2
-        return unit_length(self.pooling(hidden_CLH, lengths_C))
+        return hidden_CLH

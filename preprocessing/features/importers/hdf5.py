@@ -53,11 +53,13 @@ class Hdf5File:
         """The vectors of an entry.
 
         Raises:
-            ImageError: it is damaged or of another shape.
+            ImageError: there is none, or it is damaged or of another shape.
         """
         import h5py
 
         try:
+            if place not in self._file:
+                raise ImageError("no features of this name in the file")
             entry = self._file[place]
             if not isinstance(entry, h5py.Group):
                 return checked_regions(image_id, _values(entry))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from preprocessing.datasets import build_dataset
-from preprocessing.features import ImageError, build_extractor
+from preprocessing.features import ExtractorError, ImageError, build_extractor
 
 
 @pytest.fixture
@@ -73,3 +73,33 @@ def test_rows_that_cannot_be_used(file: Path, uri: str, reason: str) -> None:
     with pytest.raises(ImageError, match=reason) as caught:
         build_extractor("precomputed").load(uri.format(file=file, text=text, whole=whole))
     assert "\n" not in str(caught.value)
+
+
+def test_an_entry_of_an_hdf5_file(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="pip install h5py")
+    frames = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    with h5py.File(tmp_path / "val_ft.hdf5", "w") as file:
+        file["video7"] = frames
+        file["broken"] = frames * np.inf
+    extractor = build_extractor("precomputed")
+    np.testing.assert_array_equal(extractor.load(f"{tmp_path}/val_ft.hdf5#video7"), frames.astype(np.float16))
+    for name, reason in (("video8", "no features of this name"), ("broken", "NaN, infinite or beyond")):
+        with pytest.raises(ImageError, match=reason):
+            extractor.load(f"{tmp_path}/val_ft.hdf5#{name}")
+    with pytest.raises(ExtractorError, match="cannot be read as an HDF5 file"):
+        extractor.load(f"{tmp_path}/gone_ft.hdf5#video7")
+
+
+@pytest.mark.parametrize(
+    ("most", "rows"), [(1, [0]), (2, [0, 3]), (3, [0, 2, 3]), (4, [0, 1, 2, 3]), (9, [0, 1, 2, 3])]
+)
+def test_of_a_large_set_vectors_are_spread_evenly(file: Path, most: int, rows: list[int]) -> None:
+    """Four vectors; 1.5, the middle of three, is rounded to the even neighbour, as numpy does."""
+    found = build_extractor("precomputed", largest_set=most).load(f"{file}#3")
+    np.testing.assert_array_equal(found, np.load(file)[3][rows].astype(np.float16))
+
+
+def test_the_largest_set_is_part_of_the_identity() -> None:
+    assert build_extractor("precomputed", largest_set=20).identity()["largest_set"] == 20
+    with pytest.raises(ExtractorError, match="largest_set must be at least 1, got 0"):
+        build_extractor("precomputed", largest_set=0)

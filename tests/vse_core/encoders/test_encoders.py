@@ -157,3 +157,23 @@ def test_unit_length_has_a_gradient_at_zero():
     unit_length(vectors).sum().backward()
     # Of x / |x|: (1 - u (u . 1)) / |x|.
     torch.testing.assert_close(vectors.grad, torch.tensor([[0.032, -0.024], [1.0, 1.0]]))
+
+
+def test_dropout_is_of_what_is_pooled_and_of_the_words_and_only_in_training():
+    """Oracle: the same draws by hand, on the projected rows and on the word vectors."""
+    encoder = FeatureEncoder(5, 8, build_pooling("mean", 8), mlp=False, dropout=0.3)
+    features, lengths = torch.randn(3, 4, 5), torch.tensor([4, 4, 4])
+    torch.manual_seed(1)
+    found = encoder(features, lengths)
+    torch.manual_seed(1)
+    rows = torch.nn.functional.dropout(encoder.fc(features.flatten(0, 1)), 0.3)
+    torch.testing.assert_close(found[:, 0], unit_length(rows.unflatten(0, (3, 4)).mean(dim=1)))
+    texts = BiGRUEncoder(10, 8, build_pooling("mean", 8), word_dim=6, dropout=0.3)
+    tokens = torch.randint(10, (2, 4))
+    torch.manual_seed(2)
+    found = texts(tokens, torch.tensor([4, 4]))
+    torch.manual_seed(2)
+    states = texts.rnn(torch.nn.functional.dropout(texts.embed(tokens), 0.3))[0].unflatten(2, (2, 8)).mean(dim=2)
+    torch.testing.assert_close(found, unit_length(states.mean(dim=1)))
+    for module, inputs in ((encoder.eval(), (features, lengths)), (texts.eval(), (tokens, torch.tensor([4, 4])))):
+        torch.testing.assert_close(module(*inputs), module(*inputs), rtol=0, atol=0)

@@ -1,0 +1,128 @@
+"""Reader of the layout in which HGR released MSR-VTT, VATEX and other sets of videos: names, captions, features."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.datasets.checks import read_json_object, require_file, require_folder, require_split
+from preprocessing.datasets.record import Caption, DatasetError, Record
+
+_CAPTIONS = Path("annotation", "RET", "ref_captions.json")
+_NAMES = Path("public_split")
+_NAMES_ENDING = "_names.npy"
+
+
+class HgrDataset:
+    """Videos as HGR (Chen et al., CVPR 2020) released them, and as VSE-infinity's video experiments read them.
+
+        annotation/RET/ref_captions.json              video -> its captions
+        public_split/SPLIT_names.npy                  names of a split's videos (trn, val, tst)
+        ordered_feature/SA/NETWORK/SPLIT_ft.hdf5      video -> its frames, one vector each
+        ordered_feature/MP/NETWORK/SPLIT_ft.npy       the frames' average, a row a video, in the order of names
+
+    A record is a video; its id is its name, a caption's id ``NAME#N``, N counting from 0. Only names and captions are
+    read here: features are taken one by one by the extractor ``precomputed``, and a video that the file of frames lacks
+    is set aside there.
+
+    Args:
+        root: the folder of the data set, which holds these folders.
+        network: whose features, by the name of their folder (``resnet152.pth``).
+        averaged: take the averages instead of the frames.
+
+    Raises:
+        DatasetError: a folder, or a file of a split, is not there.
+    """
+
+    def __init__(self, root: str | Path, network: str, averaged: bool = False) -> None:
+        self._root = require_folder(root, "hgr dataset, 'root'")
+        self._captions = require_file(self._root / _CAPTIONS, "hgr dataset, 'root'")
+        self._features = require_folder(
+            self._root / "ordered_feature" / ("MP" if averaged else "SA") / network, "hgr dataset, 'network'"
+        )
+        self._averaged = averaged
+        names = sorted((self._root / _NAMES).glob(f"*{_NAMES_ENDING}"))
+        if not names:
+            raise DatasetError(
+                f"hgr dataset, 'root': no SPLIT{_NAMES_ENDING} in {self._root / _NAMES}; name the folder of one data "
+                "set, such as MSRVTT, as it was released"
+            )
+        self._splits = tuple(path.name.removesuffix(_NAMES_ENDING) for path in names)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of which there are names."""
+        return self._splits
+
+    @property
+    def root(self) -> str:
+        """The folder of the data set."""
+        return str(self._root)
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The records of a split, one a video, in the order of its names.
+
+        Raises:
+            DatasetError: unknown split, a file missing or malformed, a video without captions or named twice, or
+                averages that are not as many as the names.
+        """
+        require_split(split, self.splits)
+        names_file = self._root / _NAMES / f"{split}{_NAMES_ENDING}"
+        names = _names(names_file)
+        captions = read_json_object(self._captions)
+        features = require_file(
+            self._features / f"{split}_ft.{'npy' if self._averaged else 'hdf5'}", f"features of split {split!r}"
+        )
+        if self._averaged:
+            _require_rows(features, len(names), names_file)
+        for row, name in enumerate(names):
+            # HDF5 takes a slash for a group's: the release has an underscore in its place.
+            place = str(row) if self._averaged else name.replace("/", "_")
+            texts = _texts(captions.get(name), f"{self._captions}, video {name!r}")
+            yield Record(
+                name,
+                f"{features}#{place}",
+                split,
+                tuple(Caption(f"{name}#{number}", text) for number, text in enumerate(texts)),
+            )
+
+
+def _names(file: Path) -> list[str]:
+    names = _load(file, "names of videos, an array of text, are needed; store them ")
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise DatasetError(f"{file}: {names.dtype} of shape {names.shape} where an array of names is needed")
+    first: dict[str, int] = {}
+    for row, name in enumerate(names.tolist()):
+        if name in first:
+            raise DatasetError(f"{file}: video {name!r} is there twice, in the rows {first[name]} and {row}")
+        first[name] = row
+    if not first:
+        raise DatasetError(f"{file}: it names no video")
+    return list(first)
+
+
+def _require_rows(file: Path, videos: int, names: Path) -> None:
+    features = _load(file, "averaged features, floats of shape (videos, width), are needed; store them ")
+    if features.ndim != 2 or features.dtype.kind != "f" or len(features) != videos:
+        raise DatasetError(
+            f"{file}: {features.dtype} of shape {features.shape}; a row for each of the {videos} videos of {names} is "
+            "needed: the files belong to different releases or one is cut short"
+        )
+
+
+def _load(file: Path, needed: str) -> npt.NDArray[np.generic]:
+    require_file(file, "hgr dataset")
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(f"{file}: {error}; {needed}anew without objects (numpy.save of a plain array)") from error
+    if not isinstance(array, np.ndarray):
+        raise DatasetError(f"{file}: not one array; {needed}as one array (numpy.save)")
+    return array
+
+
+def _texts(value: object, where: str) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+        raise DatasetError(f"{where}: {value!r:.80} where a list of captions is needed")
+    return value

@@ -1,0 +1,140 @@
+"""Video-text retrieval end to end: HGR's layout and raw videos through extraction and training to the protocols."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines import evaluate, extract
+from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation import GALLERY, metrics_of
+from pipelines.gallery import Gallery
+from pipelines.runner import run_stages
+from pipelines.stage import StageReport
+from preprocessing.shards import ShardReader, read_index
+from preprocessing.shards.images import FeatureSource
+from vse_core.models import build_model
+
+h5py = pytest.importorskip("h5py", reason="pip install h5py")
+from tests.preprocessing.datasets.hgr_files import write_hgr  # noqa: E402 (needs h5py)
+
+CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"
+WORDS = ["dog", "cat", "man", "child", "ball", "car", "runs", "jumps", "sings", "cooks", "outside", "slowly"]
+SMALL = (
+    "model.embed_dim=16",
+    "model.text.word_dim=8",
+    "vocabulary.min_count=1",
+    "training.epochs=3",
+    "training.batch_size=32",
+    "training.learning_rate=0.01",
+    "training.gpus_per_worker=0",
+)
+
+
+def made_videos(count: int, first: int) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+    """Captions and frames by name: frames tell the words of the captions, and many videos share a caption."""
+    rng = np.random.default_rng(first)
+    captions, frames = {}, {}
+    for number in range(first, first + count):
+        chosen = np.sort(rng.choice(len(WORDS), 2, replace=False))
+        captions[f"video{number}"] = [f"a {WORDS[chosen[0]]} {WORDS[chosen[1]]}", f"{WORDS[chosen[1]]}"]
+        noise = 0.1 * rng.standard_normal((rng.integers(2, 30), len(WORDS)))
+        frames[f"video{number}"] = np.eye(len(WORDS))[rng.choice(chosen, len(noise))] + noise
+    return captions, frames
+
+
+def evaluated(config: PipelineConfig) -> tuple[dict[str, float], Gallery]:
+    directory = evaluate.plan(config).outputs[GALLERY].parent
+    return metrics_of(StageReport("evaluate", directory, "")), Gallery.load(directory / GALLERY)
+
+
+def recall_at_1(gallery: Gallery) -> tuple[float, float]:
+    """Both ways over the set of different sentences, query by query; ties go to the later item."""
+    texts = [caption.text for _, caption in gallery.captions]
+    sentences = list(dict.fromkeys(texts))
+    vectors_SD = gallery.texts_CD[[texts.index(sentence) for sentence in sentences]].double().numpy()
+    videos_BD = gallery.images_BKD[:, 0].double().numpy()
+    own = [{caption.text for caption in record.captions} for record in gallery.records]
+    found = [sentences[best(vectors_SD @ video_D)] in own[place] for place, video_D in enumerate(videos_BD)]
+    right = [text in own[best(videos_BD @ text_D)] for text, text_D in zip(sentences, vectors_SD, strict=True)]
+    return 100 * float(np.mean(found)), 100 * float(np.mean(right))
+
+
+def best(similarities: np.ndarray) -> int:
+    return len(similarities) - 1 - int(np.argmax(similarities[::-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_released_layout_from_its_files_to_the_protocol(work_dir: Path, tmp_path: Path) -> None:
+    """The configuration for MSR-VTT, on few and small videos; validation has as many as the published one."""
+    train, train_frames = made_videos(150, 0)
+    validation, validation_frames = made_videos(497, 1000)
+    root = write_hgr(tmp_path / "MSRVTT", {"trn": train, "val": validation}, {**train_frames, **validation_frames})
+    config = load_config(
+        CONFIGS / "msr_vtt.yaml",
+        [f"work_dir={work_dir}", f"dataset.root={root}", "features.largest_set=20", *SMALL],
+    )
+    run_stages(config, ["extract", "train", "evaluate"])
+    metrics, gallery = evaluated(config)
+    assert metrics["msr_vtt/sentences"] == len({text for texts in validation.values() for text in texts})
+    assert (metrics["msr_vtt/v2t_r1"], metrics["msr_vtt/t2v_r1"]) == pytest.approx(recall_at_1(gallery), abs=0.3)
+    # Of 497 videos a few share each sentence; by chance one query in about fifty would be right.
+    assert metrics["msr_vtt/v2t_r10"] > 50
+
+
+def encoded(colours: Sequence[tuple[int, int, int]]) -> bytes:
+    from io import BytesIO
+
+    av = pytest.importorskip("av", reason="pip install av")
+    buffer = BytesIO()
+    with av.open(buffer, "w", format="mp4") as output:
+        stream = output.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        for colour in colours:
+            frame = av.VideoFrame.from_ndarray(np.full((64, 64, 3), colour, dtype=np.uint8), format="rgb24")
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    return buffer.getvalue()
+
+
+def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
+    """The configuration for one's own videos, with the small network that ships; a damaged video is set aside."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "videos").mkdir()
+    for split, count in (("train", 6), ("dev", 2)):
+        with (tmp_path / f"{split}.csv").open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["video", "caption"])
+            for number in range(count):
+                name = f"{split}{number}.mp4"
+                (tmp_path / "videos" / name).write_bytes(encoded([tuple(rng.integers(0, 255, 3))] * (3 + number)))
+                table.writerows([[name, f"a {WORDS[number]}"], [name, f"the {WORDS[number]} moves"]])
+    (tmp_path / "videos" / "train3.mp4").write_bytes(b"no video")
+    config = load_config(
+        CONFIGS / "videos.yaml",
+        [
+            f"work_dir={tmp_path}/work",
+            f"dataset.images={tmp_path}/videos",
+            f"dataset.tables={{train: {tmp_path}/train.csv, dev: {tmp_path}/dev.csv}}",
+            "features={extractor: frames, weights: tiny_resnet, random_seed: 0, frames: 5}",
+            *SMALL,
+        ],
+    )
+    options = extract.extractor_options(config)
+    for split in extract.splits_of(config):
+        actor = extract._Extraction("frames", options, config.features.batch_size, 1, 60.0, config.mirror)
+        actor.prepare()
+        for spec in split.missing_specs():
+            actor.work(spec)
+    train, dev = (ShardReader(split.directory.path, config.features.member) for split in extract.splits_of(config))
+    assert [train.meta(place)["image_id"] for place in range(len(train))] == [f"train{n}.mp4" for n in (0, 1, 2, 4, 5)]
+    assert [len(train.features(place)) for place in range(len(train))] == [3, 4, 5, 5, 5]
+    (index,) = (read_index(path) for split in extract.splits_of(config)[:1] for path in split.shards)
+    assert [item["image_id"] for item in index.set_aside] == ["train3.mp4"]
+    assert [caption["text"] for caption in dev.meta(1)["captions"]] == ["a cat", "the cat moves"]
+    model = build_model(train.feature_dim, 20, **config.model.specification()).eval()
+    videos_B1D = model.encode_images(*FeatureSource(train, 0, "none", 0.0).whole(range(5)))
+    assert videos_B1D.shape == (5, 1, 16)
