@@ -16,7 +16,7 @@ _SPARE = 2
 
 @contextmanager
 def open_splits(
-    config: PipelineConfig, train: Path, evaluation: Path, *graphs: Path
+    config: PipelineConfig, train: Path, evaluation: Path, *graphs: Path | None
 ) -> Iterator[tuple[ShardReader, ShardReader]]:
     """Readers of the training and the evaluation split for as long as the block lasts.
 
@@ -27,7 +27,7 @@ def open_splits(
         config: the pipeline's configuration.
         train: directory of features.
         evaluation: directory of features.
-        graphs: directories of captions' graphs, to be here as well.
+        graphs: directories of captions' graphs, to be here as well; None for a split that has none.
 
     Raises:
         StageError: the order of the samples needs more shards at a time than the limit allows.
@@ -35,7 +35,7 @@ def open_splits(
         StorageError: the storage does not answer, or the limit leaves no room.
     """
     mirror, member = config.mirror, config.features.member
-    others = (evaluation, *graphs)
+    others = (evaluation, *(path for path in graphs if path is not None))
     sizes = _shard_bytes(config, train)
     beside = sum(sum(_shard_bytes(config, directory).values()) for directory in others)
     if mirror.limit is None or sum(sizes.values()) + beside <= mirror.limit:

@@ -3,7 +3,8 @@
 python tests/benchmarks/training_faults.py [CASE ...]
 
 It starts Ray on this machine, so no other cluster should run here; for the full disk it mounts a small file system in
-memory, as root. Results of cases that are not run again stay in the table.
+memory, and for hosts that come and go it makes network namespaces, both as root. Results of cases that are not run
+again stay in the table.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +32,7 @@ sys.path[0] = str(ROOT)
 
 from preprocessing.shards.storage import write_json_atomic  # noqa: E402
 from tests.integration import faults, s3_server  # noqa: E402
+from tests.integration.hosts import HEAD, Hosts  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results") / "training_faults.json"
 SCRIPT = "from pipelines.command import main; main('extract', 'train')"
@@ -48,6 +51,9 @@ SETTINGS = [
     "training.collective_timeout=60",
 ]
 OUTAGE_SECONDS = 60.0
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5"}
+# Of a machine that is announced to be taken away.
+NOTICE_SECONDS = 20
 
 
 class Job:
@@ -57,19 +63,21 @@ class Job:
         work_dir: of the run.
         epochs: of training.
         settings: besides those that all runs have.
-        environment: besides this process's.
+        hosts: whose head it runs on; None is this machine, where it starts a cluster of its own.
     """
 
-    def __init__(self, work_dir: Path, epochs: int, *settings: str, **environment: str) -> None:
+    def __init__(self, work_dir: Path, epochs: int, *settings: str, hosts: Hosts | None = None) -> None:
         self.work_dir = work_dir
         self.log = work_dir.with_suffix(f".{time.time_ns()}.log")
         everything = (f"work_dir={work_dir}", *SETTINGS, f"training.epochs={epochs}", *settings)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *(f"--set={setting}" for setting in everything)],
-            env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
-            stdout=self.log.open("wb"),
-            stderr=subprocess.STDOUT,
-        )
+        command = [sys.executable, "-c", SCRIPT, *(f"--set={setting}" for setting in everything)]
+        if hosts is not None:
+            self.process = hosts.run(*command, log=self.log)
+        else:
+            output = self.log.open("wb")
+            self.process = subprocess.Popen(
+                command, env={**os.environ, **ENVIRONMENT}, stdout=output, stderr=subprocess.STDOUT
+            )
         self.repeated = 0
         self.longest_pause = 0.0
         threading.Thread(target=self._watch, daemon=True).start()
@@ -81,18 +89,23 @@ class Job:
 
     def wait_for(self, losses: int) -> None:
         """Return when there are so many losses."""
-        while len(self.losses()) < losses:
+        self.wait_until(lambda: len(self.losses()) >= losses)
+
+    def wait_until(self, happened: Callable[[], bool]) -> None:
+        """Return when something has happened, in a run that goes on."""
+        while not happened():
             if self.process.poll() is not None:
-                raise RuntimeError(f"it has ended before loss {losses}: {self.log.read_text()[-3000:]}")
+                raise RuntimeError(f"the run has ended before: {self.log.read_text()[-3000:]}")
             time.sleep(0.01)
+
+    def newest_checkpoint(self) -> int:
+        """The steps that the newest checkpoint has behind it."""
+        names = (path.parent.name for path in self.work_dir.glob("train/*/checkpoints/step-*/progress.json"))
+        return max((int(name.removeprefix("step-")) for name in names), default=0)
 
     def end(self) -> int:
         """Wait for the end; returns the exit status."""
         return self.process.wait()
-
-    def workers(self) -> list[int]:
-        """The process ids of the training workers: descendants of the driver."""
-        return [pid for pid in _descendants(self.process.pid) if "RayTrainWorker" in _command(pid)]
 
     def last_words(self) -> str:
         """The error or remark that the user sees last."""
@@ -125,6 +138,11 @@ def _descendants(root: int) -> list[int]:
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found
+
+
+def _workers(root: int) -> list[int]:
+    """The training workers among the processes that came of one."""
+    return [pid for pid in _descendants(root) if "RayTrainWorker" in _command(pid)]
 
 
 def _command(pid: int) -> str:
@@ -169,11 +187,11 @@ class Faults:
 
     def sigkill_of_one_rank(self) -> dict[str, Any]:
         """One training process is killed."""
-        return self._signalled(signal.SIGKILL, lambda job: job.workers()[1:2])
+        return self._signalled(signal.SIGKILL, lambda job: _workers(job.process.pid)[1:2])
 
     def sigterm_of_one_rank(self) -> dict[str, Any]:
         """One training process is told to end."""
-        return self._signalled(signal.SIGTERM, lambda job: job.workers()[1:2])
+        return self._signalled(signal.SIGTERM, lambda job: _workers(job.process.pid)[1:2])
 
     def sigkill_of_everything(self) -> dict[str, Any]:
         """The driver, its cluster and the workers are killed; the same command is given again."""
@@ -198,6 +216,7 @@ class Faults:
             reached = len(job.losses())
             job = Job(work_dir, epochs)
             result["exit_status_of_the_second_start"] = job.end()
+            result["runs_in_mlflow_at_the_end"] = _statuses(work_dir)
             result["steps_reached"] = reached
         return {**result, **self._compared(job, quiet)}
 
@@ -297,7 +316,69 @@ class Faults:
             **compared,
         }
 
-    def _compared(self, job: Job, quiet: list[float]) -> dict[str, Any]:
+    def lost_host_of_an_elastic_group(self) -> dict[str, Any]:
+        """One of two hosts loses its power; one worker goes on, and a new host joins later."""
+        quiet = self.quiet(LONG)
+        with self._hosts(HEAD, 2, 3) as hosts:
+            job = Job(self._begun("elastic"), LONG, "training.workers=[1, 2]", "training.placement=SPREAD", hosts=hosts)
+            job.wait_for(20)
+            sizes = [len(_workers(os.getpid()))]
+            hosts.cut_power(3)
+            reached = len(job.losses())
+            job.wait_until(lambda: job.repeated > 0 and len(job.losses()) > reached)
+            sizes.append(len(_workers(os.getpid())))
+            hosts.start(4)
+            job.wait_until(lambda: len(_workers(os.getpid())) == 2)
+            grew_at = len(job.losses())
+            sizes.append(2)
+            status = job.end()
+        return {
+            "exit_status": status,
+            "workers": sizes,
+            "losses_when_it_grew_again": grew_at,
+            **self._compared(job, quiet, 1e-5),
+        }
+
+    def host_taken_away_with_notice(self) -> dict[str, Any]:
+        """Ray is told that one of two hosts ends in 20 seconds; it ends then, and a new one joins."""
+        quiet = self.quiet(LONG)
+        with self._hosts(HEAD, 2, 3) as hosts:
+            job = Job(self._begun("notice"), LONG, "training.placement=STRICT_SPREAD", hosts=hosts)
+            job.wait_for(23)
+            notice = [f"--deadline-remaining-seconds={NOTICE_SECONDS}", "--reason-message=spot machine"]
+            hosts.run(
+                *(str(Path(sys.executable).with_name("ray")), "drain-node", *notice),
+                "--reason=DRAIN_NODE_REASON_PREEMPTION",
+                log=self.folder / "drain.log",
+                host=3,
+            ).wait()
+            told = time.monotonic()
+            job.wait_until(lambda: job.newest_checkpoint() % 10 > 0 or time.monotonic() - told > NOTICE_SECONDS)
+            saved, saved_after = job.newest_checkpoint(), time.monotonic() - told
+            time.sleep(max(0.0, NOTICE_SECONDS - saved_after))
+            hosts.cut_power(3)
+            hosts.start(4)
+            status = job.end()
+        return {
+            "exit_status": status,
+            "checkpoint_made_for_it": saved % 10 > 0,
+            "seconds_from_the_notice_to_the_checkpoint": round(saved_after, 1),
+            **self._compared(job, quiet),
+        }
+
+    @contextlib.contextmanager
+    def _hosts(self, *numbers: int) -> Iterator[Hosts]:
+        """Hosts of a cluster, which end with the block."""
+        folder = Path(tempfile.mkdtemp(prefix="vse-", dir="/tmp"))  # sockets lie in it: a short path
+        hosts = Hosts(folder, {**ENVIRONMENT, "OMP_NUM_THREADS": "1"})
+        try:
+            hosts.start(*numbers)
+            yield hosts
+        finally:
+            hosts.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _compared(self, job: Job, quiet: list[float], tolerance: float = 1e-6) -> dict[str, Any]:
         losses = job.losses()
         same = len(losses) == len(quiet)
         difference = max(abs(one - other) for one, other in zip(losses, quiet, strict=False)) if losses else None
@@ -306,7 +387,7 @@ class Faults:
             "steps_repeated": job.repeated,
             "longest_pause_seconds": round(job.longest_pause, 1),
             "largest_difference_of_losses": difference,
-            "lost": "nothing" if same and difference is not None and difference <= 1e-6 else "LOSSES DIFFER",
+            "lost": "nothing" if same and difference is not None and difference <= tolerance else "LOSSES DIFFER",
             **({} if job.process.returncode == 0 else {"log": job.log.read_text()[-2000:]}),
         }
 
@@ -319,6 +400,8 @@ CASES = (
     "disk_full",
     "mlflow_away",
     "s3_away",
+    "lost_host_of_an_elastic_group",
+    "host_taken_away_with_notice",
 )
 
 

@@ -70,9 +70,9 @@ class Hosts:
                     self._boot(number)  # Ray gives itself 30 seconds, which a busy machine may not have
                 time.sleep(0.05)
 
-    def run(self, *command: str, log: Path) -> subprocess.Popen[bytes]:
-        """Start a command on the head."""
-        enter = ["nsenter", "--target", str(self._init_of(HEAD)), "--net", "--pid", "--mount"]
+    def run(self, *command: str, log: Path, host: int = HEAD) -> subprocess.Popen[bytes]:
+        """Start a command on a host."""
+        enter = ["nsenter", "--target", str(self._init_of(host)), "--net", "--pid", "--mount"]
         environment = {**self._environment, "RAY_ADDRESS": self.address}
         with log.open("wb") as output:
             return subprocess.Popen([*enter, "--", *command], env=environment, stdout=output, stderr=output)

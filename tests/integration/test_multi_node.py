@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
-from pipelines import extract, train
+from pipelines import train
 from pipelines.config import load_config
 from pipelines.loss_log import read_losses
-from pipelines.trainer import Splits, Trainer
-from preprocessing.captions.encoder import load_caption_encoder
-from preprocessing.shards.reader import ShardReader
+from tests.by_hand import train_by_hand
 from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError
 from tests.integration.tiny_training import STEPS, TINY
 
@@ -84,42 +77,6 @@ class Job:
         return self.losses()
 
 
-def quiet_rank(rank: int, port: int, work_dir: str, out: str) -> None:
-    """One of two processes that train what the job trained, by themselves."""
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    config = load_config(None, [f"work_dir={work_dir}", *SETTINGS])
-    outputs, trained = extract.plan(config).outputs, train.plan(config).directory
-    splits = Splits(*(ShardReader(outputs[split], config.features.member) for split in ("train", "dev")))
-    Trainer(
-        config,
-        splits,
-        load_caption_encoder(trained),
-        Path(out),
-        torch.device("cpu"),
-        Quiet() if rank == 0 else None,
-        on_epoch=lambda metrics: None,
-    ).run()
-    dist.destroy_process_group()
-
-
-class Quiet:
-    """An observer that nothing happens to."""
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def wants_checkpoint(self) -> bool:
-        return False
-
-    def checkpoint_is_safe(self) -> None:
-        raise AssertionError("it was not asked for")
-
-
 def test_a_lost_host_and_a_lost_cluster_change_nothing(
     hosts: Hosts, work_dir: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -141,12 +98,8 @@ def test_a_lost_host_and_a_lost_cluster_change_nothing(
     hosts.start(HEAD, 2, 3)
     losses = Job(hosts, work_dir).finish()
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    quiet = tmp_path / "quiet"
-    quiet.mkdir()
-    mp.spawn(quiet_rank, args=(port, str(work_dir), str(quiet)), nprocs=2)
+    settings, quiet = [f"work_dir={work_dir}", *SETTINGS], tmp_path / "quiet"
+    train_by_hand(settings, train.plan(load_config(None, settings)).directory, quiet, workers=2)
     assert losses == pytest.approx([entry["loss"] for entry in read_losses(quiet)], abs=1e-6)
     record_property("seconds_from_the_loss_to_the_next_new_step", round(going_on - cut, 1))
     print(f"going on {going_on - cut:.1f} s after the loss, {going_on - joined:.1f} s after the replacement had joined")

@@ -25,6 +25,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
+from tests.by_hand import Quiet
 from vse_core.encoders import resnet
 from vse_core.models import build_model, load_model
 
@@ -72,7 +73,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class Recorder:
+class Recorder(Quiet):
     """An observer that notes what is trainable at each step, and can die."""
 
     def __init__(self, die_at: int | None = None) -> None:
@@ -89,15 +90,6 @@ class Recorder:
         if "train/loss" in metrics and self.trainer is not None:
             named = self.trainer.model.image_encoder.backbone.named_parameters()
             self.trainable.append(frozenset(name for name, parameter in named if parameter.requires_grad))
-
-    def flush(self) -> None:
-        pass
-
-    def wants_checkpoint(self) -> bool:
-        return False
-
-    def checkpoint_is_safe(self) -> None:
-        raise AssertionError("it was not asked for")
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:

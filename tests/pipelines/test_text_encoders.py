@@ -17,6 +17,7 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.embedder import Embedder, QueryError, write_extractor
 from pipelines.stage import StageError
 from pipelines.trainer import Splits, Trainer
+from pipelines.training_inputs import build_caption_encoder
 from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encoder
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
@@ -83,7 +84,7 @@ def make_config(text: str, *overrides: str) -> PipelineConfig:
 def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
     """What the stage does before training."""
     out.mkdir(exist_ok=True)
-    return train._caption_encoder(config, ShardReader(shards / "train", "grid"), None, out)[0]
+    return build_caption_encoder(config, ShardReader(shards / "train", "grid"), None, out)[0]
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
@@ -167,7 +168,7 @@ def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) ->
     trainer = make_trainer(config, shards, tmp_path / "out", None)
     ids = [trainer.caption_encoder.encode(word)[1] for word in ("red", "star")]
     assert trainer.model.text_encoder.embed.weight[ids].tolist() == [[1, 2, 3], [7, 8, 9]]
-    _, facts = train._caption_encoder(config, trainer.splits.train, None, tmp_path / "out")
+    _, facts = build_caption_encoder(config, trainer.splits.train, None, tmp_path / "out")
     assert facts == {"vocabulary_size": 17, "word_vector_coverage": round(2 / 17, 4)}
     assert "word_vectors" not in trainer.checkpoints.specification["text"]
 

@@ -20,6 +20,7 @@ from pipelines.trainer import Splits, Trainer
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
+from tests.by_hand import Quiet
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
 from vse_core.training.step import NonFiniteLossError
@@ -31,7 +32,7 @@ class KilledError(Exception):
     """Stands for a kill -9 at a step."""
 
 
-class Recorder:
+class Recorder(Quiet):
     """An observer that remembers, and can die at a step."""
 
     def __init__(self, die_at: int | None = None) -> None:
@@ -46,15 +47,6 @@ class Recorder:
 
     def log_artifact(self, path: Path, folder: str) -> None:
         self.artifacts.append((path, folder))
-
-    def flush(self) -> None:
-        pass
-
-    def wants_checkpoint(self) -> bool:
-        return False
-
-    def checkpoint_is_safe(self) -> None:
-        raise AssertionError("it was not asked for")
 
 
 def write_split(directory: Path, images: int, seed: int, spoil: bool = False) -> None:

@@ -1,0 +1,85 @@
+"""Training without Ray: processes that are started by hand and meet over gloo, on shards that were extracted before."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from pipelines import extract
+from pipelines.config import load_config
+from pipelines.trainer import Splits, Trainer
+from preprocessing.captions.encoder import load_caption_encoder
+from preprocessing.shards.reader import ShardReader
+
+
+class Quiet:
+    """An observer that nothing happens to."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        pass
+
+    def log_artifact(self, path: Path, folder: str) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def wants_checkpoint(self) -> bool:
+        return False
+
+    def checkpoint_is_safe(self) -> None:
+        raise AssertionError("it was not asked for")
+
+
+def train_by_hand(
+    settings: Sequence[str], trained: Path, out: Path, workers: int, threads: int = 1, observer: Quiet | None = None
+) -> None:
+    """Train from the first step to the last; losses and checkpoints are written as a run on Ray writes them.
+
+    Args:
+        settings: of the configuration.
+        trained: output of a training stage, for its vocabulary.
+        out: for the output.
+        workers: processes.
+        threads: of each.
+        observer: of the first process, into which it is pickled; by default one that ignores all it is told.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    out.mkdir()
+    mp.spawn(_rank, args=(workers, threads, port, settings, trained, out, observer or Quiet()), nprocs=workers)
+
+
+def _rank(
+    rank: int,
+    workers: int,
+    threads: int,
+    port: int,
+    settings: Sequence[str],
+    trained: Path,
+    out: Path,
+    observer: Quiet,
+) -> None:
+    torch.set_num_threads(threads)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=workers)
+    config = load_config(None, settings)
+    outputs = extract.plan(config).outputs
+    splits = Splits(*(ShardReader(outputs[split], config.features.member) for split in ("train", "dev")))
+    Trainer(
+        config,
+        splits,
+        load_caption_encoder(trained),
+        out,
+        torch.device("cpu"),
+        observer if rank == 0 else None,
+        on_epoch=lambda metrics: None,
+    ).run()
+    dist.destroy_process_group()
