@@ -242,7 +242,7 @@ class Trainer:
             return trained
         devices = [self.device] if self.device.type == "cuda" else None
         # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
-        return DistributedDataParallel(trained, device_ids=devices, broadcast_buffers=False)
+        return DistributedDataParallel(trained, device_ids=devices, forward_sync_buffers=False)
 
     def _train_epoch(self, wrapped: nn.Module, epoch: int, stepped: Callable[[], None]) -> None:
         self.model.train()

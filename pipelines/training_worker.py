@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
+from pipelines.stage import unwritten
 
 if TYPE_CHECKING:
     from pipelines.trainer import Splits
+
+# Full, over a quota, read-only, not ours, or broken.
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,10 @@ def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str
     except (CollapseError, NonFiniteLossError) as error:
         # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
         return {"error": str(error)}
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        raise unwritten("train", directory, error) from error
     finally:
         if observer is not None:
             observer.close()

@@ -136,6 +136,36 @@ def failures_table() -> str:
     return _table(["injected", "what happened", "lost"], rows)
 
 
+def training_failures_table() -> str:
+    """What was done to a training of two workers in mid-run, what came of it, and what was lost."""
+    rows = [
+        [case["failure"], _training_failure(case), case["lost"]] for case in _read("training_faults")["cases"].values()
+    ]
+    return _table(["injected", "what happened", "lost"], rows)
+
+
+def _training_failure(case: dict[str, Any]) -> str:
+    """In words, by what the case has observed."""
+    if "exit_status_of_the_second_start" in case:
+        last_words = f', saying "{case["said"]}"' if case["said"] else ""
+        happened = [f"the first command ends{last_words}; the second goes on from where it was"]
+    else:
+        happened = ["it goes on by itself"]
+    if "losses_missing_in_mlflow" in case:
+        happened.append(f"{case['steps_during_the_outage']} steps meanwhile, all in MLflow afterwards, in order")
+    if "requests_refused" in case:
+        happened.append(
+            f"{case['steps_during_the_outage']} steps meanwhile, {case['requests_refused']} requests refused"
+        )
+    if "workers" in case:
+        happened.append(f"{', '.join(map(str, case['workers']))} workers")
+    if "checkpoint_made_for_it" in case:
+        after = case["seconds_from_the_notice_to_the_checkpoint"]
+        happened.append(f"a checkpoint {after} s after the notice")
+    happened.append(f"{case['steps_repeated']} of {case['steps']} steps repeated")
+    return "; ".join(happened)
+
+
 def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
     ways = result["grid 49x1280"]["ways"]
     labels = {
@@ -153,6 +183,37 @@ def _training_rows(result: dict[str, Any]) -> list[list[str]]:
     return [
         ["training step, VSE-infinity, 49 x 1280, D = 512, B = 128", f"{result['seconds_per_step']:.2f} s", share],
     ]
+
+
+def _data_wait_rows(result: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            f"training step, data {name}",
+            f"{way['seconds_per_step']:.2f} s, {100 * way['share_waiting_for_data']:.2f} % of it waiting",
+            f"{way['times_a_batch_at_hand']:.2f} x a step on a batch at hand",
+        ]
+        for name, way in result["ways"].items()
+        if name != "a batch at hand"
+    ]
+
+
+def _scaling_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for name, way in result["ways"].items():
+        speed_up = f"{way['speed_up_over_one_thread']:.2f} x 1 process of 1 thread"
+        on_ray = f"on Ray Train {way['step_on_ray_over_by_hand']:.2f} x the time by hand"
+        rows.append([f"training step, {name}", f"{way['seconds_per_step']['by hand']:.2f} s", f"{speed_up}; {on_ray}"])
+    return rows
+
+
+def _big_batch_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for name, system in result["systems"].items():
+        label = f"a batch of {result['pairs']} pairs, {name}, encoded {result['chunk']} at a time"
+        memory = f"{system['megabytes']['in chunks']:,} MB, {system['seconds']['in chunks']:.1f} s"
+        ratios = f"{system['memory_ratio']:.2f} x the memory and {system['time_ratio']:.2f} x the time of all at once"
+        rows.append([label, memory, ratios])
+    return rows
 
 
 def _extraction_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -205,6 +266,9 @@ def _step_rows(result: dict[str, Any]) -> list[list[str]]:
 SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "reader": _reader_rows,
     "training": _training_rows,
+    "data_wait": _data_wait_rows,
+    "scaling": _scaling_rows,
+    "big_batch": _big_batch_rows,
     "extraction": _extraction_rows,
     "butd": _butd_rows,
     "parsing": _parsing_rows,
@@ -220,6 +284,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpo study": gpo_study_table,
     "speed": speed_table,
     "failures": failures_table,
+    "training failures": training_failures_table,
 }
 
 

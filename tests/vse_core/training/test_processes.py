@@ -66,7 +66,7 @@ def all_steps(rank: int, world: int, port: int, out: str) -> None:
 
 
 def distributed(model: torch.nn.Module, world: int) -> torch.nn.Module:
-    return torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
+    return torch.nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False) if world > 1 else model
 
 
 def chunked(model: torch.nn.Module) -> torch.nn.Module:
