@@ -1,7 +1,8 @@
 """Stage 1, extract: every image of the training and evaluation splits through the extractor, into feature shards.
 
 Each split has its own directory, `<work_dir>/extract/<split>/<fingerprint>/`: evaluating on another split never repeats
-the work on the training split.
+the work on the training split. A split that has grown has a new directory, with the shards of the old one as far as
+they hold the same records.
 
 python pipelines/extract.py --config pipelines/configs/flickr8k.yaml
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.extractor_notes import extractor_bytes, extractor_identity, extractor_options
+from pipelines.shard_reuse import Version, take_over
 from pipelines.shard_work import follow, is_whole, shard_plan
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint, unwritten
 from preprocessing import extraction
@@ -59,10 +61,11 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
+    taken_over = [take_over(split, split.version) for split in splits]
     if any(split.missing() for split in splits):
         _make_shards(config, splits, tracker)
-    for split in splits:
-        _write_manifest(split)
+    for split, taken in zip(splits, taken_over, strict=True):
+        _write_manifest(split, taken)
     totals = _totals(splits)
     tracker.log_metrics({f"extract/{name}": float(value) for name, value in totals.counts.items()})
     tracker.log_dict(totals.set_aside, "set_aside.json")
@@ -79,6 +82,16 @@ class Split:
     directory: StageDir
     shards: tuple[Path, ...]
     shard_size: int
+    settings: Mapping[str, Any]
+
+    @property
+    def version(self) -> Version:
+        """What decides each shard besides its number."""
+        contents = {
+            path.name: fingerprint({**self.settings, "records": digest})
+            for path, digest in zip(self.shards, self.summary.shards, strict=True)
+        }
+        return Version(fingerprint(self.settings), contents)
 
     @property
     def fingerprint(self) -> str:
@@ -188,8 +201,12 @@ def _images_to_do(splits: Iterable[Split]) -> int:
     return images
 
 
-def _write_manifest(split: Split) -> None:
+def _write_manifest(split: Split, taken_over: int = 0) -> None:
     """Sum up the sidecars of a split and declare it complete.
+
+    Args:
+        split: with all its shards.
+        taken_over: how many of them the last version of the split had already.
 
     Raises:
         StageError: nothing of the split was usable.
@@ -203,6 +220,7 @@ def _write_manifest(split: Split) -> None:
         "captions": sum(sum(index.caption_counts) for index in indices),
         "bytes": sum(index.bytes for index in indices),
         "shards": len(indices),
+        "shards_taken_over": taken_over,
     }
     if not counts["images"]:
         raise StageError(f"{NAME}: no image of {split.name} was usable ({_by_reason(set_aside)}); check the data set")
@@ -254,11 +272,11 @@ def splits_of(config: PipelineConfig) -> list[Split]:
     }
     splits = []
     for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
-        summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name)
+        summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name, shard_size)
         identity = fingerprint({**settings, "records": summary.digest})
         directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
         shards = tuple(extraction.shard_paths(directory.path, summary.images, shard_size))
-        splits.append(Split(name, dataset, summary, directory, shards, shard_size))
+        splits.append(Split(name, dataset, summary, directory, shards, shard_size, settings))
     return splits
 
 
@@ -274,9 +292,9 @@ def _shard_size(config: PipelineConfig, dataset: Dataset) -> int:
 
 
 @lru_cache(maxsize=8)
-def _summary(dataset: str, split: str) -> extraction.SplitSummary:
+def _summary(dataset: str, split: str, shard_size: int) -> extraction.SplitSummary:
     """Go through a split's records, once in a process: all stages of a run mean the data as it was at the start."""
-    return extraction.summarize(build_dataset(**json.loads(dataset)), split)
+    return extraction.summarize(build_dataset(**json.loads(dataset)), split, shard_size)
 
 
 if __name__ == "__main__":

@@ -18,15 +18,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines import extract
 from pipelines.config import ConfigError, PipelineConfig
+from pipelines.shard_reuse import Version, take_over
 from pipelines.shard_work import follow, is_whole, shard_plan
 from pipelines.stage import StageDir, StagePlan, StageReport, content_digest, fingerprint, unwritten
 from preprocessing import extraction, parsing
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
+from preprocessing.shards import read_index
 from preprocessing.shards.index import sidecar_path
 from preprocessing.storage import Mirror
 
@@ -59,10 +61,12 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     splits = _splits(config)
     tracker.log_params({"parsing": config.parsing.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
+    taken_over = [take_over(split, _version(config, split), parsing.counts_path) for split in splits]
     if any(split.missing() for split in splits):
         _make_shards(config, splits, tracker)
-    for split in splits:
-        split.directory.complete({"split": split.name, "counts": _counts([split]).to_json()})
+    for split, taken in zip(splits, taken_over, strict=True):
+        shards = {"shards": len(split.shards), "shards_taken_over": taken}
+        split.directory.complete({"split": split.name, "counts": _counts([split]).to_json(), **shards})
         _log(split, tracker)
     return StageReport(NAME, config.work_dir / NAME, _summary(_counts(splits)))
 
@@ -75,7 +79,7 @@ class _Split:
     captions: int
     directory: StageDir
     shards: tuple[Path, ...]
-    features: Path
+    features: StageDir
 
     @property
     def fingerprint(self) -> str:
@@ -94,7 +98,7 @@ class _Split:
         """What the missing shards are made from."""
         self.directory.create()
         for path in self.missing():
-            yield parsing.ParseSpec(path, self.features / path.name, self.directory.fingerprint)
+            yield parsing.ParseSpec(path, self.features.path / path.name, self.directory.fingerprint)
 
 
 class _Parsing:
@@ -190,7 +194,7 @@ def _log(split: _Split, tracker: Tracker) -> None:
 
 def _splits(config: PipelineConfig) -> list[_Split]:
     """Return the splits to parse, each with the fingerprint of its features' records, the pipeline and the rules."""
-    settings = {"format": parsing.FORMAT, "pipeline": _identity(config.parsing.pipeline)}
+    settings = _settings(config)
     return [
         _Split(
             split.name,
@@ -202,10 +206,26 @@ def _splits(config: PipelineConfig) -> list[_Split]:
                 config.mirror,
             ),
             tuple(extraction.shard_paths(directory.path, split.summary.images, split.shard_size)),
-            split.directory.path,
+            split.directory,
         )
         for split in extract.splits_of(config)
     ]
+
+
+def _settings(config: PipelineConfig) -> dict[str, Any]:
+    """What decides the graphs besides the captions."""
+    return {"format": parsing.FORMAT, "pipeline": _identity(config.parsing.pipeline)}
+
+
+def _version(config: PipelineConfig, split: _Split) -> Version:
+    """What decides each shard of graphs: the captions in the feature shard, where those of images set aside are not."""
+    settings = _settings(config)
+    split.features.pull(lambda name: name.endswith(".json"))
+    contents = {
+        path.name: fingerprint({**settings, "features": read_index(split.features.path / path.name).sha256})
+        for path in split.shards
+    }
+    return Version(fingerprint(settings), contents)
 
 
 def _identity(pipeline: str | None) -> dict[str, str]:

@@ -61,30 +61,56 @@ class SplitSummary:
             objects on S3.
         images: number of records.
         captions: number of captions, empty ones included.
+        shards: the digest of the records of each shard: records that are appended leave those before the last one as
+            they were.
     """
 
     digest: str
     images: int
     captions: int
+    shards: tuple[str, ...]
 
 
-def summarize(dataset: Dataset, split: str) -> SplitSummary:
+def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
     """Go through the records of a split once and identify them.
+
+    Args:
+        dataset: the data set.
+        split: one of its splits.
+        shard_size: records of a shard.
 
     Raises:
         DatasetError: there is no such split, or its files are malformed.
         StorageError: the images are on S3, which does not answer or refuses.
     """
-    digest = hashlib.sha256()
+    digest, shard = hashlib.sha256(), hashlib.sha256()
+    shards: list[str] = []
     images = captions = 0
+    for entry in entries(dataset, split):
+        if images and images % shard_size == 0:
+            shards.append(shard.hexdigest())
+            shard = hashlib.sha256()
+        for each in (digest, shard):
+            each.update(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        images += 1
+        captions += len(entry[-1])
+    return SplitSummary(digest.hexdigest(), images, captions, (*shards, shard.hexdigest()) if images else ())
+
+
+def entries(dataset: Dataset, split: str) -> Iterator[tuple[str, str, list[Any] | None, list[tuple[str, str]]]]:
+    """What identifies each record: its id, its image relative to the root, what tells of a change of the image, texts.
+
+    The third is size and time of a local file, size and ETag of an object on S3, None of an image that is generated or
+    not there. Texts are caption ids with captions.
+
+    Raises:
+        DatasetError: there is no such split, or its files are malformed.
+        StorageError: the images are on S3, which does not answer or refuses.
+    """
     stamp = _object_stamp(dataset.root) if is_s3(dataset.root) else _stamp
     for record in dataset.records(split):
-        texts = [[caption.caption_id, caption.text] for caption in record.captions]
-        entry = [record.image_id, relative_uri(record.image_uri, dataset.root), stamp(record.image_uri), texts]
-        digest.update(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
-        images += 1
-        captions += len(texts)
-    return SplitSummary(digest.hexdigest(), images, captions)
+        texts = [(caption.caption_id, caption.text) for caption in record.captions]
+        yield record.image_id, relative_uri(record.image_uri, dataset.root), stamp(record.image_uri), texts
 
 
 def shard_paths(directory: Path, images: int, shard_size: int) -> list[Path]:
@@ -232,14 +258,12 @@ def _set_aside(key: str, record: Record, root: str, reason: str) -> dict[str, st
     return {"key": key, "image_id": record.image_id, "image": image, "reason": reason}
 
 
-def _object_stamp(folder: str) -> Callable[[str], list[int | str] | None]:
+def _object_stamp(folder: str) -> Callable[[str], list[Any] | None]:
     """What gives the size and ETag of an image on S3, None where it is not there.
 
     The folder is listed once, a request for a thousand images: asking for each would take longer than all the rest.
     """
-    listed: dict[str, list[int | str]] = {
-        entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()
-    }
+    listed: dict[str, list[Any]] = {entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()}
     return lambda uri: listed.get(relative(_file_of(uri), folder))
 
 
@@ -249,7 +273,7 @@ def _file_of(uri: str) -> str:
     return uri if inside is None else uri[: inside.end() - 1]
 
 
-def _stamp(uri: str) -> list[int] | None:
+def _stamp(uri: str) -> list[Any] | None:
     """Size in bytes and time of change in nanoseconds of a local file, or None: generated, or not there."""
     if "://" in uri:
         return None

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,6 +34,23 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def link_atomic(path: Path, target: Path) -> None:
+    """Give a file that is never written to a second name, or a copy where the file system has no hard links."""
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        aside.hardlink_to(path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with path.open("rb") as original, open_atomic(target) as copy:
+            shutil.copyfileobj(original, copy)
+        return
+    aside.replace(target)
+    # Where both names are links to one file already, rename leaves the first name behind.
+    aside.unlink(missing_ok=True)
+    sync_directory(target.parent)
 
 
 @contextlib.contextmanager

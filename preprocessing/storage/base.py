@@ -64,6 +64,15 @@ class Storage(Protocol):
         """
         ...
 
+    def copy(self, name: str, target: str) -> None:
+        """Have a file under a second name as well; its bytes do not travel, and neither name is written to afterwards.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            StorageError: the storage does not answer or refuses.
+        """
+        ...
+
     def delete(self, name: str) -> None:
         """Remove a file; that it is not there is no error."""
         ...

@@ -7,6 +7,8 @@ import os
 # Answers of S3 by which a request may succeed when it is made again, besides those that botocore repeats by itself:
 # bytes that were changed or lost on their way to the server.
 REPEATED = {"BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"}
+# Answers to a conditional write where the object is another by now.
+CHANGED = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 
 _CREDENTIALS = (
@@ -31,6 +33,10 @@ _ADVICE = {
 
 class StorageError(Exception):
     """A storage does not do what it is asked for; the message says what, where, and how to mend it."""
+
+
+class UnconditionalError(StorageError):
+    """A server that has no conditional writes."""
 
 
 def is_missing(error: Exception) -> bool:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocessing.shards.storage import open_atomic
+from preprocessing.shards.storage import link_atomic, open_atomic
 from preprocessing.storage.base import Entry
 
 
@@ -54,6 +54,11 @@ class LocalStorage:
     def upload(self, path: Path, name: str) -> None:
         """Copy a file in."""
         _copy(path, self._folder / name)
+
+    def copy(self, name: str, target: str) -> None:
+        """Give a file a second name."""
+        (self._folder / target).parent.mkdir(parents=True, exist_ok=True)
+        link_atomic(self._folder / name, self._folder / target)
 
     def delete(self, name: str) -> None:
         """Remove a file."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preprocessing.shards.index import sidecar_path
-from preprocessing.shards.storage import locked, sync_directory, write_json_atomic
+from preprocessing.shards.storage import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -79,6 +79,32 @@ class Mirror:
         """Copy one file to this machine, unless it is here."""
         if not path.is_file():
             self.pull(path.parent, lambda name: name == path.name)
+
+    def read(self, path: Path) -> bytes | None:
+        """The contents of a small file that changes, as the storage has it; without one, as it is here. None: nowhere.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        try:
+            return path.read_bytes() if self.address is None else self._storage.read(self._name(path))
+        except FileNotFoundError:
+            return None
+
+    def copy(self, path: Path, target: Path) -> None:
+        """Have a finished file under a second name as well: on the storage, and here where it is here.
+
+        Raises:
+            FileNotFoundError: it is not on the storage; or without one, not here.
+            StorageError: the storage does not answer or refuses.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if self.address is None:
+            link_atomic(path, target)
+            return
+        self._storage.copy(self._name(path), self._name(target))
+        with contextlib.suppress(FileNotFoundError):  # not here, or it has just made room
+            link_atomic(path, target)
 
     def push_missing(self, directory: Path, *, leave: str) -> None:
         """Copy the files of a directory, at any depth, that are not on the storage in their size, but for one name."""
@@ -259,13 +285,13 @@ class Mirror:
         """
         if self.limit is None:
             return
-        shards = sorted(_shards(self.root), key=lambda shard: shard[2])
-        excess = sum(size for _, size, _ in shards) + _reserved_bytes(self.root) + wanted - self.limit
-        for path, size, _ in shards:
+        shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
+        excess = sum(_room(status) for _, status in shards) + _reserved_bytes(self.root) + wanted - self.limit
+        for path, status in shards:
             if excess <= 0:
                 return
-            if self._remove(path, size):
-                excess -= size
+            if self._remove(path, status.st_size):
+                excess -= _room(status)
         if wanted and excess > 0:
             raise StorageError(
                 f"{excess + self.limit:,} bytes of shards are needed at once in {self.root}, the limit is "
@@ -291,12 +317,16 @@ class Mirror:
 NO_MIRROR = Mirror()
 
 
-def _shards(root: Path) -> Iterable[tuple[Path, int, int]]:
-    """Shards in a folder with their size and the time of their last use, in nanoseconds."""
+def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:
+    """Shards in a folder with their size and the time of their last use."""
     for path in root.glob(_SHARDS):
         with contextlib.suppress(FileNotFoundError):  # another process makes room as well
-            status = path.stat()
-            yield path, status.st_size, status.st_atime_ns
+            yield path, path.stat()
+
+
+def _room(status: os.stat_result) -> int:
+    """The bytes that a name of a file stands for: versions of a split share the files of shards that are the same."""
+    return status.st_size // max(1, status.st_nlink)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """A folder on S3, through boto3: any endpoint, credentials from the usual chain, nothing believed that is not verified.
 
 Settings are those of every AWS tool, in the environment or in ~/.aws: AWS_ENDPOINT_URL for a server of one's own,
-AWS_REGION, AWS_PROFILE, AWS_CA_BUNDLE, AWS_MAX_ATTEMPTS. Neither deletions in batches nor conditional writes are used,
-which not every server has.
+AWS_REGION, AWS_PROFILE, AWS_CA_BUNDLE, AWS_MAX_ATTEMPTS. Deletions in batches are not used, which not every server has;
+conditional writes only by leases, which do without where there are none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,16 @@ from preprocessing.shards.storage import open_atomic
 from preprocessing.storage.address import split_s3
 from preprocessing.storage.base import Entry
 from preprocessing.storage.checksum import Checksum
-from preprocessing.storage.errors import REPEATED, StorageError, code_of, endpoint, explained, is_missing
+from preprocessing.storage.errors import (
+    CHANGED,
+    REPEATED,
+    StorageError,
+    UnconditionalError,
+    code_of,
+    endpoint,
+    explained,
+    is_missing,
+)
 from preprocessing.storage.upload import upload_file
 
 log = logging.getLogger(__name__)
@@ -161,9 +171,56 @@ class S3Storage:
             "was sent; check the server's disks and what lies between"
         )
 
+    def write(self, name: str, data: bytes) -> str:
+        """Write a small object; return its version.
+
+        Raises:
+            StorageError: the server does not answer or refuses.
+        """
+        return self._put(name, data)
+
+    def write_if(self, name: str, data: bytes, version: str | None) -> str | None:
+        """Write a small object only where the one that is there is of this version still, or where there is none.
+
+        Args:
+            name: of the object.
+            data: its bytes.
+            version: as `find` and this tell it; None: there is no such object.
+
+        Returns:
+            Its new version; None where another has been faster.
+
+        Raises:
+            UnconditionalError: the server has no conditional writes.
+            StorageError: the server does not answer or refuses.
+        """
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": f'"{version}"'}
+        try:
+            return self._put(name, data, **condition)
+        except (_ChangedError, FileNotFoundError):
+            return None
+
+    def age(self, name: str) -> tuple[str, float] | None:
+        """An object's version, and the seconds since it was written by the server's own clock; None: there is none."""
+        try:
+            head = self._call("look for", name, "head_object", Key=self._key(name))
+        except FileNotFoundError:
+            return None
+        now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return head["ETag"].strip('"'), (now - head["LastModified"]).total_seconds()
+
+    def copy(self, name: str, target: str) -> None:
+        """Let the server copy an object, with what we have noted about it."""
+        source = {"Bucket": self._bucket, "Key": self._key(name)}
+        self._call("copy", name, "copy_object", Key=self._key(target), CopySource=source)
+
     def delete(self, name: str) -> None:
         """Remove an object."""
         self._call("delete", name, "delete_object", Key=self._key(name))
+
+    def _put(self, name: str, data: bytes, **conditions: str) -> str:
+        answer = self._call("write", name, "put_object", Key=self._key(name), Body=data, **conditions)
+        return str(answer["ETag"]).strip('"')
 
     def _verified(self, name: str, begin: Callable[[], Write]) -> None:
         """Hand on a whole object with the right checksum; `begin` gives what takes its bytes, anew at a restart."""
@@ -241,6 +298,7 @@ class S3Storage:
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
 
+        conditional = not parameters.keys().isdisjoint(("IfMatch", "IfNoneMatch"))
         for attempt in range(attempts()):
             try:
                 answer: dict[str, Any] = getattr(client(), operation)(Bucket=self._bucket, **parameters)
@@ -250,6 +308,10 @@ class S3Storage:
                     raise FileNotFoundError(f"there is no object {self._where(name)}") from error
                 if code_of(error) == "InvalidRange":
                     raise _OutOfRangeError from error
+                if code_of(error) in CHANGED:
+                    raise _ChangedError from error
+                if code_of(error) == "NotImplemented" and conditional:
+                    raise UnconditionalError(f"S3 at {endpoint()} has no conditional writes") from error
                 again = code_of(error) in REPEATED or isinstance(error, ResponseParserError)
                 if not again or attempt == attempts() - 1:
                     raise explained(error, what, self._where(name)) from error
@@ -289,6 +351,10 @@ def _wait(attempt: int) -> None:
 
 class _CutShortError(Exception):
     """The connection broke before the end of a body."""
+
+
+class _ChangedError(Exception):
+    """The object is not as a conditional write wants it to be."""
 
 
 class _OutOfRangeError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import webdataset
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.extraction import relative_uri, summarize
 from preprocessing.features.images import ImageError, read_image_bytes
-from preprocessing.storage import Mirror, S3Storage, StorageError, s3, upload
+from preprocessing.storage import Mirror, S3Storage, StorageError, lease, s3, upload
+from preprocessing.storage.lease import BusyError, leased
 from tests.integration import faults, s3_server
 from tests.integration.fault_cases import ACTIONS, CASES, LARGE, SMALL, Case
 
@@ -58,6 +60,33 @@ def test_objects_are_what_was_stored(storage: S3Storage, tmp_path: Path) -> None
     assert storage.find("small") is None
     with pytest.raises(FileNotFoundError, match="there is no object s3://"):
         storage.read("small")
+
+
+def test_a_copy_is_what_was_stored(storage: S3Storage, tmp_path: Path) -> None:
+    """In parts, too, and with the checksum by which it is verified when it is read."""
+    (tmp_path / "large").write_bytes(LARGE)
+    storage.upload(tmp_path / "large", "large")
+    storage.copy("large", "deep/copy")
+    assert storage.read("deep/copy") == storage.read("large") == LARGE
+    assert s3.client().head_object(Bucket=storage._bucket, Key=storage._key("deep/copy"))["Metadata"]
+    with pytest.raises(FileNotFoundError, match="there is no object s3://"):
+        storage.copy("nowhere", "copy")
+
+
+def test_one_holds_a_lease(storage: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a server without conditional writes."""
+    monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.1)
+
+    lost: list[str] = []
+    with leased(storage, "lease.json", "the first", lambda: lost.append("the first")):
+        written = storage.read("lease.json")
+        while storage.read("lease.json") == written:
+            time.sleep(0.05)
+        with pytest.raises(BusyError, match="the first"), leased(storage, "lease.json", "the second", list):
+            raise AssertionError("two hold it")
+    assert storage.find("lease.json") is None
+    assert not lost
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.failure}, {case.action}")
@@ -167,9 +196,9 @@ def test_archives_of_images_are_read_where_they_lie(
         relative_uri(r.image_uri, local.root) for r in here
     ]
     assert [read_image_bytes(record.image_uri) for record in there] == pictures
-    before = summarize(remote, "train")
+    before = summarize(remote, "train", 10)
     storage.upload(tmp_path / "train" / "00000.tar", "train/00001.tar")
-    assert summarize(remote, "train").digest != before.digest
+    assert summarize(remote, "train", 10).digest != before.digest
     (tmp_path / "cut").write_bytes((tmp_path / "train" / "00001.tar").read_bytes()[:500_000])
     storage.upload(tmp_path / "cut", "train/00001.tar")
     with pytest.raises(DatasetError, match=r"00001.tar: not a whole tar archive"):

@@ -69,3 +69,18 @@ def test_a_damaged_shard_alone_is_made_again(work_dir: Path, capsys: pytest.Capt
     assert json.loads((folder / "manifest.json").read_text()) == manifest
     assert manifest["counts"]["captions"] == 35
     assert "55 captions" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_split_that_has_grown_keeps_its_graphs(work_dir: Path) -> None:
+    before = loaded(work_dir)
+    grown = loaded(work_dir, "dataset.images.train=10")
+    for config in (before, grown):
+        run_stages(config, ["extract"])
+        run_stages(config, ["parse"])
+    folders = [parse.plan(config).outputs["train"] for config in (before, grown)]
+    manifest = json.loads((folders[1] / "manifest.json").read_text())
+    assert (manifest["shards"], manifest["shards_taken_over"]) == (4, 2)
+    assert manifest["counts"]["captions"] == 50
+    same = [(folders[0] / name).samefile(folders[1] / name) for name in ("shard-00000.tar", "counts-00001.json")]
+    assert same == [True, True]

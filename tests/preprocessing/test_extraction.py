@@ -231,10 +231,24 @@ def test_a_summary_counts_and_identifies(tmp_path: Path) -> None:
     os.utime(image, ns=(0, 17))
     present = Record("0", str(image), "train", (Caption("0#0", "á"), Caption("0#1", "")))
     absent = Record("1", str(tmp_path / "1"), "train", ())
-    summary = summarize(ListDataset([present, absent], root=str(tmp_path)), "train")
+    summary = summarize(ListDataset([present, absent], root=str(tmp_path)), "train", 10)
     lines = [["0", "0", [5, 17], [["0#0", "á"], ["0#1", ""]]], ["1", "1", None, []]]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    assert summary == extraction.SplitSummary(hashlib.sha256(text.encode()).hexdigest(), 2, 2)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert summary == extraction.SplitSummary(digest, 2, 2, (digest,))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 6, 7])
+def test_appended_records_leave_the_shards_before_the_last_one(count: int) -> None:
+    """Oracle: each shard's records summarised by themselves."""
+    records = [record(str(number)) for number in range(9)]
+    summary = summarize(ListDataset(records[:count]), "train", 3)
+    alone = [summarize(ListDataset(records[first : min(first + 3, count)]), "train", 3) for first in range(0, count, 3)]
+    assert summary.shards == tuple(each.digest for each in alone)
+    grown = summarize(ListDataset(records), "train", 3)
+    whole = count // 3
+    assert grown.shards[:whole] == summary.shards[:whole]
+    assert len(set(grown.shards)) == 3
 
 
 def test_what_changes_a_summary(tmp_path: Path) -> None:
@@ -243,7 +257,7 @@ def test_what_changes_a_summary(tmp_path: Path) -> None:
 
     def digest(text: str = "a", image_id: str = "0", root: Path = tmp_path) -> str:
         entry = Record(image_id, str(root / "0"), "train", (Caption("0#0", text),))
-        return summarize(ListDataset([entry], root=str(root)), "train").digest
+        return summarize(ListDataset([entry], root=str(root)), "train", 10).digest
 
     first = digest()
     assert digest() == first
@@ -260,15 +274,15 @@ def test_rows_of_a_file_are_identified_by_the_file(tmp_path: Path) -> None:
     path = tmp_path / "dev_ims.npy"
     np.save(path, np.zeros((2, 3), np.float32))
     records = [Record(str(row), f"{path}#{row}", "dev", (Caption(str(row), "a"),)) for row in range(2)]
-    first = summarize(ListDataset(records, str(tmp_path)), "dev").digest
+    first = summarize(ListDataset(records, str(tmp_path)), "dev", 10).digest
     os.utime(path, ns=(0, 1))
-    assert summarize(ListDataset(records, str(tmp_path)), "dev").digest != first
+    assert summarize(ListDataset(records, str(tmp_path)), "dev", 10).digest != first
 
 
 def test_generated_images_have_no_files() -> None:
     scene = Record("0", "scene://0/0", "train", (Caption("0#0", "a"),))
     assert extraction.relative_uri(scene.image_uri, "") == "scene://0/0"
-    assert summarize(ListDataset([scene], ""), "train").images == 1
+    assert summarize(ListDataset([scene], ""), "train", 10).images == 1
 
 
 def test_an_image_that_never_comes_is_set_aside(tmp_path: Path) -> None:

@@ -56,11 +56,11 @@ def test_the_extractor_finds_the_frames_and_the_averages(root: Path) -> None:
 
 def test_another_file_of_features_is_another_data_set(root: Path) -> None:
     dataset = build_dataset("hgr", root=root, network=NETWORK)
-    before = extraction.summarize(dataset, "val").digest
-    assert extraction.summarize(dataset, "val").digest == before
+    before = extraction.summarize(dataset, "val", 10).digest
+    assert extraction.summarize(dataset, "val", 10).digest == before
     with h5py.File(root / "ordered_feature" / "SA" / NETWORK / "val_ft.hdf5", "a") as file:
         file["more"] = np.ones((40, 50))
-    assert extraction.summarize(dataset, "val").digest != before
+    assert extraction.summarize(dataset, "val", 10).digest != before
 
 
 def names(root: Path, content: object) -> None:

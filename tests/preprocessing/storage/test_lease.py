@@ -1,0 +1,179 @@
+"""Who holds a name on S3: one at a time, until it lets go or has died; with conditional writes and without."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from preprocessing.storage import S3Storage, StorageError, lease, s3
+from preprocessing.storage.lease import BusyError, leased
+
+
+class Server:
+    """The part of boto3's client that leases use, over a dictionary, with a clock that the test moves."""
+
+    def __init__(self, conditional: bool) -> None:
+        self.conditional, self.is_away = conditional, False
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+        self.objects: dict[str, tuple[bytes, datetime]] = {}
+        self._lock = threading.Lock()
+
+    def put_object(self, Bucket: str, Key: str, Body: bytes, **conditions: str) -> dict[str, Any]:
+        with self._lock:
+            self._answer("PutObject")
+            if conditions and not self.conditional:
+                raise error("NotImplemented", "PutObject")
+            there = etag(self.objects[Key][0]) if Key in self.objects else None
+            if conditions.get("IfNoneMatch") == "*" and there is not None:
+                raise error("PreconditionFailed", "PutObject")
+            if "IfMatch" in conditions and there != conditions["IfMatch"]:
+                raise error("NoSuchKey" if there is None else "PreconditionFailed", "PutObject")
+            self.objects[Key] = (Body, self.time)
+            return {"ETag": etag(Body)}
+
+    def head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
+        self._answer("HeadObject")
+        if Key not in self.objects:
+            raise error("404", "HeadObject")
+        body, written = self.objects[Key]
+        headers = {"date": format_datetime(self.time, usegmt=True)}
+        return {"ETag": etag(body), "LastModified": written, "ResponseMetadata": {"HTTPHeaders": headers}}
+
+    def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:
+        self._answer("GetObject")
+        if Key not in self.objects:
+            raise error("NoSuchKey", "GetObject")
+        body, _ = self.objects[Key]
+        return {"ETag": etag(body), "ContentLength": len(body), "Body": Body(body)}
+
+    def delete_object(self, Bucket: str, Key: str) -> dict[str, Any]:
+        self._answer("DeleteObject")
+        self.objects.pop(Key, None)
+        return {}
+
+    def _answer(self, operation: str) -> None:
+        if self.is_away:
+            raise error("AccessDenied", operation)
+
+
+class Body(io.BytesIO):
+    def iter_chunks(self, size: int) -> Iterator[bytes]:
+        yield self.getvalue()
+
+
+def etag(body: bytes) -> str:
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+def error(code: str, operation: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": code}}, operation)
+
+
+@pytest.fixture(params=[True, False], ids=["conditional", "unconditional"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
+    server = Server(request.param)
+    monkeypatch.setattr(s3, "client", lambda: server)
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.05)
+    return server
+
+
+def held(holder: str, lost: Any = lambda: None) -> Any:
+    return leased(S3Storage("s3://bucket/work"), "retrain/lease.json", holder, lost)
+
+
+def test_one_at_a_time(server: Server) -> None:
+    with held("the first"), pytest.raises(BusyError, match="the first"), held("the second"):
+        raise AssertionError("two hold it")
+    assert server.objects == {}
+    with held("the third"):
+        assert set(server.objects) == {"work/retrain/lease.json"}
+
+
+def test_of_many_that_ask_at_once_one_gets_it(server: Server) -> None:
+    start, got, refused = threading.Barrier(6), [], []
+
+    def ask(number: int) -> None:
+        start.wait()
+        try:
+            with held(str(number)):
+                got.append(number)
+                finished.wait(10)
+        except BusyError:
+            refused.append(number)
+            if len(refused) == 5:
+                finished.set()
+
+    finished = threading.Event()
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (len(got), len(refused)) == (1, 5)
+
+
+def test_a_holder_that_has_died_is_followed(server: Server) -> None:
+    dead = lease._Lease(S3Storage("s3://bucket/work"), "retrain/lease.json", "the dead")
+    dead.take()
+    server.time += timedelta(seconds=lease.LEASE_SECONDS - 1)
+    with pytest.raises(BusyError, match="the dead"), held("too early"):
+        raise AssertionError("it may live still")
+    server.time += timedelta(seconds=2)
+    with held("the next"):
+        assert not dead.renew()
+
+
+def test_a_holder_that_lives_renews(server: Server) -> None:
+    with held("the holder"):
+        for _ in range(3):
+            before = server.objects["work/retrain/lease.json"][0]
+            server.time += timedelta(seconds=lease.LEASE_SECONDS * 0.9)
+            wait_until(lambda before=before: server.objects["work/retrain/lease.json"][0] != before)
+        with pytest.raises(BusyError, match="the holder"), held("another"):
+            raise AssertionError("two hold it")
+
+
+def test_who_was_stopped_for_too_long_is_told(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    told = threading.Event()
+    with held("the slow", told.set):
+        server.time += timedelta(seconds=2 * lease.LEASE_SECONDS)
+        server.put_object("bucket", "work/retrain/lease.json", b'{"holder": "the fast", "token": "x"}')
+        assert told.wait(10)
+    assert "has been lost" in caplog.text
+    assert b"the fast" in server.objects["work/retrain/lease.json"][0]  # and it does not let go of what is another's
+
+
+def test_a_server_that_is_away_for_a_while_costs_nothing(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    told = threading.Event()
+    with held("the holder", told.set):
+        server.is_away = True
+        wait_until(lambda: "cannot be renewed" in caplog.text)
+        server.is_away = False
+        before = server.objects["work/retrain/lease.json"][0]
+        wait_until(lambda: server.objects["work/retrain/lease.json"][0] != before)
+    assert not told.is_set()
+    assert server.objects == {}
+
+
+def test_a_server_that_refuses_is_an_error(server: Server) -> None:
+    server.is_away = True
+    with pytest.raises(StorageError, match="AccessDenied"), held("anybody"):
+        raise AssertionError("nobody holds it")
+
+
+def wait_until(condition: Any) -> None:
+    pause = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it has not happened in ten seconds")
