@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pipelines import extract, parse
 from pipelines.config import PipelineConfig
 from pipelines.config.training import GRAPH_PROTOCOLS
+from pipelines.data_inputs import log_splits
 from pipelines.model_reads import require_features
-from pipelines.stage import MANIFEST, StageDir, StageError, StageReport, content_digest, fingerprint
+from pipelines.stage import StageDir, StageError, StageReport, content_digest, fingerprint, manifest_in
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def evaluation_content(config: PipelineConfig) -> dict[str, Any]:
 
 def metrics_of(report: StageReport) -> dict[str, float]:
     """The metrics behind a report of this stage."""
-    metrics: dict[str, float] = json.loads((report.directory / MANIFEST).read_text(encoding="utf-8"))["metrics"]
+    metrics: dict[str, float] = manifest_in(report.directory)["metrics"]
     return metrics
 
 
@@ -101,6 +101,7 @@ def _evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker
             "vse.seed": config.seed,
         }
     )
+    log_splits(config, tracker, {split: "evaluation"})
     embedded = embed_split(config, model)
     directory = stage.create()
     embedded.gallery.save(directory / GALLERY)

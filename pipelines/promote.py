@@ -16,12 +16,11 @@ from pathlib import Path
 if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.stage import MANIFEST, StageError
+from pipelines.stage import StageError, manifest_in
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -105,7 +104,7 @@ def _contest(config: PipelineConfig, challenger: int, champion: int) -> Decision
     references = [f"{config.registered_model}/{version}" for version in (challenger, champion)]
     members = [Member(reference, config, find_model(reference, config.tracking_uri)) for reference in references]
     report = compare(members[0], members[1])
-    manifest = json.loads((report.directory / MANIFEST).read_text(encoding="utf-8"))
+    manifest = manifest_in(report.directory)
     _, _, difference, low, high, _ = manifest["recalls"]["rsum"]
     found = f"RSUM {difference:+.1f} ({low:+.1f} to {high:+.1f}) against version {champion}"
     fallen = guarded_falls(config.registry.guards, *manifest["metrics"])

@@ -31,7 +31,7 @@ class _Outcome:
     seconds: float
 
 
-def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = False) -> None:
+def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = False, within: str | None = None) -> None:
     """Check the configuration, then bring stages up to date and print what was done; or print what would be done.
 
     Args:
@@ -39,6 +39,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
         names: names out of `STAGES`, in their order; the stages before them must be up to date. Captions are parsed
             where something reads the graphs, or where `parse` alone is asked for.
         dry_run: print the plan instead.
+        within: MLflow's number of a run that the pipeline's own stands below.
 
     Raises:
         ConfigError: the configuration does not fit what is there.
@@ -55,12 +56,17 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     _require_inputs(plans, names)
     identity = fingerprint([plan.fingerprint for plan in plans.values()])
     todo = [name for name in names if not plans[name].complete]
-    outcomes = _run(config, identity, plans, names) if todo else [_nothing_to_do(plans[name]) for name in names]
+    if todo:
+        outcomes = _run(config, identity, plans, names, within)
+    else:
+        outcomes = [_nothing_to_do(plans[name]) for name in names]
     _print_outcomes(outcomes)
     console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
 
 
-def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], names: Sequence[str]) -> list[_Outcome]:
+def _run(
+    config: PipelineConfig, identity: str, plans: dict[str, StagePlan], names: Sequence[str], within: str | None
+) -> list[_Outcome]:
     outcomes = []
     was_connected = cluster.is_connected()
     try:
@@ -68,11 +74,12 @@ def _run(config: PipelineConfig, identity: str, plans: dict[str, StagePlan], nam
             # Before hours of extraction; of this machine alone it is known already.
             cluster.connect(config)
             cluster.require_room(config)
-        with PipelineRuns(config, identity) as runs, runs.parent as parent:
+        with PipelineRuns(config, identity, within=within) as runs, runs.parent as parent:
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in plans.items()})
             for name in names:
                 outcomes.append(_run_stage(config, runs, name))
+                parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
     finally:
         if not was_connected:
             cluster.disconnect()
@@ -87,6 +94,7 @@ def _run_stage(config: PipelineConfig, runs: PipelineRuns, name: str) -> _Outcom
     with runs.child(name) as tracker:
         tracker.set_tags({"vse.fingerprint": plan.fingerprint})
         report = _stage(name).run(config, tracker)
+        tracker.describe(report.summary)
     return _Outcome(report, time.monotonic() - start)
 
 

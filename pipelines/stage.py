@@ -145,6 +145,12 @@ class StageDir:
         self.mirror.push(self.path / MANIFEST)
 
 
+def manifest_in(directory: Path) -> dict[str, Any]:
+    """The manifest of a stage that is complete, which is on this machine once its plan was asked for."""
+    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
 @dataclass(frozen=True)
 class StagePlan:
     """What a stage would do now, found without doing it.

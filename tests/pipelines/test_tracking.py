@@ -45,7 +45,8 @@ class Outage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.on = False
         self.calls = 0
-        for name in ("log_batch", "log_artifact", "set_terminated", "get_run", "create_run", "get_experiment_by_name"):
+        names = ("log_batch", "log_inputs", "log_artifact", "set_terminated", "get_run", "create_run")
+        for name in (*names, "get_experiment_by_name"):
             monkeypatch.setattr(MlflowClient, name, self._failing(getattr(MlflowClient, name)))
 
     def _failing(self, real: Any) -> Any:
@@ -139,6 +140,36 @@ def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:
     path = MlflowClient(config.tracking_uri).download_artifacts(tracker.run_id, "set_aside.json", str(tmp_path))
     assert json.loads(Path(path).read_text(encoding="utf-8")) == [{"reason": "é"}]
     assert not [path for path in (config.work_dir / "mlflow-unsent").rglob("*") if path.is_file()]
+
+
+def log_data(tracker: Tracker, context: str) -> None:
+    tracker.log_dataset("scenes train", "ab" * 32, "scenes", {"images": ""}, {"images": 20, "captions": 100}, context)
+
+
+def test_data_sets_are_inputs(config: PipelineConfig, outage: Outage) -> None:
+    """Once, however often they are logged, and in spite of an outage."""
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    log_data(tracker, "training")
+    outage.on = True
+    log_data(tracker, "training")
+    tracker.close()
+    outage.on = False
+    PipelineRuns(config, FINGERPRINT).parent.flush()
+    (logged,) = stored(config, tracker).inputs.dataset_inputs
+    assert [(tag.key, tag.value) for tag in logged.tags] == [("mlflow.data.context", "training")]
+    dataset = logged.dataset
+    assert (dataset.name, dataset.digest, dataset.source_type) == ("scenes train", "ab" * 18, "scenes")
+    assert json.loads(dataset.profile) == {"images": 20, "captions": 100}
+    assert json.loads(dataset.source) == {"images": ""}
+
+
+def test_runs_and_experiments_are_described(config: PipelineConfig) -> None:
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker.describe("first")
+    tracker.describe("**second**")
+    assert stored(config, tracker).data.tags["mlflow.note.content"] == "**second**"
+    experiment = MlflowClient(config.tracking_uri).get_experiment(tracker.handle.experiment_id)
+    assert "`dev/rsum`" in experiment.tags["mlflow.note.content"]
 
 
 def test_a_metric_name_that_mlflow_refuses(config: PipelineConfig) -> None:

@@ -1,0 +1,49 @@
+"""The connection to MLflow: how it is set up, how it fails, and the addresses of its pages."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+# A server that is away must cost seconds, not the minutes of MLflow's own patience; what fails is sent again later.
+_MLFLOW_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+
+
+class TrackingError(Exception):
+    """A run cannot be opened in MLflow: the message says why and what to change."""
+
+
+def connect(uri: str) -> MlflowClient:
+    """Return a client of a server or database; nothing is asked of it yet."""
+    for name, value in _MLFLOW_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    # The making of a new database is not news.
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return MlflowClient(uri, registry_uri=uri)
+
+
+def outages() -> tuple[type[Exception], ...]:
+    """Return what is raised when MLflow or its artifacts' S3 does not answer or refuses, and by sockets and files."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+    from mlflow.exceptions import MlflowException
+
+    return (MlflowException, OSError, Boto3Error, BotoCoreError, ClientError)
+
+
+def page(uri: str, experiment_id: str, run_id: str) -> str:
+    """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port."""
+    server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
+    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"

@@ -1,0 +1,222 @@
+"""The runs of a pipeline: opened once, found again after a kill, ended as KILLED where nobody goes on with them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.tracking.client import TrackingError, connect, outages, page
+from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker
+from pipelines.tracking.version import code_version
+from preprocessing.shards.storage import locked, write_json_atomic
+from preprocessing.storage import is_s3
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from pipelines.config import PipelineConfig
+
+_LOCK = "alive.lock"
+_EXPERIMENT = """Models of images and sentences in one space.
+
+A pipeline is a run, and each of its stages that had work to do is one below it: extract, parse, train, evaluate,
+register. Retrainings, searches and comparisons are runs as well.
+
+- `train/...`: losses and speed by optimiser step; `system/...`: memory of the first worker.
+- `dev/rsum`, `dev/i2t_r1`, ...: recalls of a split both ways, with 95 % intervals as `_low` and `_high`; RSUM is the
+  sum of R@1, R@5 and R@10 both ways.
+- Data, settings and code of a run: its inputs, its parameters, and its tags `vse.data_fingerprint`, `vse.fingerprint`,
+  `vse.seed`, `mlflow.source.git.commit`.
+"""
+
+
+class PipelineRuns:
+    """The MLflow runs of one pipeline: the parent, and a child for each stage that works.
+
+    Their numbers are kept in `<work_dir>/pipelines/<fingerprint>/run.json`, so that a pipeline that was killed goes on
+    in the runs it had. Those of another pipeline that was killed, and is not going on, are ended as KILLED. Which ones
+    go on is told by locks, which the kernel lets go of with their processes. As a context it holds the pipeline's own.
+
+    Args:
+        config: the pipeline's configuration.
+        fingerprint: identity of the pipeline: of the outputs of all its stages.
+        name: of the parent's run; by default the preset's.
+        within: MLflow's number of a run that the parent stands below.
+
+    Raises:
+        TrackingError: MLflow does not answer, or the experiment has been deleted there.
+    """
+
+    def __init__(
+        self, config: PipelineConfig, fingerprint: str, name: str | None = None, within: str | None = None
+    ) -> None:
+        self._config = config
+        self._file = _runs_file(config, fingerprint)
+        self._client = connect(config.tracking_uri)
+        self._alive = contextlib.ExitStack()
+        self._lock = self._file.with_name(_LOCK)
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        self._alive.enter_context(locked(self._lock, fcntl.LOCK_SH))
+        with self._errors_named():
+            self._tidy()
+            self._experiment_id = _experiment(self._client, config)
+            tags = {"vse.fingerprint": fingerprint, **code_version()}
+            if within is not None:
+                tags["mlflow.parentRunId"] = within
+            self.parent = self._open("parent", name or f"{config.preset}-{fingerprint[:8]}", tags)
+
+    def child(self, stage: str) -> Tracker:
+        """Open the run of a stage, the one it had where it has been begun before.
+
+        Raises:
+            TrackingError: MLflow does not answer.
+        """
+        with self._errors_named():
+            tags = {"mlflow.parentRunId": self.parent.run_id, "vse.stage": stage, **code_version()}
+            return self._open(stage, stage, tags)
+
+    def __enter__(self) -> PipelineRuns:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """The runs have ended: there is nothing that the next start would have to look at."""
+        self._lock.unlink(missing_ok=True)
+        self._alive.close()
+
+    def _tidy(self) -> None:
+        """Send what ended runs could not send, and end the runs of pipelines that were killed."""
+        for pending in sorted(_spool_folder(self._config).glob(f"*/*/{PENDING}")):
+            kept = json.loads(pending.read_text(encoding="utf-8"))
+            if kept["status"] is not None and kept["run"]["uri"] == self._config.tracking_uri:
+                Tracker(RunHandle(**kept["run"])).close(kept["status"])
+        for lock in sorted(self._file.parents[1].glob(f"*/{_LOCK}")):
+            with contextlib.suppress(BlockingIOError, FileNotFoundError), locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                recorded = _recorded(lock.with_name(self._file.name))
+                if recorded.get("uri") in (None, self._config.tracking_uri):
+                    for run_id in recorded.get("runs", {}).values():
+                        _end_abandoned(self._client, run_id)
+                    lock.unlink()
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except outages() as error:
+            raise TrackingError(f"tracking.uri {self._config.tracking_uri}: cannot open a run: {error}") from error
+
+    def _open(self, role: str, name: str, tags: dict[str, str]) -> Tracker:
+        recorded = _recorded(self._file)
+        if recorded.get("uri") != self._config.tracking_uri or recorded.get("experiment_id") != self._experiment_id:
+            recorded = {"uri": self._config.tracking_uri, "experiment_id": self._experiment_id, "runs": {}}
+        run_id = recorded["runs"].get(role)
+        if run_id is None or not _reopened(self._client, run_id):
+            tags = {**tags, "mlflow.user": getpass.getuser(), "mlflow.source.name": "pipelines"}
+            run_id = self._client.create_run(self._experiment_id, tags=tags, run_name=name).info.run_id
+            recorded["runs"][role] = run_id
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(self._file, recorded)
+        spool = str(_spool_folder(self._config))
+        tracker = Tracker(RunHandle(self._config.tracking_uri, self._experiment_id, run_id, spool))
+        tracker.recall()
+        return tracker
+
+
+def end_children(uri: str, parent: str) -> None:
+    """End as KILLED the runs below a run whose processes were ended by whoever started them."""
+    client = connect(uri)
+    experiment = client.get_run(parent).info.experiment_id
+    for run in client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'"):
+        _end_abandoned(client, run.info.run_id)
+
+
+def recorded_run_url(config: PipelineConfig, fingerprint: str) -> str | None:
+    """Return the page of a pipeline's parent run without asking MLflow, or None where there has been none."""
+    recorded = _recorded(_runs_file(config, fingerprint))
+    if recorded.get("uri") != config.tracking_uri:
+        return None
+    return page(recorded["uri"], recorded["experiment_id"], recorded["runs"]["parent"])
+
+
+def _experiment(client: MlflowClient, config: PipelineConfig) -> str:
+    """Return the number of the experiment, making it where there is none."""
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(config.experiment)
+    if experiment is None:
+        location = _artifact_location(config)
+        tags = {"mlflow.experimentKind": "custom_model_development", DESCRIPTION: _EXPERIMENT}
+        try:
+            return str(client.create_experiment(config.experiment, artifact_location=location, tags=tags))
+        except MlflowException:  # another process may have been faster
+            experiment = client.get_experiment_by_name(config.experiment)
+            if experiment is None:
+                raise
+    if experiment.lifecycle_stage == "deleted":
+        raise TrackingError(
+            f"tracking.experiment {config.experiment!r} has been deleted in MLflow at {config.tracking_uri}: "
+            "restore it there, or set another name"
+        )
+    if config.tracking.artifacts is not None and experiment.artifact_location != _artifact_location(config):
+        raise TrackingError(
+            f"tracking.artifacts: the experiment {config.experiment!r} keeps its artifacts in "
+            f"{experiment.artifact_location}, which MLflow cannot change; name that, or a new tracking.experiment"
+        )
+    return str(experiment.experiment_id)
+
+
+def _artifact_location(config: PipelineConfig) -> str | None:
+    """Where a new experiment keeps its artifacts; None where the server decides."""
+    address = config.tracking.artifacts
+    if address is not None:
+        return address if is_s3(address) else Path(address).as_uri()
+    local = config.tracking_uri.startswith("sqlite:")
+    return (config.work_dir / "mlartifacts").as_uri() if local else None
+
+
+def _reopened(client: MlflowClient, run_id: str) -> bool:
+    """Set a run to RUNNING again; False where it is gone."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return False
+        raise
+    if run.info.lifecycle_stage == "deleted":
+        return False
+    client.update_run(run_id, status="RUNNING")
+    return True
+
+
+def _end_abandoned(client: MlflowClient, run_id: str) -> None:
+    """End a run as KILLED, unless it has ended or is gone."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        if client.get_run(run_id).info.status == "RUNNING":
+            client.set_terminated(run_id, "KILLED")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+
+
+def _spool_folder(config: PipelineConfig) -> Path:
+    return config.work_dir / "mlflow-unsent"
+
+
+def _runs_file(config: PipelineConfig, fingerprint: str) -> Path:
+    return config.work_dir / "pipelines" / fingerprint[:16] / "run.json"
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    recorded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return recorded

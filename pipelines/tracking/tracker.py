@@ -1,0 +1,303 @@
+"""What logs to one run of MLflow, from any process, and keeps what cannot be delivered."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from pipelines.tracking.client import connect, outages, page
+from preprocessing.shards.storage import write_json_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
+
+PENDING = "pending.json"
+# The tag under which MLflow keeps descriptions of runs and experiments.
+DESCRIPTION = "mlflow.note.content"
+
+# MLflow's limits: entries of one kind in a request, characters of a parameter and of a data set's digest.
+_METRICS_A_REQUEST, _OTHERS_A_REQUEST, _PARAM_CHARACTERS, _DIGEST_CHARACTERS = 1000, 100, 6000, 36
+_FLUSH_METRICS, _FLUSH_SECONDS = 500, 10.0
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 15.0, 600.0
+_METRIC_NAME = re.compile(r"[\w\-. :/]+")
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class RunHandle:
+    """What another process needs to log to a run; plain strings, so that it travels in a training configuration.
+
+    Attributes:
+        uri: address of the MLflow server or database.
+        experiment_id: MLflow's number of the experiment.
+        run_id: MLflow's number of the run.
+        spool: folder for what cannot be delivered.
+    """
+
+    uri: str
+    experiment_id: str
+    run_id: str
+    spool: str
+
+
+class Tracker:
+    """Logs to one run of MLflow.
+
+    Metrics are sent in batches: with the first call ten seconds after the last batch, with 500 waiting, and at `flush`.
+    While MLflow does not answer everything is kept, and delivery is tried again at growing intervals. The process that
+    opened the run uses its tracker as a context, which ends the run on leaving: FINISHED, FAILED after an exception,
+    KILLED after an interrupt. Other processes make their own from the handle and call `detach` when they are done.
+
+    Args:
+        handle: the run.
+    """
+
+    def __init__(self, handle: RunHandle) -> None:
+        self.handle = handle
+        self._client = connect(handle.uri)
+        self._spools = Path(handle.spool) / handle.run_id
+        self._spool = self._spools / f"{socket.gethostname()}-{os.getpid()}"
+        self._params: dict[str, str] = {}
+        self._tags: dict[str, str] = {}
+        self._inputs: list[dict[str, str]] = []
+        self._metrics: list[tuple[str, float, int, int]] = []  # name, value, milliseconds since 1970, step
+        self._flushed_at = time.monotonic()
+        self._retry_at = 0.0
+        self._wait = _FIRST_WAIT_SECONDS
+
+    @property
+    def run_id(self) -> str:
+        """MLflow's number of the run."""
+        return self.handle.run_id
+
+    def run_url(self) -> str:
+        """Return the address of the run's page."""
+        return page(self.handle.uri, self.handle.experiment_id, self.run_id)
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Log parameters; nested mappings become dotted names. Those that the run has already stay as they are."""
+        self._params.update(_flattened(params))
+        self.flush()
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """Set tags; old values are replaced."""
+        self._tags.update({name: str(value) for name, value in tags.items()})
+        self.flush()
+
+    def describe(self, text: str) -> None:
+        """Set the run's description, in Markdown."""
+        self.set_tags({DESCRIPTION: text})
+
+    def log_dataset(
+        self,
+        name: str,
+        digest: str,
+        kind: str,
+        source: Mapping[str, str],
+        profile: Mapping[str, float],
+        context: str,
+    ) -> None:
+        """Log data that the run reads.
+
+        Args:
+            name: of the data set.
+            digest: its fingerprint, of which MLflow keeps 36 characters.
+            kind: of the source, its format.
+            source: where it comes from.
+            profile: figures about it.
+            context: what it is read for: "training", "validation", "evaluation".
+        """
+        dataset = {"name": name, "digest": digest[:_DIGEST_CHARACTERS], "source_type": kind}
+        texts = {"source": json.dumps(dict(source)), "profile": json.dumps(dict(profile))}
+        self._inputs.append({**dataset, **texts, "context": context})
+        self.flush()
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Log metrics at a step.
+
+        Raises:
+            ValueError: MLflow does not allow a name; "dev/i2t_r1" it does, "dev/i2t_r@1" it does not.
+        """
+        for name, value in metrics.items():
+            if not _METRIC_NAME.fullmatch(name):
+                raise ValueError(f"metric name {name!r}: MLflow allows letters, digits and _ - . : / alone")
+            self._metrics.append((name, float(value), int(time.time() * 1000), step))
+        if len(self._metrics) >= _FLUSH_METRICS or time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
+            self.flush()
+
+    def log_artifact(self, path: Path, folder: str = "") -> None:
+        """Copy a file into the run, into `folder` of its artifacts."""
+        shutil.copyfile(path, self._spooled(f"{folder}/{path.name}" if folder else path.name))
+        self.flush()
+
+    def log_figure(self, figure: Figure, name: str) -> None:
+        """Store a matplotlib figure under a name that ends in .png, .svg or .pdf: "plots/loss.png"."""
+        figure.savefig(self._spooled(name), bbox_inches="tight")
+        self.flush()
+
+    def log_dict(self, content: Any, name: str) -> None:
+        """Store JSON under a name: "set_aside.json"."""
+        write_json_atomic(self._spooled(name), content)
+        self.flush()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make this the active run of MLflow's module-level functions, for logging models; its status is left alone."""
+        import mlflow
+
+        self.flush()
+        mlflow.set_tracking_uri(self.handle.uri)
+        mlflow.set_registry_uri(self.handle.uri)
+        mlflow.start_run(run_id=self.run_id)
+        try:
+            yield
+        finally:
+            mlflow.end_run("RUNNING")
+
+    def flush(self, force: bool = False) -> bool:
+        """Send what is waiting; return whether nothing is left.
+
+        Args:
+            force: try also where MLflow has failed to answer only a moment ago.
+        """
+        self._flushed_at = time.monotonic()
+        if self._flushed_at < self._retry_at and not force:
+            return False
+        try:
+            self._send()
+        except outages() as error:
+            if self._retry_at == 0.0:
+                log.warning("MLflow at %s does not take what is logged (%s): kept, and sent later", *self._why(error))
+            self._retry_at = time.monotonic() + self._wait
+            self._wait = min(2 * self._wait, _LONGEST_WAIT_SECONDS)
+            return False
+        if self._retry_at:
+            log.warning("MLflow at %s answers again; everything that was kept has been sent", self.handle.uri)
+        self._retry_at, self._wait = 0.0, _FIRST_WAIT_SECONDS
+        return True
+
+    def detach(self, force: bool = True) -> bool:
+        """Send what is waiting, or keep it on disk for the process that ends the run; return whether all was sent.
+
+        Args:
+            force: try also where MLflow has failed to answer only a moment ago.
+        """
+        sent = self.flush(force)
+        if sent:
+            shutil.rmtree(self._spool, ignore_errors=True)
+        else:
+            self._keep(None)
+        return sent
+
+    def close(self, status: Status = "FINISHED") -> None:
+        """End the run; what cannot be sent even now, its end too, stays on disk and is sent at the next start."""
+        self.recall()
+        try:
+            if self.detach():
+                self._client.set_terminated(self.run_id, status)
+                return
+        except outages() as error:
+            log.warning("MLflow at %s does not take the end of a run (%s)", *self._why(error))
+        self._keep(status)
+        log.warning("not everything reached MLflow: run any pipeline here to send what is kept in %s", self._spools)
+
+    def _keep(self, status: Status | None) -> None:
+        """Write to disk what could not be sent, and how the run ended where it has."""
+        self._spool.mkdir(parents=True, exist_ok=True)
+        kept = {"params": self._params, "tags": self._tags, "inputs": self._inputs, "metrics": self._metrics}
+        write_json_atomic(self._spool / PENDING, {**kept, "status": status, "run": asdict(self.handle)})
+
+    def recall(self) -> None:
+        """Take up what earlier processes could not send to this run; the next flush sends it."""
+        for spool in sorted(self._spools.glob("*")):
+            if (spool / PENDING).is_file():
+                pending = json.loads((spool / PENDING).read_text(encoding="utf-8"))
+                self._params = {**pending["params"], **self._params}
+                self._tags = {**pending["tags"], **self._tags}
+                self._inputs = [*pending.get("inputs", []), *self._inputs]
+                self._metrics = [*(tuple(metric) for metric in pending["metrics"]), *self._metrics]
+            if spool != self._spool:
+                for path in _files(spool / "artifacts"):
+                    path.replace(self._spooled(path.relative_to(spool / "artifacts").as_posix()))
+                shutil.rmtree(spool)
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close("FINISHED")
+        elif isinstance(error, Exception):
+            self._tags["error"] = f"{type(error).__name__}: {error}"[: _PARAM_CHARACTERS // 2]
+            self.close("FAILED")
+        else:
+            self.close("KILLED")
+
+    def _spooled(self, name: str) -> Path:
+        path = self._spool / "artifacts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _why(self, error: BaseException) -> tuple[str, str]:
+        return self.handle.uri, str(error).partition("\n")[0][:200]
+
+    def _send(self) -> None:
+        """Send everything, forgetting each thing once it has arrived; what arrives twice does no harm."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+
+        if self._params:
+            known = self._client.get_run(self.run_id).data.params
+            entries = [Param(name, value) for name, value in self._params.items() if name not in known]
+            for start in range(0, len(entries), _OTHERS_A_REQUEST):
+                self._client.log_batch(self.run_id, params=entries[start : start + _OTHERS_A_REQUEST])
+            self._params = {}
+        if self._tags:
+            self._client.log_batch(self.run_id, tags=[RunTag(name, value) for name, value in self._tags.items()])
+            self._tags = {}
+        if self._inputs:
+            inputs = [
+                DatasetInput(
+                    Dataset(**{name: value for name, value in each.items() if name != "context"}),
+                    [InputTag("mlflow.data.context", each["context"])],
+                )
+                for each in self._inputs
+            ]
+            self._client.log_inputs(self.run_id, inputs)
+            self._inputs = []
+        while self._metrics:
+            batch = self._metrics[:_METRICS_A_REQUEST]
+            self._client.log_batch(self.run_id, metrics=[Metric(*metric) for metric in batch])
+            del self._metrics[: len(batch)]
+        artifacts = self._spool / "artifacts"
+        for path in _files(artifacts):
+            folder = path.parent.relative_to(artifacts).as_posix()
+            self._client.log_artifact(self.run_id, str(path), None if folder == "." else folder)
+            path.unlink()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _flattened(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(value)[:_PARAM_CHARACTERS]
