@@ -15,7 +15,7 @@ from typing import NoReturn
 from pipelines.cluster import ClusterError
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runner import run_stages
-from pipelines.stage import StageError
+from pipelines.stage import OF_THE_DISK, StageError
 from pipelines.tracking import TrackingError
 from preprocessing.datasets import DatasetError
 from preprocessing.shards import ShardError
@@ -94,6 +94,11 @@ def guarded(command: Callable[[], None]) -> int:
         command()
     except _EXPECTED as error:
         sys.stderr.write(f"error: {error}\n")
+        return 1
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        sys.stderr.write(f"error: {error}: make room there, or mend it, and run the same command again\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: run the same command again to go on\n")

@@ -6,6 +6,7 @@ imported (no torch, ray, mlflow or transformers): that is why planning an unchan
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from pipelines.tracking import Tracker
 
 MANIFEST = "manifest.json"
-
-
 # What transformers reads of a folder of weights.
 _READ = ("*.json", "*.txt", "*.safetensors")
+# What a disk answers that is full, over a quota, read-only, not ours, or broken.
+OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
 class StageError(RuntimeError):

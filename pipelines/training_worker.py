@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.stage import unwritten
+from pipelines.stage import OF_THE_DISK, unwritten
 
 if TYPE_CHECKING:
     from pipelines.trainer import Splits
-
-# Full, over a quota, read-only, not ours, or broken.
-_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str
         # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
         return {"error": str(error)}
     except OSError as error:
-        if error.errno not in _OF_THE_DISK:
+        if error.errno not in OF_THE_DISK:
             raise
         raise unwritten("train", directory, error) from error
     finally:

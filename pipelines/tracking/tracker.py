@@ -212,14 +212,22 @@ class Tracker:
                 return
         except outages() as error:
             log.warning("MLflow at %s does not take the end of a run (%s)", *self._why(error))
-        self._keep(status)
-        log.warning("not everything reached MLflow: run any pipeline here to send what is kept in %s", self._spools)
+        if self._keep(status):
+            log.warning("not everything reached MLflow: run any pipeline here to send what is kept in %s", self._spools)
 
-    def _keep(self, status: Status | None) -> None:
-        """Write to disk what could not be sent, and how the run ended where it has."""
-        self._spool.mkdir(parents=True, exist_ok=True)
+    def _keep(self, status: Status | None) -> bool:
+        """Write to disk what could not be sent, and how the run ended where it has; return whether there was room.
+
+        A disk that is full is not the error to report: whatever filled it, or ended the run, comes first.
+        """
         kept = {"params": self._params, "tags": self._tags, "inputs": self._inputs, "metrics": self._metrics}
-        write_json_atomic(self._spool / PENDING, {**kept, "status": status, "run": asdict(self.handle)})
+        try:
+            self._spool.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(self._spool / PENDING, {**kept, "status": status, "run": asdict(self.handle)})
+        except OSError as error:
+            log.error("what MLflow has not received cannot be kept in %s either: %s", self._spool, error)
+            return False
+        return True
 
     def recall(self) -> None:
         """Take up what earlier processes could not send to this run; the next flush sends it."""

@@ -159,9 +159,8 @@ def _training_failure(case: dict[str, Any]) -> str:
         )
     if "workers" in case:
         happened.append(f"{', '.join(map(str, case['workers']))} workers")
-    if "checkpoint_made_for_it" in case:
-        after = case["seconds_from_the_notice_to_the_checkpoint"]
-        happened.append(f"a checkpoint {after} s after the notice")
+    if case.get("checkpoint_made_for_it"):
+        happened.append("a checkpoint is made before")
     happened.append(f"{case['steps_repeated']} of {case['steps']} steps repeated")
     return "; ".join(happened)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
@@ -64,6 +65,9 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
     def fails() -> None:
         raise StageError("what to do")
 
+    def finds_the_disk_full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/x.json")
+
     def is_terminated() -> None:
         signal.raise_signal(signal.SIGTERM)
 
@@ -75,6 +79,8 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
         assert guarded(lambda: None) == 0
         assert guarded(fails) == 1
         assert capsys.readouterr().err == "error: what to do\n"
+        assert guarded(finds_the_disk_full) == 1
+        assert "No space left on device: '/data/x.json': make room there" in capsys.readouterr().err
         assert guarded(is_terminated) == 130
         assert "run the same command again" in capsys.readouterr().err
         with pytest.raises(ZeroDivisionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import subprocess
@@ -16,6 +17,7 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.stage import StageError
 from pipelines.tracking import PipelineRuns, Tracker, TrackingError, code_version, recorded_run_url
 
 FINGERPRINT = "ab" * 32
@@ -228,6 +230,22 @@ def test_what_a_whole_process_could_not_send_arrives_with_the_next(config: Pipel
     run = stored(config, again)
     assert (run.data.metrics["loss"], run.data.tags["split"], run.info.status) == (1.0, "dev", "FINISHED")
     assert artifacts(config, again) == ["x.json"]
+
+
+def test_a_full_disk_does_not_hide_the_error_that_ended_the_run(
+    config: PipelineConfig, outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    outage.on = True
+    monkeypatch.setattr("pipelines.tracking.tracker.write_json_atomic", full)
+    tracker.log_metrics({"loss": 1.0}, step=1)
+    with pytest.raises(StageError, match="what to do"), tracker:
+        raise StageError("what to do")
+    assert "cannot be kept" in caplog.text
+    assert "to send what is kept" not in caplog.text
 
 
 def test_a_worker_leaves_what_it_could_not_send_to_the_one_that_ends_the_run(
