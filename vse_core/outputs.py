@@ -5,7 +5,8 @@ negatives, D dimensions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,10 +75,74 @@ class UnifiedOutput:
     triples: ComponentVectors
 
 
+@dataclass(frozen=True, slots=True)
+class VideoLevels:
+    """Videos on the three levels of HGR: b videos, N frames, D dimensions.
+
+    Attributes:
+        events_bD: unit vectors of the videos as a whole.
+        action_frames_bND: frames as actions are looked for in them.
+        entity_frames_bND: frames as entities are looked for in them.
+        frame_mask_bN: true where there is a frame.
+    """
+
+    events_bD: Tensor
+    action_frames_bND: Tensor
+    entity_frames_bND: Tensor
+    frame_mask_bN: Tensor
+
+    def __getitem__(self, videos: slice | Tensor) -> "VideoLevels":
+        """Some of the videos."""
+        return VideoLevels(*(tensor[videos] for tensor in _tensors(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class TextLevels:
+    """Captions on the three levels of HGR: c captions, A actions and E entities at most, D dimensions.
+
+    Attributes:
+        events_cD: unit vectors of the captions as a whole.
+        actions_cAD: unit vectors of their actions.
+        action_mask_cA: true where there is an action.
+        entities_cED: unit vectors of their entities.
+        entity_mask_cE: true where there is an entity.
+    """
+
+    events_cD: Tensor
+    actions_cAD: Tensor
+    action_mask_cA: Tensor
+    entities_cED: Tensor
+    entity_mask_cE: Tensor
+
+    def __getitem__(self, captions: slice | Tensor) -> "TextLevels":
+        """Some of the captions."""
+        return TextLevels(*(tensor[captions] for tensor in _tensors(self)))
+
+
+def _tensors(levels: VideoLevels | TextLevels) -> list[Tensor]:
+    return [getattr(levels, field.name) for field in fields(levels)]
+
+
+def join_outputs(parts: Sequence[Any]) -> Any:
+    """What any of the models gives, of several parts of a batch in order."""
+    if isinstance(parts[0], UnifiedOutput):
+        return join_unified(parts)
+    return join_levels(parts) if isinstance(parts[0][0], VideoLevels) else join_pairs(parts)
+
+
 def join_pairs(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """What a two-tower model gives, of several parts of a batch in order: images (b, K, D) and texts (b, D)."""
     images_bKD, texts_bD = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return images_bKD, texts_bD
+
+
+def join_levels(parts: Sequence[tuple[VideoLevels, TextLevels]]) -> tuple[VideoLevels, TextLevels]:
+    """What HGR gives, of several parts of a batch in order, which are padded to equally many frames."""
+    videos, texts = ([_tensors(levels) for levels in side] for side in zip(*parts, strict=True))
+    return (
+        VideoLevels(*(torch.cat(tensors) for tensors in zip(*videos, strict=True))),
+        TextLevels(*(torch.cat(tensors) for tensors in zip(*texts, strict=True))),
+    )
 
 
 def join_unified(parts: Sequence[UnifiedOutput]) -> UnifiedOutput:

@@ -6,6 +6,7 @@ from typing import Any
 from vse_core.losses.adopt import AdoptLoss
 from vse_core.losses.adversarial import AdversarialLoss
 from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.hierarchical import HierarchicalLoss
 from vse_core.losses.infonce import InfoNCELoss
 from vse_core.losses.multi_view import MultiViewLoss
 from vse_core.losses.pair_loss import PairLoss
@@ -21,6 +22,7 @@ LOSSES: dict[str, Callable[..., GlobalLoss]] = {
     "infonce": InfoNCELoss,
     "vse_c": AdversarialLoss,
     "unified": UnifiedLoss,
+    "hierarchical": HierarchicalLoss,
 }
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "AdoptLoss",
     "AdversarialLoss",
     "GlobalLoss",
+    "HierarchicalLoss",
     "InfoNCELoss",
     "LossResult",
     "MultiViewLoss",
@@ -46,7 +49,8 @@ def build_loss(name: str, **options: Any) -> GlobalLoss:
 
     Args:
         name: for a two-tower model ``triplet`` (VSE++, VSE-infinity), ``multi_view`` (MV-VSE), ``adopt`` (VSE+2AD) or
-            ``infonce``; ``vse_c`` for one that is given adversarial captions; ``unified`` (UniVSE) for its model.
+            ``infonce``; ``vse_c`` for one that is given adversarial captions; ``unified`` (UniVSE) and
+            ``hierarchical`` (HGR) for their models.
         **options: keyword arguments of the loss's class.
 
     Raises:

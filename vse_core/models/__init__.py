@@ -4,12 +4,14 @@ from vse_core.models.adversarial import AdversarialModel
 from vse_core.models.build import Model, build_model
 from vse_core.models.bundle import load_model, load_weights, save_model
 from vse_core.models.components import Components
+from vse_core.models.hierarchical import HierarchicalModel
 from vse_core.models.two_tower import TwoTower
 from vse_core.models.unified import UnifiedModel
 
 __all__ = [
     "AdversarialModel",
     "Components",
+    "HierarchicalModel",
     "Model",
     "TwoTower",
     "UnifiedModel",

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.models.components import Components
-from vse_core.outputs import UnifiedOutput, join_pairs, join_unified
+from vse_core.outputs import TextLevels, UnifiedOutput, VideoLevels, join_outputs
 
 # What a chunk is encoded in, made anew each time.
 _Context = Callable[[], contextlib.AbstractContextManager[None]]
@@ -37,8 +37,9 @@ class ChunkedModel(nn.Module):
     Differs from the batch encoded at once: dropout draws other numbers, as it does on another number of processes.
 
     Args:
-        model: two towers or UniVSE, called with inputs of B rows each and, for UniVSE, components. For VSE-C the towers
-            inside of :class:`~vse_core.models.adversarial.AdversarialModel` are made chunked, not the model itself.
+        model: two towers, UniVSE or HGR, called with inputs of B rows each and, for the latter two, components or role
+            graphs. For VSE-C the towers inside of :class:`~vse_core.models.adversarial.AdversarialModel` are made
+            chunked, not the model itself.
         chunk_size: pairs that are encoded at once.
 
     Raises:
@@ -52,7 +53,7 @@ class ChunkedModel(nn.Module):
         self.model = model
         self.chunk_size = chunk_size
 
-    def forward(self, *inputs: Any) -> tuple[Tensor, Tensor] | UnifiedOutput:
+    def forward(self, *inputs: Any) -> tuple[Tensor, Tensor] | tuple[VideoLevels, TextLevels] | UnifiedOutput:
         """Encode a batch of pairs, with what the model gives.
 
         Args:
@@ -61,7 +62,7 @@ class ChunkedModel(nn.Module):
         chunks = [tuple(_rows(value, rows) for value in inputs) for rows in self._chunks(len(inputs[0]))]
         normalised = self._normalised(chunks)
         parts = [_encoded_again(_encode_in, normalised, self.model, *chunk) for chunk in chunks]
-        return join_unified(parts) if isinstance(parts[0], UnifiedOutput) else join_pairs(parts)
+        return join_outputs(parts)
 
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode captions (C, L) of lengths (C,), chunk by chunk as well: (C, D)."""
@@ -94,5 +95,5 @@ def _encode_in(context: _Context, model: nn.Module, *inputs: Any) -> Any:
         return model(*inputs)
 
 
-def _rows(value: Tensor | Components, rows: slice) -> Tensor | Components:
+def _rows(value: Any, rows: slice) -> Any:
     return value.of_captions(rows.start, rows.stop) if isinstance(value, Components) else value[rows]

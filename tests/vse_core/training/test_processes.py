@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from tests.vse_core.training.tiny_unified import (
     adversarial_batch,
     random_components,
@@ -32,9 +33,11 @@ UNIFIED = {
     "unified-bare": {"name": "unified"},
 }
 ADVERSARIAL = {"vse_c": {"name": "vse_c"}, "vse_c-mean": {"name": "vse_c", "reduction": "mean"}}
-SYSTEMS = LOSSES | UNIFIED | ADVERSARIAL
+# Captions have no phrases here and there, and the shares of the processes are padded to their own longest video.
+HIERARCHICAL = {"hierarchical": {"name": "hierarchical"}}
+SYSTEMS = LOSSES | UNIFIED | ADVERSARIAL | HIERARCHICAL
 # Those that are also encoded chunk by chunk; each has a way of its own through the model.
-CHUNKED = ["multi_view-joint", "infonce", "unified", "unified-bare", "vse_c"]
+CHUNKED = ["multi_view-joint", "infonce", "unified", "unified-bare", "vse_c", "hierarchical"]
 CHUNK = 2  # shares of 11 have up to two chunks more on one process than on another
 
 
@@ -45,7 +48,13 @@ def all_steps(rank: int, world: int, port: int, out: str) -> None:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
         dist.init_process_group("gloo", rank=rank, world_size=world)
     found = {}
-    for model, names in ((TinyViews(views=3), LOSSES), (tiny_unified(), UNIFIED), (tiny_adversarial(), ADVERSARIAL)):
+    systems = (
+        (TinyViews(views=3), LOSSES),
+        (tiny_unified(), UNIFIED),
+        (tiny_adversarial(), ADVERSARIAL),
+        (tiny_levels(), HIERARCHICAL),
+    )
+    for model, names in systems:
         # In float64, so that differences of order in float32's sums do not hide others.
         model = model.double()
         wrapped = distributed(model, world)
@@ -103,6 +112,8 @@ def batch_of(name: str, seed: int) -> tuple[list, torch.Tensor]:
         return random_batch(SIZE, seed)
     if name in ADVERSARIAL:
         return adversarial_batch(SIZE, seed)
+    if name in HIERARCHICAL:
+        return levels_batch(SIZE, seed)
     inputs, ids = unified_batch(SIZE, seed)
     if name == "unified-bare":
         inputs[4] = random_components(SIZE, torch.Generator().manual_seed(seed), without=tuple(range(SIZE)))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vse_core.models import AdversarialModel, Components, UnifiedModel, build_model
 from vse_core.models.unified import build_unified_model
+from vse_core.role_graphs import RoleGraphs
 
 WORDS = 23
 
@@ -108,6 +109,8 @@ def share_of(inputs: list[Any], rank: int, world: int) -> tuple[list[Any], slice
     own = [x[mine] for x in inputs[:4]]
     if len(inputs) == 4:
         return own, mine, counts
+    if isinstance(inputs[-1], RoleGraphs):
+        return [own[0][:, : own[1].max()], *own[1:], inputs[4][mine]], mine, counts
     if len(inputs) == 5:
         return [*own, _components_of(inputs[4], mine)], mine, counts
     twice = slice(2 * mine.start, 2 * mine.stop)

@@ -1,0 +1,234 @@
+"""Role graphs of captions as HGR released them: actions, entities, and which entity has a part in which action.
+
+C captions of a split, B of a batch; L words, A actions and E entities at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.captions.vocabulary import Vocabulary
+
+ROLES = (
+    *("V", "ARG1", "ARG0", "ARG2", "ARG3", "ARG4"),
+    *("ARGM-LOC", "ARGM-MNR", "ARGM-TMP", "ARGM-DIR", "ARGM-ADV", "ARGM-PRP", "ARGM-PRD", "ARGM-COM", "ARGM-MOD"),
+    "NOUN",
+)
+"""Roles of phrases in PropBank's words, in the order of the released code; the last stands for all others."""
+
+_ACTION, _ROOT = "V", "ROOT"
+# Parts of a phrase that is told in pieces, and references to one, have its role.
+_PREFIXES = ("C-", "R-")
+# Words, actions and entities of a caption that are looked at, in the released code.
+LONGEST, ACTIONS, ENTITIES = 30, 4, 6
+
+
+class RoleGraphError(ValueError):
+    """Role graphs are missing or malformed; the message says where, and where they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Words of a caption that are one action or one entity.
+
+    Attributes:
+        role: place in `ROLES`.
+        words: places of its words in the caption, which is cut at spaces.
+    """
+
+    role: int
+    words: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleGraph:
+    """One caption.
+
+    Attributes:
+        actions: in the order of the file.
+        entities: in the order of the file.
+        links: pairs of an action and an entity that has a part in it, by their places.
+    """
+
+    actions: tuple[Phrase, ...]
+    entities: tuple[Phrase, ...]
+    links: tuple[tuple[int, int], ...]
+
+
+def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
+    """Read `sent2rolegraph.augment.json`, caption -> [phrases by name, [action's name, entity's name, role] each link].
+
+    The whole file is held in memory while it is read: some GB for the 200,000 captions of MSR-VTT.
+
+    Raises:
+        RoleGraphError: no such file, no JSON, or a caption whose graph is malformed.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RoleGraphError(f"{path}: {error.strerror}; {_ORIGIN}") from error
+    except ValueError as error:
+        raise RoleGraphError(f"{path} is not a JSON file ({error}); copy it again") from error
+    if not isinstance(content, dict):
+        raise RoleGraphError(f"{path}: the top level is a {type(content).__name__}, captions with graphs are needed")
+    return {caption: _graph(value, f"{path}, caption {caption!r:.80}") for caption, value in content.items()}
+
+
+def graphs_of(captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> list[RoleGraph]:
+    """The graph of each caption.
+
+    Raises:
+        RoleGraphError: a caption has none.
+    """
+    captions = list(captions)
+    missing = [caption for caption in captions if caption not in graphs]
+    if missing:
+        raise RoleGraphError(
+            f"{len(missing):,} of {len(captions):,} captions have no role graph, the first is {missing[0]!r:.80}; "
+            f"{_ORIGIN}"
+        )
+    return [graphs[caption] for caption in captions]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleGraphTable:
+    """Words and role graphs of all captions of a split, about 500 bytes a caption.
+
+    As in the released code a caption is cut at its spaces, without <start> and <end>, and after `LONGEST` words; of the
+    phrases the first that begin before count, `ACTIONS` actions and `ENTITIES` entities of them.
+
+    Attributes:
+        tokens_CL: word ids, int32, padding beyond a caption's end.
+        lengths_C: int64.
+        actions_CAL: bool, which words an action consists of; none where there is no action.
+        entities_CEL: bool, the same of entities.
+        roles_CE: int64, the entities' roles.
+        linked_CAE: bool, whether an entity has a part in an action.
+    """
+
+    tokens_CL: npt.NDArray[np.int32]
+    lengths_C: npt.NDArray[np.int64]
+    actions_CAL: npt.NDArray[np.bool_]
+    entities_CEL: npt.NDArray[np.bool_]
+    roles_CE: npt.NDArray[np.int64]
+    linked_CAE: npt.NDArray[np.bool_]
+
+    @classmethod
+    def build(cls, captions: Sequence[str], graphs: Mapping[str, RoleGraph], vocabulary: Vocabulary) -> RoleGraphTable:
+        """Look words and graphs up.
+
+        Args:
+            captions: of the split, in order.
+            graphs: of :func:`read_role_graphs`.
+            vocabulary: of the training captions; unknown words become <unk>.
+
+        Raises:
+            RoleGraphError: a caption has no words or no graph, or its graph names words that it does not have.
+        """
+        found, count = graphs_of(captions, graphs), len(captions)
+        table = cls(
+            tokens_CL=np.full((count, LONGEST), vocabulary.pad_id, dtype=np.int32),
+            lengths_C=np.zeros(count, dtype=np.int64),
+            actions_CAL=np.zeros((count, ACTIONS, LONGEST), dtype=np.bool_),
+            entities_CEL=np.zeros((count, ENTITIES, LONGEST), dtype=np.bool_),
+            roles_CE=np.zeros((count, ENTITIES), dtype=np.int64),
+            linked_CAE=np.zeros((count, ACTIONS, ENTITIES), dtype=np.bool_),
+        )
+        for row, (caption, graph) in enumerate(zip(captions, found, strict=True)):
+            words = caption.lower().split()
+            if not words or any(max(phrase.words) >= len(words) for phrase in (*graph.actions, *graph.entities)):
+                raise RoleGraphError(
+                    f"caption {caption!r:.80}: {len(words)} words, cut at spaces, do not fit its role graph; the "
+                    "graphs belong to other captions"
+                )
+            ids = [vocabulary.find(word) for word in words[:LONGEST]]
+            table.tokens_CL[row, : len(ids)] = [vocabulary.UNK if word is None else word for word in ids]
+            table.lengths_C[row] = len(ids)
+            table._set_graph(row, graph)
+        return table
+
+    def __len__(self) -> int:
+        """Number of captions."""
+        return len(self.lengths_C)
+
+    def tokens(self, captions_B: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Word ids (B, L) of some captions, as wide as their longest, and lengths (B,)."""
+        lengths_B = self.lengths_C[captions_B]
+        return self.tokens_CL[captions_B, : lengths_B.max()].astype(np.int64), lengths_B
+
+    def graphs(self, captions_B: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
+        """The graphs of some captions: ``actions_CAL``, ``entities_CEL``, ``roles_CE``, ``linked_CAE``."""
+        longest = self.lengths_C[captions_B].max()
+        return {
+            "actions_CAL": self.actions_CAL[captions_B, :, :longest],
+            "entities_CEL": self.entities_CEL[captions_B, :, :longest],
+            "roles_CE": self.roles_CE[captions_B],
+            "linked_CAE": self.linked_CAE[captions_B],
+        }
+
+    def _set_graph(self, row: int, graph: RoleGraph) -> None:
+        places: dict[str, dict[int, int]] = {}
+        for kind, phrases, words_PL in (
+            ("actions", graph.actions, self.actions_CAL[row]),
+            ("entities", graph.entities, self.entities_CEL[row]),
+        ):
+            begun = [number for number, phrase in enumerate(phrases) if min(phrase.words) < LONGEST][: len(words_PL)]
+            places[kind] = {number: place for place, number in enumerate(begun)}
+            for number, place in places[kind].items():
+                words_PL[place, [word for word in phrases[number].words if word < LONGEST]] = True
+        for number, place in places["entities"].items():
+            self.roles_CE[row, place] = graph.entities[number].role
+        for action, entity in graph.links:
+            if action in places["actions"] and entity in places["entities"]:
+                self.linked_CAE[row, places["actions"][action], places["entities"][entity]] = True
+
+
+def _graph(value: object, where: str) -> RoleGraph:
+    """A graph as the file has it; links that name phrases which are not there are left out, as in the released code."""
+    if not (isinstance(value, list) and len(value) == 2 and isinstance(value[0], dict) and isinstance(value[1], list)):
+        raise RoleGraphError(f"{where}: {value!r:.80} where [phrases by name, links] are needed")
+    actions: dict[str, Phrase] = {}
+    entities: dict[str, Phrase] = {}
+    for name, node in value[0].items():
+        role, words = _role_and_words(node, f"{where}, phrase {name!r}")
+        if role == _ACTION:
+            actions[name] = Phrase(0, words)
+        elif role != _ROOT:
+            entities[name] = Phrase(_place(role), words)
+    links = []
+    for link in value[1]:
+        if not isinstance(link, list) or len(link) < 2 or not all(isinstance(name, str) for name in link[:2]):
+            raise RoleGraphError(f"{where}: {link!r:.80} where [action, entity, role] are needed")
+        if link[0] in actions and link[1] in entities:
+            links.append((list(actions).index(link[0]), list(entities).index(link[1])))
+    return RoleGraph(tuple(actions.values()), tuple(entities.values()), tuple(links))
+
+
+def _role_and_words(node: object, where: str) -> tuple[str, tuple[int, ...]]:
+    role = node.get("role") if isinstance(node, dict) else None
+    words = node.get("spans") if isinstance(node, dict) else None
+    is_words = isinstance(words, list) and bool(words) and all(type(word) is int and word >= 0 for word in words)
+    if not isinstance(role, str) or not is_words:
+        raise RoleGraphError(f"{where}: {node!r:.80} where a role and spans, places of words, are needed")
+    assert isinstance(words, list)
+    return role, tuple(words)
+
+
+def _place(role: str) -> int:
+    for prefix in _PREFIXES:
+        role = role.removeprefix(prefix)
+    return ROLES.index(role) if role in ROLES else len(ROLES) - 1
+
+
+_ORIGIN = (
+    "HGR's release has them for its data sets, annotation/RET/sent2rolegraph.augment.json of "
+    "https://github.com/cshizhe/hgr_v2t. For other captions they come of semantic role labelling (there AllenNLP's "
+    "bert-base-srl-2019.06.17 and the notebook parse_sent_to_role_graph), for which no parser ships here"
+)

@@ -1,0 +1,170 @@
+"""Videos and captions on three levels, event, action and entity (HGR).
+
+B videos, N frames, F feature width; C captions, L tokens, A actions, E entities, M = 1 + A + E nodes; D dimensions.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.encoders.normalize import unit_length
+from vse_core.encoders.text import BiGRUEncoder
+from vse_core.outputs import TextLevels, VideoLevels
+from vse_core.pooling.masks import check_lengths, valid_mask
+from vse_core.role_graphs import ROLES, RoleGraphs
+
+
+class FrameLevelEncoder(nn.Module):
+    """Project every frame once for each level; the event level is pooled (HGR, section 3.2).
+
+    HGR pools by attention; with GPO for the aggregator it is HGR-infinity (VSE-infinity, section 5.1.2). Actions and
+    entities keep all frames: which of them count depends on the phrase
+    (:func:`~vse_core.losses.levels.phrase_similarities`).
+
+    Args:
+        feature_dim: F, width of the features.
+        embed_dim: D, width of each level.
+        pooling: aggregator of the event level, called with ``(features_BND, lengths_B)``.
+        dropout: share of the projected values that training leaves out (0.2 in the released code).
+    """
+
+    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.feature_dim = feature_dim
+        self.events, self.actions, self.entities = (nn.Linear(feature_dim, embed_dim) for _ in range(3))
+        self.pooling = pooling
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
+        """Encode (B, N, F) frames with lengths (B,).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BNF, lengths_B)
+        frames_BNF = features_BNF.to(self.events.weight.dtype)
+        events, actions, entities = (
+            self.dropout(level(frames_BNF)) for level in (self.events, self.actions, self.entities)
+        )
+        mask_BN = valid_mask(features_BNF, lengths_B)
+        return VideoLevels(unit_length(self.pooling(events, lengths_B)), actions, entities, mask_BN)
+
+
+class RoleGraphEncoder(nn.Module):
+    """Words through a bidirectional GRU; phrases of them are nodes of a graph, which learn of each other (HGR, 3.1).
+
+    The caption as a whole is the root, pooled of its words: by attention in HGR, by GPO in HGR-infinity (VSE-infinity,
+    section 5.1.2). An action or an entity is the maximum of its words' states, in each dimension, times a vector that
+    is learned for its role: the relational part of the graph network, whose matrices all relations then
+    share. Layers of attention over the edges follow.
+
+    The GRU begins with orthogonal weights, as in the released code.
+
+    Args:
+        vocabulary_size: number of word ids.
+        embed_dim: D, width of all levels.
+        pooling: aggregator of the words into the root, called with ``(states_CLD, lengths_C)``.
+        word_dim: width of the word vectors.
+        dropout: share of the word vectors' values that training leaves out (0.2 in the released code).
+        graph_dropout: the same of what comes over the edges (0.5 in the released code).
+        layers: of the graph network (1 in the released code).
+
+    Raises:
+        ValueError: there is no layer.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embed_dim: int,
+        pooling: nn.Module,
+        word_dim: int = 300,
+        dropout: float = 0.2,
+        graph_dropout: float = 0.5,
+        layers: int = 1,
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"nodes learn of each other in at least 1 layer, got {layers}")
+        self.words = BiGRUEncoder(vocabulary_size, embed_dim, pooling, word_dim, dropout=dropout)
+        nn.init.uniform_(self.words.embed.weight, -(word_dim**-0.5), word_dim**-0.5)
+        for name, parameter in self.words.rnn.named_parameters():
+            (nn.init.orthogonal_ if name.startswith("weight") else nn.init.zeros_)(parameter)
+        self.roles = nn.Embedding(ROLES, embed_dim)
+        self.layers = nn.ModuleList([GraphAttention(embed_dim, graph_dropout) for _ in range(layers)])
+
+    @property
+    def pooling(self) -> nn.Module:
+        """The aggregator of the words."""
+        return self.words.pooling
+
+    def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
+        """Begin with given vectors for some of the words; see :meth:`BiGRUEncoder.set_word_vectors`."""
+        self.words.set_word_vectors(words_W, vectors_WE)
+
+    def forward(self, tokens_CL: Tensor, lengths_C: Tensor, graphs: RoleGraphs) -> TextLevels:
+        """Encode word ids (C, L) with lengths (C,) and the captions' graphs.
+
+        Raises:
+            ValueError: a length is 0, or a graph names words beyond its caption's end.
+        """
+        _check_words(graphs, lengths_C)
+        states_CLD = self.words.states(tokens_CL, lengths_C)
+        root_C1D = self.words.pooling(states_CLD, lengths_C).unsqueeze(1)
+        # All actions have the one role that is theirs.
+        actions_CAD = _phrases(states_CLD, graphs.actions_CAL) * self.roles.weight[0]
+        entities_CED = _phrases(states_CLD, graphs.entities_CEL) * self.roles(graphs.roles_CE)
+        nodes_CMD, edges_CMM = torch.cat([root_C1D, actions_CAD, entities_CED], dim=1), graphs.edges
+        for layer in self.layers:
+            nodes_CMD = layer(nodes_CMD, edges_CMM)
+        events_CD, actions_CAD, entities_CED = unit_length(nodes_CMD).split(
+            [1, actions_CAD.shape[1], entities_CED.shape[1]], dim=1
+        )
+        return TextLevels(events_CD.squeeze(1), actions_CAD, graphs.action_mask, entities_CED, graphs.entity_mask)
+
+
+class GraphAttention(nn.Module):
+    """A node learns of the nodes that reach it, each as much as it attends to it (HGR, section 3.1).
+
+        a_ij = softmax_j( <Q g_i, K g_j> / sqrt(D / 2) ),   g_i <- LayerNorm( g_i + W sum_j a_ij g_j )
+
+    with j over the nodes that reach i; where none does, the sum is zero.
+
+    Args:
+        dim: D, width of the nodes.
+        dropout: share of what comes over the edges that training leaves out.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.query, self.key = (nn.Linear(dim, dim // 2) for _ in range(2))
+        self.value = nn.Linear(dim, dim, bias=False)
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, nodes_CMD: Tensor, edges_CMM: Tensor) -> Tensor:
+        """Nodes (C, M, D) with edges (C, M, M), receivers first, after one exchange: (C, M, D)."""
+        queries, keys = self.query(nodes_CMD), self.key(nodes_CMD)
+        scores_CMM = (queries @ keys.transpose(1, 2)) / keys.shape[-1] ** 0.5
+        # A softmax over nothing would be NaN, and its gradient too: a node that nothing reaches looks at all, and
+        # forgets it.
+        seen_CMM = edges_CMM | ~edges_CMM.any(dim=-1, keepdim=True)
+        attention_CMM = scores_CMM.masked_fill(~seen_CMM, -torch.inf).softmax(dim=-1).masked_fill(~edges_CMM, 0.0)
+        learned_CMD = self.value(attention_CMM @ nodes_CMD)
+        result: Tensor = self.norm(nodes_CMD + self.dropout(learned_CMD))
+        return result
+
+
+def _phrases(states_CLD: Tensor, words_CPL: Tensor) -> Tensor:
+    """The maximum over each phrase's words (C, P, D); zero where a phrase has none."""
+    spread_CPLD = states_CLD.unsqueeze(1).masked_fill(~words_CPL.unsqueeze(-1), -torch.inf)
+    return spread_CPLD.amax(dim=2).masked_fill(~words_CPL.any(dim=-1, keepdim=True), 0.0)
+
+
+def _check_words(graphs: RoleGraphs, lengths_C: Tensor) -> None:
+    for name, words_CPL in (("action", graphs.actions_CAL), ("entity", graphs.entities_CEL)):
+        beyond_CL = torch.arange(words_CPL.shape[-1], device=lengths_C.device) >= lengths_C.unsqueeze(1)
+        outside_C = (words_CPL.any(dim=1) & beyond_CL).any(dim=1)
+        if bool(outside_C.any()):
+            raise ValueError(
+                f"an {name} of caption {int(outside_C.int().argmax())} of the batch has words beyond its end"
+            )

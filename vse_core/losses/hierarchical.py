@@ -1,0 +1,93 @@
+"""The loss of HGR: the triplet loss of the three levels' mean similarity.
+
+b pairs of this process and B of all, N frames of the longest video of all processes.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.hinge import Negatives
+from vse_core.losses.levels import level_similarities
+from vse_core.losses.result import LossResult, pair_similarities
+from vse_core.losses.similarity import negative_mask
+from vse_core.losses.triplet import TripletLoss
+from vse_core.outputs import TextLevels, VideoLevels
+from vse_core.training.gather import gather_counts, gather_rows
+
+
+class HierarchicalLoss(GlobalLoss):
+    """Push each pair above its negatives, by the mean of event, action and entity similarities (HGR, section 3.3).
+
+    The hinges are those of :class:`~vse_core.losses.triplet.TripletLoss`. HGR divides by the batch and takes the
+    hardest negatives from the first step.
+
+    Args:
+        margin: how far a pair must lie above its negatives, in similarity.
+        negatives: ``hardest`` or ``all``.
+        reduction: ``mean`` over the batch (HGR) or its ``sum``.
+        mask_same_image: do not take other captions of the same video as negatives.
+
+    Raises:
+        ValueError: an option has an unknown value.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        negatives: Negatives = "hardest",
+        reduction: Literal["sum", "mean"] = "mean",
+        mask_same_image: bool = False,
+    ) -> None:
+        super().__init__()
+        self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
+
+    def forward(self, videos: VideoLevels, texts: TextLevels, image_ids_B: Tensor) -> LossResult:
+        """Loss of B pairs; row i of the videos and of the captions belong together.
+
+        Returns:
+            The total; as parts those of the triplet loss, the mean similarity of pairs and of their hardest negatives,
+            and the pairs' mean similarity on each level.
+        """
+        levels_3BB = level_similarities(videos, texts)
+        sims_BB = levels_3BB.mean(dim=0)
+        negative_BB = negative_mask(image_ids_B, self.triplet.mask_same_image)
+        total, parts = self.triplet.total_and_parts(sims_BB.unsqueeze(1), negative_BB, image_ids_B)
+        pairs_3 = levels_3BB.diagonal(dim1=1, dim2=2).mean(dim=1)
+        parts |= pair_similarities(sims_BB, negative_BB)
+        parts |= {f"{level}_similarity": pairs_3[place] for place, level in enumerate(("event", "action", "entity"))}
+        return LossResult(total, {name: part.detach() for name, part in parts.items()})
+
+    @override
+    def over_processes(
+        self, output: tuple[VideoLevels, TextLevels], image_ids_b: Tensor, counts: list[int]
+    ) -> LossResult:
+        """The global batch's loss of what a hierarchical model gave."""
+        videos, texts = output
+        frames = videos.frame_mask_bN.shape[1]
+        longest = max(most for (most,) in gather_counts([frames], image_ids_b.device))
+        mask_bN = nn.functional.pad(videos.frame_mask_bN, (0, longest - frames))
+        action_frames, entity_frames = (
+            gather_rows(nn.functional.pad(frames_bND, (0, 0, 0, longest - frames)), counts)
+            for frames_bND in (videos.action_frames_bND, videos.entity_frames_bND)
+        )
+        result: LossResult = self(
+            VideoLevels(gather_rows(videos.events_bD, counts), action_frames, entity_frames, _masks(mask_bN, counts)),
+            TextLevels(
+                gather_rows(texts.events_cD, counts),
+                gather_rows(texts.actions_cAD, counts),
+                _masks(texts.action_mask_cA, counts),
+                gather_rows(texts.entities_cED, counts),
+                _masks(texts.entity_mask_cE, counts),
+            ),
+            gather_rows(image_ids_b, counts),
+        )
+        return result
+
+
+def _masks(mask: Tensor, counts: list[int]) -> Tensor:
+    """All processes' masks; collectives take no Booleans on every backend."""
+    return gather_rows(mask.to(torch.uint8), counts).bool()

@@ -1,0 +1,92 @@
+"""HGR and HGR-infinity: videos and captions compared by event, by actions and by entities."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from vse_core.encoders.levels import FrameLevelEncoder, RoleGraphEncoder
+from vse_core.losses.levels import level_similarities
+from vse_core.names import choose
+from vse_core.outputs import TextLevels, VideoLevels
+from vse_core.pooling import build_pooling
+from vse_core.role_graphs import RoleGraphs
+
+
+class HierarchicalModel(nn.Module):
+    """Hierarchical graph reasoning (Chen et al., CVPR 2020), in its infinity form where GPO makes the events.
+
+    A video and a caption are compared on three levels: the event, by one vector each; actions and entities, each
+    phrase of the caption with the frames it attends to. The similarity is the mean. Frames enter it anew for every
+    caption, so unlike the other models' it is no inner product of two vectors: there is no search index for it.
+
+    Captions come with role graphs. They are made of sentences by semantic role labelling, for which no parser ships
+    here and none is on the package index: HGR's release holds those of its data sets
+    (`preprocessing.captions.role_graphs` reads them).
+
+    Differs from the released code: phrases are compared on unit vectors that are divided by their length plus 1e-8,
+    where it bounds the length from below.
+
+    Args:
+        image_encoder: frames to levels.
+        text_encoder: words and graphs to levels.
+    """
+
+    def __init__(self, image_encoder: FrameLevelEncoder, text_encoder: RoleGraphEncoder) -> None:
+        super().__init__()
+        self.image_encoder = image_encoder
+        self.text_encoder = text_encoder
+
+    def encode_images(self, images: Tensor, elements: Tensor) -> VideoLevels:
+        """Videos on all levels, of frames (B, N, F) with their lengths (B,)."""
+        videos: VideoLevels = self.image_encoder(images, elements)
+        return videos
+
+    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, graphs: RoleGraphs) -> TextLevels:
+        """Captions on all levels, of word ids (C, L), lengths (C,) and role graphs."""
+        texts: TextLevels = self.text_encoder(tokens_CL, lengths_C, graphs)
+        return texts
+
+    def forward(
+        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, graphs: RoleGraphs
+    ) -> tuple[VideoLevels, TextLevels]:
+        """Encode a batch of pairs, in one call as DistributedDataParallel wants it."""
+        return self.encode_images(images, elements), self.encode_texts(tokens_BL, token_lengths_B, graphs)
+
+
+def similarities(videos: VideoLevels, texts: TextLevels) -> Tensor:
+    """Similarities (B, C) of every video with every caption: the mean of the three levels (HGR, section 3.3)."""
+    return level_similarities(videos, texts).mean(dim=0)
+
+
+def build_hierarchical_model(
+    feature_dim: int, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
+) -> HierarchicalModel:
+    """Build HGR-infinity from plain values, or a relative of it with another aggregator of the events.
+
+    Args:
+        feature_dim: F, width of the frames' features.
+        vocabulary_size: number of word ids.
+        embed_dim: D, width of all levels.
+        image: ``{"pooling": {"name": ..., **options}}``, and options of
+            :class:`~vse_core.encoders.levels.FrameLevelEncoder`; GPO where no aggregator is given.
+        text: the same for :class:`~vse_core.encoders.levels.RoleGraphEncoder`.
+
+    Raises:
+        ValueError: an aggregator or an option is unknown.
+    """
+    sizes = {"image": {"feature_dim": feature_dim}, "text": {"vocabulary_size": vocabulary_size}}
+    encoders = {"image": FrameLevelEncoder, "text": RoleGraphEncoder}
+    built: dict[str, Any] = {}
+    for side, options in (("image", image), ("text", text)):
+        pooling = build_pooling(dim=embed_dim, **options.get("pooling", {"name": "gpo"}))
+        others = {key: value for key, value in options.items() if key != "pooling"}
+        built[side] = choose(
+            f"{side} encoder",
+            {"levels": encoders[side]},
+            "levels",
+            embed_dim=embed_dim,
+            pooling=pooling,
+            **sizes[side],
+            **others,
+        )
+    return HierarchicalModel(built["image"], built["text"])
