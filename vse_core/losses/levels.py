@@ -56,4 +56,5 @@ def phrase_similarities(frames_BND: Tensor, mask_BN: Tensor, phrases_CMD: Tensor
     # As in unit_length: the derivative of the root is infinite at zero, where frames cancel each other out.
     found_BP = products_BP / (squares_BP.masked_fill(squares_BP <= 0, 1.0).sqrt() + 1e-8)
     found_BCM = found_BP.unflatten(1, (captions, phrases)) * mask_CM
-    return found_BCM.sum(dim=-1) / mask_CM.sum(dim=-1).clamp(min=1)
+    found_BC: Tensor = found_BCM.sum(dim=-1) / mask_CM.sum(dim=-1).clamp(min=1)
+    return found_BC

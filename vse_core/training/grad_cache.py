@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.models.components import Components
-from vse_core.outputs import TextLevels, UnifiedOutput, VideoLevels, join_outputs
+from vse_core.outputs import join_outputs
 
 # What a chunk is encoded in, made anew each time.
 _Context = Callable[[], contextlib.AbstractContextManager[None]]
@@ -53,8 +53,8 @@ class ChunkedModel(nn.Module):
         self.model = model
         self.chunk_size = chunk_size
 
-    def forward(self, *inputs: Any) -> tuple[Tensor, Tensor] | tuple[VideoLevels, TextLevels] | UnifiedOutput:
-        """Encode a batch of pairs, with what the model gives.
+    def forward(self, *inputs: Any) -> Any:
+        """Encode a batch of pairs, with what the model gives: images and texts, or UniVSE's all.
 
         Args:
             *inputs: of the model.
