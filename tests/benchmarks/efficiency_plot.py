@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from vse_core.evaluation.plots import GREY, OKABE_ITO
 
@@ -44,19 +44,25 @@ def _queries(axes: Any, result: dict[str, Any]) -> None:
             axes.plot([size for size, _ in points], times, label=label, **style)
     if "cross" in result:
         pair = result["cross"]["result"]["milliseconds a pair"]
-        label = "cross-attention of BERT's size (time of a pair x gallery)"
+        label = "cross-attention of BERT's size: time of a pair × gallery"
         style = {"color": OKABE_ITO["vermillion"], "marker": "X", "linestyle": ":"}
         axes.plot(sizes, [pair * size for size in sizes], label=label, **style)
     if "models" in result:
         caption = result["models"]["result"]["VSE-infinity, BERT"]["milliseconds"]["caption"]
         axes.axhline(caption, color=GREY, linewidth=1, label="encoding a caption with BERT, once a query")
     axes.set(xscale="log", yscale="log", xlabel="images in the gallery", ylabel="time of a query (ms)")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
     threads = result["queries"]["threads"]
     axes.set_title(f"One query, {found['dimensions']} dimensions, {threads} thread{'s' if threads > 1 else ''}")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, loc="upper left")
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)
+
+
+def _plain(value: float, _place: int) -> str:
+    """A number without a power of ten."""
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
 def _aggregators(axes: Any, result: dict[str, Any]) -> None:
@@ -65,7 +71,8 @@ def _aggregators(axes: Any, result: dict[str, Any]) -> None:
     bars = axes.barh([name for name, _ in speeds], [speed for _, speed in speeds], color=OKABE_ITO["blue"])
     axes.bar_label(bars, [f"{speed:,}" for _, speed in speeds], padding=3, fontsize=8)
     axes.set(xscale="log", xlabel="sets of 36 vectors a second")
-    axes.set_xlim(right=3 * speeds[-1][1])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlim(right=10 * speeds[-1][1])
+    axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.tick_params(axis="x", labelrotation=30)
     axes.set_title(f"Aggregators at inference, {found['sets'].replace('x', '×')}")
     axes.grid(axis="x", alpha=0.3)
