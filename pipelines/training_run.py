@@ -98,7 +98,7 @@ def _reason(error: TrainingFailedError) -> str:
     for failure in getattr(error, "worker_failures", {}).values():
         cause = getattr(failure, "_base_exc", failure)
         if isinstance(cause, _EXPECTED):
-            return str(cause)
+            return str(cause).removeprefix("train: ")
     return str(error)
 
 
