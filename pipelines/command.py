@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from pipelines.cluster import ClusterError
+from pipelines.command_parser import CommandParser
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runner import run_stages
 from pipelines.stage import OF_THE_DISK, StageError
@@ -73,7 +74,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
 
 def config_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that name a configuration."""
-    parser = _Parser(description=description)
+    parser = CommandParser(description=description)
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file (default: generated scenes)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key: training.epochs=5 (repeatable)"
@@ -104,12 +105,6 @@ def guarded(command: Callable[[], None]) -> int:
         sys.stderr.write("interrupted: run the same command again to go on\n")
         return _INTERRUPTED
     return 0
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Exit with 1, as for every other mistake in what the user has written."""
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
 
 
 def _forget_script_folder() -> None:

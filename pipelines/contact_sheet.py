@@ -10,7 +10,7 @@ import bisect
 import html
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -125,15 +125,8 @@ def image_hits(gallery: Gallery, query_VD: Tensor, k: int, right: int | None = N
         k: results; all images where there are fewer.
         right: index of the image that is right; None where that is not known.
     """
-    similarities, indices = top_k(query_VD.unsqueeze(0), gallery.images_BKD, k)
-    found = []
-    for similarity, index in zip(similarities[0].tolist(), indices[0].tolist(), strict=True):
-        record = gallery.records[index]
-        # The first caption says what the picture is said to show, where the picture itself cannot be seen.
-        caption = record.captions[0].text if record.captions else None
-        known = None if right is None else index == right
-        found.append(Hit(similarity, record.image_id, record.image_uri, caption, known))
-    return found
+    similarities, places = top_k(query_VD.unsqueeze(0), gallery.images_BKD, k)
+    return as_image_hits(gallery, similarities[0].tolist(), places[0].tolist(), right)
 
 
 def caption_hits(gallery: Gallery, query_VD: Tensor, k: int, right: int | None = None) -> list[Hit]:
@@ -145,11 +138,31 @@ def caption_hits(gallery: Gallery, query_VD: Tensor, k: int, right: int | None =
         k: results; all captions where there are fewer.
         right: index of the image whose captions are right; None where that is not known.
     """
-    similarities, indices = top_k(query_VD.unsqueeze(0), gallery.texts_CD.unsqueeze(1), k)
-    captions = gallery.captions
+    similarities, places = top_k(query_VD.unsqueeze(0), gallery.texts_CD.unsqueeze(1), k)
+    return as_caption_hits(gallery, similarities[0].tolist(), places[0].tolist(), right)
+
+
+def as_image_hits(
+    gallery: Gallery, similarities: Iterable[float], places: Iterable[int], right: int | None = None
+) -> list[Hit]:
+    """Images that were found at these places of the gallery, with what is shown of them."""
     found = []
-    for similarity, index in zip(similarities[0].tolist(), indices[0].tolist(), strict=True):
-        image, caption = captions[index]
+    for similarity, place in zip(similarities, places, strict=True):
+        record = gallery.records[place]
+        # The first caption says what the picture is said to show, where the picture itself cannot be seen.
+        caption = record.captions[0].text if record.captions else None
+        known = None if right is None else place == right
+        found.append(Hit(similarity, record.image_id, record.image_uri, caption, known))
+    return found
+
+
+def as_caption_hits(
+    gallery: Gallery, similarities: Iterable[float], places: Iterable[int], right: int | None = None
+) -> list[Hit]:
+    """Captions that were found at these places of the gallery; `right` is the place of their image."""
+    found = []
+    for similarity, place in zip(similarities, places, strict=True):
+        image, caption = gallery.captions[place]
         known = None if right is None else image == right
         found.append(Hit(similarity, caption.caption_id, None, caption.text, known))
     return found

@@ -9,17 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.image_input import pixel_format
 from pipelines.text_embedder import TextEmbedder
-from preprocessing.features import RegionFeatures, build_extractor
+from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
+from preprocessing.features.extractor import ImageExtractor
 from preprocessing.features.images import ImageError
+from preprocessing.features.pictures import PictureExtractor
 from preprocessing.shards.pixels import decode_pixels, whole_view
 from vse_core.evaluation.embedding import embed_images
-from vse_core.models import load_model
+from vse_core.models import UnifiedModel, load_model
 
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
@@ -78,6 +81,60 @@ class Embedder:
         """
         starts = range(0, len(uris), _IMAGES_AT_ONCE)
         return embed_images(self._model, (self._features(uris, start) for start in starts))
+
+    @property
+    def texts(self) -> TextEmbedder:
+        """The text side by itself."""
+        return self._texts
+
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether an image file is what the extractor reads, rather than a row of published features or a video."""
+        return isinstance(self._extractor, ImageExtractor | PictureExtractor)
+
+    @property
+    def finds_regions(self) -> bool:
+        """Whether the model embeds the regions of an image (UniVSE), and can take them from a picture."""
+        return isinstance(self._model, UnifiedModel) and self.takes_pictures
+
+    @torch.inference_mode()
+    def embed_regions(self, uri: str) -> Tensor:
+        """Embed the regions of one image into (N, D) unit vectors, float32, on the CPU.
+
+        Raises:
+            QueryError: the image is missing or cannot be read.
+        """
+        assert isinstance(self._model, UnifiedModel)
+        features_1NF, lengths_1 = self._features([uri], 0)
+        regions_1ND, _ = self._model.encode_regions(features_1NF.to(self.device), lengths_1.to(self.device))
+        return regions_1ND[0].cpu()
+
+    def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
+        """Embed images by features that are ready, as the model's extractor gives them, into (B, K, D) unit vectors.
+
+        Args:
+            features: (N, F) of each image; they are rounded to float16, as those of shards are.
+
+        Raises:
+            QueryError: the model takes pixels, or features are of another width, none, or not finite in float16.
+        """
+        checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
+        starts = range(0, len(checked), _IMAGES_AT_ONCE)
+        batches = (self._inputs(checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
+        return embed_images(self._model, batches)
+
+    def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
+        if pixel_format(self._model) is not None:
+            raise QueryError(position, "the model takes pictures, no features")
+        encoder: Any = self._model.image_encoder
+        width = encoder.feature_dim
+        if features_NF.ndim != 2 or features_NF.shape[1] != width or len(features_NF) == 0:
+            raise QueryError(position, f"features of shape {features_NF.shape}; the model reads (N, {width}), N from 1")
+        with np.errstate(over="ignore"):
+            halves_NF = features_NF.astype(np.float16)
+        if not np.isfinite(halves_NF).all():
+            raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
+        return halves_NF
 
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Gallery:
                 f"{len(self.images_BKD)} image and {len(self.texts_CD)} caption embeddings"
             )
 
-    @property
+    @cached_property
     def captions(self) -> list[tuple[int, Caption]]:
         """Every caption with the index of its image, in the order of `texts_CD`."""
         return [(index, caption) for index, record in enumerate(self.records) for caption in record.captions]

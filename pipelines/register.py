@@ -14,7 +14,7 @@ if __name__ == "__main__":  # run as a file: imports begin at the repository, no
 import shutil
 from typing import TYPE_CHECKING
 
-from pipelines import evaluate, extract, train
+from pipelines import evaluate, extract, index, train
 from pipelines.evaluation import GALLERY
 from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "register"
 # Raised when the same checkpoint would be registered as something else.
-VERSION = 1
+VERSION = 2
 
 
 def plan(config: PipelineConfig) -> StagePlan:
@@ -62,8 +62,12 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     evaluation = StageDir(config.work_dir, evaluated.name, evaluated.fingerprint, config.mirror)
     evaluation.pull()
     metrics = evaluation.read_manifest()["metrics"]
+    indexed = index.plan(config)
+    if not indexed.complete:
+        raise StageError(f"{NAME}: the gallery has not been indexed; run the stage index first")
+    StageDir(config.work_dir, indexed.name, indexed.fingerprint, config.mirror).pull()
     split = config.dataset.eval_split
-    _write_bundle(config, evaluated.outputs[GALLERY], stage.create())
+    _write_bundle(config, evaluated.outputs[GALLERY], indexed.outputs[index.NAME], stage.create())
     tags = {
         "vse.preset": config.preset,
         "vse.split": split,
@@ -90,7 +94,7 @@ def _stage(config: PipelineConfig) -> StageDir:
     content = {
         "version": VERSION,
         "train": train.plan(config).fingerprint,
-        "evaluate": evaluate.plan(config).fingerprint,
+        "index": index.plan(config).fingerprint,
         "name": config.registered_model,
         "tracking": config.tracking_uri,
     }
@@ -104,12 +108,13 @@ def _is_registered(config: PipelineConfig, stage: StageDir) -> bool:
     return stage.is_complete() and not is_gone
 
 
-def _write_bundle(config: PipelineConfig, gallery: Path, directory: Path) -> None:
+def _write_bundle(config: PipelineConfig, gallery: Path, gallery_index: Path, directory: Path) -> None:
     """Write the parts of a bundle; what a killed run left of them is overwritten."""
     from pipelines.embedder import write_extractor
 
     shutil.copytree(train.best_model(config), directory / "model", dirs_exist_ok=True)
     shutil.copytree(gallery, directory / "gallery", dirs_exist_ok=True)
+    shutil.copytree(gallery_index, directory / "index", dirs_exist_ok=True)
     write_extractor(directory / "extractor", config.features.read.extractor, config.features.read.options())
 
 

@@ -1,7 +1,7 @@
 """The model registry: a trained model becomes a version of a registered model, and is found again by its name.
 
-What is registered is a "bundle", a directory with three parts: `model`, `extractor` (what its images need) and
-`gallery`. MLflow keeps copies of them with the code that reads them.
+What is registered is a "bundle", a directory with four parts: `model`, `extractor` (what its images need), `gallery`
+and `index` (of the gallery). MLflow keeps copies of them with the code that reads them.
 """
 
 import importlib.metadata
@@ -20,7 +20,9 @@ from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from pipelines.stage import StageError
 
-BUNDLE_PARTS = ("model", "extractor", "gallery")
+BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
+# Versions from before there was an index have none.
+_NEEDED_PARTS = BUNDLE_PARTS[:3]
 
 # The newest version, not judged yet; pipelines/promote.py decides who is "champion". MLflow reserves "latest".
 CHALLENGER = "challenger"
@@ -231,7 +233,7 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
     except MlflowException as error:
         raise RegistryError(f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {error}") from error
-    missing = [part for part in BUNDLE_PARTS if not (bundle / part).is_dir()]
+    missing = [part for part in _NEEDED_PARTS if not (bundle / part).is_dir()]
     if missing:
         raise RegistryError(f"{uri} was not registered by this pipeline: it has no {', '.join(missing)}")
     return uri.removeprefix("models:/"), bundle
@@ -255,6 +257,7 @@ def find_model(reference: str, tracking_uri: str) -> Path:
 def model_signature() -> ModelSignature:
     """Return the input and output columns of the pyfunc, as its class documents them."""
     inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
+    inputs.append(ColSpec(Array(Array(DataType.double)), "features", required=False))
     outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
     return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))
 

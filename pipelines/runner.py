@@ -19,7 +19,7 @@ from pipelines.preflight import check_before_start
 from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint
 from pipelines.tracking import PipelineRuns, recorded_run_url
 
-STAGES = ("extract", "parse", "train", "evaluate", "register")
+STAGES = ("extract", "parse", "train", "evaluate", "index", "register")
 
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180

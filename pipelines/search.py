@@ -2,6 +2,9 @@
 
 python pipelines/search.py --model flickr8k "a dog running on the beach" --output results.html
 python pipelines/search.py --model flickr8k@challenger --image photo.jpg -k 5
+python pipelines/search.py --model flickr8k --queries queries.txt --output results.parquet
+
+The last one searches with every line of a file. Lines that are no queries are listed beside the results.
 """
 
 from __future__ import annotations
@@ -17,34 +20,29 @@ import logging
 import os
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.command_parser import CommandParser
+from pipelines.search_model import (
+    DEFAULT_TARGETS,
+    Kind,
+    SearchError,
+    SearchModel,
+    Target,
+    default_tracking_uri,
+    load_search_model,
+)
+
 if TYPE_CHECKING:
     from pipelines.contact_sheet import SheetRow
-    from pipelines.embedder import Embedder
-    from pipelines.gallery import Gallery
 
-Kind = Literal["text", "image"]
-Target = Literal["images", "captions"]
-
-SUFFIXES = (".html", ".png")
-
-
-class SearchError(Exception):
-    """A search that cannot be done: one message, printed without a traceback."""
-
-
-class SearchModel(NamedTuple):
-    """What a search needs of a model, and the name to show."""
-
-    name: str
-    embedder: Embedder
-    gallery: Gallery
+SHEET_SUFFIXES = (".html", ".png")
+BATCH_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,20 +50,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     _quieten()
     try:
-        _check_output(options.output)
-        _check_image(options.image)
+        _check_output(options.output, BATCH_SUFFIXES if options.queries else SHEET_SUFFIXES)
+        _check_file("--image", options.image)
+        _check_file("--queries", options.queries)
         model = load_search_model(options.model, options.tracking_uri or default_tracking_uri())
-        kind: Kind = "image" if options.text is None else "text"
-        target: Target = options.target or ("images" if kind == "text" else "captions")
-        row = search(model, options.text or options.image, kind, options.k, target)
-        Console().print(_table(row, model))
-        if options.output is not None:
-            _write_sheet(options.output, row, model.name)
-            Console().print(f"Contact sheet: {options.output}", soft_wrap=True, highlight=False)
+        if not model.has_stored_index:
+            Console(stderr=True).print(f"{model.name} has no index of its own; searching exactly", highlight=False)
+        if options.queries is not None:
+            _search_batch(options, model)
+        else:
+            _search_one(options, model)
     except SearchError as error:
         Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         return 1
     return 0
+
+
+def _search_one(options: argparse.Namespace, model: SearchModel) -> None:
+    """Search with a text or an image, and show what is found."""
+    kind: Kind = "image" if options.text is None else "text"
+    row = search(model, options.text or options.image, kind, options.k, options.target or DEFAULT_TARGETS[kind])
+    Console().print(_table(row, model))
+    if options.output is not None:
+        _write_sheet(options.output, row, model.name)
+        Console().print(f"Contact sheet: {options.output}", soft_wrap=True, highlight=False)
+
+
+def _search_batch(options: argparse.Namespace, model: SearchModel) -> None:
+    """Search with every line of a file, and say how many there were."""
+    from pipelines.batch_search import search_batch
+
+    target = options.target or DEFAULT_TARGETS[options.kind]
+    try:
+        report = search_batch(model, Path(options.queries), options.output, options.kind, options.k, target)
+    except OSError as error:
+        raise SearchError(f"{error.filename or options.output}: {error.strerror or error}") from error
+    aside = f"; {report.set_aside:,} lines are no queries: {report.reasons}" if report.set_aside else ""
+    message = f"{report.searched:,} queries searched with: {options.output}{aside}"
+    Console().print(message, soft_wrap=True, highlight=False)
 
 
 def search(model: SearchModel, query: str, kind: Kind, k: int, target: Target) -> SheetRow:
@@ -84,88 +106,58 @@ def search(model: SearchModel, query: str, kind: Kind, k: int, target: Target) -
     Raises:
         SearchError: the query cannot be embedded.
     """
-    from pipelines.contact_sheet import SheetRow, caption_hits, image_hits
+    from pipelines.contact_sheet import SheetRow
     from pipelines.embedder import QueryError
 
-    is_text = kind == "text"
     try:
-        query_VD = model.embedder.embed_texts([query]) if is_text else model.embedder.embed_images([query])[0]
+        (hits,) = model.find(model.embed([query], kind), k, target)
     except QueryError as error:
         raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
-    hits = image_hits(model.gallery, query_VD, k) if target == "images" else caption_hits(model.gallery, query_VD, k)
+    is_text = kind == "text"
     return SheetRow(tuple(hits), query_text=query if is_text else None, query_image_uri=None if is_text else query)
-
-
-def default_tracking_uri() -> str:
-    """Return the address that a pipeline run uses where its configuration names none: sqlite in the work directory."""
-    work_dir = Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()
-    return f"sqlite:///{Path(os.path.abspath(work_dir)) / 'mlflow.db'}"  # noqa: PTH100
-
-
-def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
-    """Load a model with its gallery.
-
-    Args:
-        reference: NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle.
-        tracking_uri: MLflow server or database that knows the model.
-
-    Raises:
-        SearchError: there is no such model, or it cannot be loaded.
-    """
-    from pipelines.embedder import Embedder
-    from pipelines.gallery import Gallery, GalleryError
-    from pipelines.registry import RegistryError, find_bundle
-    from preprocessing.features import ExtractorError
-
-    try:
-        name, bundle = find_bundle(reference, tracking_uri)
-        embedder = Embedder(bundle / "model", bundle / "extractor")
-        return SearchModel(name, embedder, Gallery.load(bundle / "gallery"))
-    except RegistryError as error:
-        raise SearchError(str(error)) from error
-    except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
-        raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; a mistake in it ends with one message and exit status 1, as every other mistake does."""
-    parser = _Parser(prog="search.py", description="Search a registered model's gallery with a text or an image.")
+    parser = CommandParser(prog="search.py", description="Search a registered model's gallery with a text or an image.")
     parser.add_argument("text", nargs="?", help="the text to search with")
     parser.add_argument("--image", metavar="PATH", help="the image to search with, instead of a text")
+    parser.add_argument("--queries", metavar="FILE", help="search with every line of a file; needs --output")
+    kinds = "what the lines of --queries are: texts, or paths of images (default: text)"
+    parser.add_argument("--kind", choices=("text", "image"), default="text", help=kinds)
     models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
     parser.add_argument("--model", required=True, help=models)
     parser.add_argument("-k", type=int, default=10, help="how many results (default 10)")
     parser.add_argument("--target", choices=("images", "captions"), help="what to find (default: the other kind)")
-    parser.add_argument("--output", type=Path, metavar="PATH", help="write a contact sheet: .html or .png")
+    outputs = "write a contact sheet (.html, .png), or the results of --queries (.parquet, .csv, .jsonl)"
+    parser.add_argument("--output", type=Path, metavar="PATH", help=outputs)
     parser.add_argument("--tracking-uri", help="MLflow address (default: sqlite in $VSE_WORK_DIR, or ~/vse-work)")
     options = parser.parse_args(arguments)
-    if bool(options.text) == bool(options.image):
-        parser.error("give either a text or --image PATH")
+    if sum(map(bool, (options.text, options.image, options.queries))) != 1:
+        parser.error("give one of a text, --image PATH and --queries FILE")
+    if options.queries is not None and options.output is None:
+        parser.error(f"--queries needs --output FILE with one of {', '.join(BATCH_SUFFIXES)}")
+    if options.kind == "image" and options.queries is None:
+        parser.error("--kind says what the lines of --queries are; a single image is --image PATH")
     if options.k < 1:
         parser.error(f"-k must be at least 1, got {options.k}")
     return options
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Exit with 1, as for every other mistake in what the user has written."""
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
-
-
-def _check_output(output: Path | None) -> None:
+def _check_output(output: Path | None, suffixes: Sequence[str]) -> None:
     """Refuse an output that could not be written, before any work."""
     if output is None:
         return
-    if output.suffix.lower() not in SUFFIXES:
-        raise SearchError(f"--output {output} has the suffix {output.suffix!r}; use {' or '.join(SUFFIXES)}")
+    if output.suffix.lower() not in suffixes:
+        raise SearchError(f"--output {output} has the suffix {output.suffix!r}; use {' or '.join(suffixes)}")
     if not output.absolute().parent.is_dir():
         raise SearchError(f"--output {output}: there is no directory {output.absolute().parent}")
 
 
-def _check_image(image: str | None) -> None:
-    """Refuse a query image that is not there, before the model is loaded; URIs are left to the extractor."""
-    if image is not None and "://" not in image and "#" not in image and not Path(image).is_file():
-        raise SearchError(f"--image {image}: there is no such file")
+def _check_file(option: str, path: str | None) -> None:
+    """Refuse a file that is not there, before the model is loaded; URIs are left to the extractor."""
+    if path is not None and "://" not in path and "#" not in path and not Path(path).is_file():
+        raise SearchError(f"{option} {path}: there is no such file")
 
 
 def _table(row: SheetRow, model: SearchModel) -> Table:

@@ -6,17 +6,18 @@ C captions, D embedding.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pipelines.progress import counted
 from pipelines.text_input import text_batches
-from preprocessing.captions.components import ComponentTable
+from preprocessing.captions.components import ComponentTable, nouns_of, pairs_of, triples_of
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.batch import pad_tokens
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 PARSER = "parser.json"
 
 _TEXTS_AT_ONCE = 256
+_PHRASES_AT_ONCE = 4096
+
+Phrase = tuple[str, ...]
 
 
 class TextEmbedder:
@@ -78,6 +82,49 @@ class TextEmbedder:
         ]
         return ComponentTable.build(graphs, self.caption_encoder)
 
+    def phrases(self, text: str) -> list[Phrase]:
+        """The objects, attributes and relations of a text, of words that UniVSE's vocabulary has.
+
+        A noun alone, an adjective with its noun, a subject with its relation and its object.
+        """
+        from preprocessing.captions.scene_graph import parse_captions
+
+        assert isinstance(self.caption_encoder, Vocabulary)
+        (parsed,) = parse_captions(self._parser, [text], 1)
+        found: list[Phrase] = [(noun,) for noun in nouns_of(parsed.graph)]
+        found += [*pairs_of(parsed.graph), *triples_of(parsed.graph)]
+        find = self.caption_encoder.find
+        return [phrase for phrase in found if all(find(word) is not None for word in phrase)]
+
+    def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
+        """Embed components: nouns, attributes with their nouns, subjects with relations and objects.
+
+        UniVSE embeds them as what they are. Any other model reads them as a short text: "white dog", "dog run through
+        snow".
+
+        Returns:
+            (phrases, D) unit vectors.
+        """
+        model = self.model
+        if not isinstance(model, UnifiedModel):
+            return self.embed([" ".join(phrase).replace("_", " ") for phrase in phrases])
+        vocabulary = self.caption_encoder
+        assert isinstance(vocabulary, Vocabulary)
+        encode: dict[int, Callable[..., Tensor]] = {
+            1: model.encode_objects,
+            2: model.encode_pairs,
+            3: model.encode_triples,
+        }
+        device = next(model.parameters()).device
+        vectors: dict[int, Tensor] = {}
+        for length in {len(phrase) for phrase in phrases}:
+            rows = [row for row, phrase in enumerate(phrases) if len(phrase) == length]
+            ids = torch.tensor([[_known(vocabulary, word) for word in phrases[row]] for row in rows])
+            with torch.inference_mode():
+                parts = [encode[length](*part.to(device).unbind(1)).cpu() for part in ids.split(_PHRASES_AT_ONCE)]
+            vectors |= zip(rows, torch.cat(parts), strict=True)
+        return torch.stack([vectors[row] for row in range(len(phrases))])
+
     @cached_property
     def _parser(self) -> Language:
         from preprocessing.captions import load_pipeline
@@ -95,6 +142,11 @@ class TextEmbedder:
         table = self.components(texts) if isinstance(self.model, UnifiedModel) else None
         (batch,) = text_batches([pad_tokens(encoded, self.caption_encoder.pad_id)], table)
         return batch
+
+
+def _known(vocabulary: Vocabulary, word: str) -> int:
+    found = vocabulary.find(word)
+    return Vocabulary.UNK if found is None else found
 
 
 def write_parser(directory: Path, pipeline: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -76,6 +76,16 @@ class StorageConfig(Strict):
         return self
 
 
+class IndexConfig(Strict):
+    """How the gallery of a model is searched."""
+
+    kind: Literal["auto", "exact", "approximate"] = Field(
+        "auto",
+        description="compare a query with everything, or with what a graph (HNSW) leads to; auto: exactly up to 50,000 "
+        "vectors, views counted",
+    )
+
+
 class RegistryConfig(Strict):
     """Where models are registered."""
 
@@ -118,6 +128,7 @@ class PipelineConfig(Strict):
     evaluation: EvaluationConfig = Field(EvaluationConfig(), description="the protocol")
     storage: StorageConfig = Field(StorageConfig(), description="copies of the outputs, on S3 or another disk")
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
+    index: IndexConfig = Field(IndexConfig(), description="search index")
     registry: RegistryConfig = Field(RegistryConfig(), description="registered model")
     ray: RayConfig = Field(RayConfig(), description="Ray cluster")
 

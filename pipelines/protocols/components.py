@@ -47,7 +47,9 @@ def components(subject: Subject) -> Findings:
     for kind, of_images in kinds.items():
         queries, relevant_R, first_Q1 = _relevant(of_images)
         if queries:
-            found = evaluate_unified(subject.embed_phrases(queries), subject.gallery.images_BKD, relevant_R, first_Q1)
+            found = evaluate_unified(
+                subject.texts.embed_phrases(queries), subject.gallery.images_BKD, relevant_R, first_Q1
+            )
             metrics |= {f"components/{kind}_{name}": value for name, value in found.as_dict().items()}
     maps = {kind: metrics[f"components/{kind}_map"] for kind in kinds if f"components/{kind}_map" in metrics}
     metrics["components/sum"] = sum(value for kind, value in maps.items() if kind != "detected_objects")
@@ -84,7 +86,7 @@ def relevance_figures(subject: Subject, kinds: dict[str, list[list[Phrase]]]) ->
             regions_1ND, _ = model.encode_regions(features_1NF, lengths_1)
         objects = list(dict.fromkeys(kinds["objects"][image]))[:_OBJECTS_A_PICTURE]
         pairs = list(dict.fromkeys(kinds["attributes"][image]))[:_PAIRS_A_PICTURE]
-        queries_QD = torch.cat([subject.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
+        queries_QD = torch.cat([subject.texts.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
         figures[f"relevance_{number}"] = plot_relevance(
             np.asarray(load_image(subject.gallery.records[image].image_uri)),
             [" ".join(phrase) for phrase in (*objects, *pairs)],

@@ -47,7 +47,7 @@ def dependencies(subject: Subject) -> Findings:
         phrases = [tuple(names[word] for word in candidate) for candidate in found.words_NW.tolist()]
         distinct = list(dict.fromkeys(phrases))
         rows = {phrase: row for row, phrase in enumerate(distinct)}
-        candidates_ND = subject.embed_phrases(distinct)[[rows[phrase] for phrase in phrases]]
+        candidates_ND = subject.texts.embed_phrases(distinct)[[rows[phrase] for phrase in phrases]]
         caption_of_N = found.caption_G.repeat_interleave(found.first_G1.diff())
         scores_N = candidate_similarities(subject.gallery.images_BKD, candidates_ND, image_of_C[caption_of_N])
         result = evaluate_dependencies(scores_N, found.first_G1, found.right_N)

@@ -4,6 +4,7 @@ import io
 import stat
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,22 @@ def _read_member(member: TarMember) -> bytes:
     if not data:
         raise ImageError(f"the archive has no image under {member.name!r}")
     return data
+
+
+def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
+    """The format, width and height that an encoded image's header tells; no pixel is decoded.
+
+    Raises:
+        ImageError: empty, not an image in one of the formats, or with a damaged header.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=tuple(formats)) as image:
+            assert image.format is not None  # only images that were made, not read, have none
+            return image.format, *image.size
+    except UnidentifiedImageError as error:
+        raise ImageError(f"not an image in one of the formats {', '.join(formats)}") from error
+    except _DECODER_ERRORS as error:
+        raise ImageError(f"damaged image: {error or type(error).__name__}") from error
 
 
 def decode_image(data: bytes) -> Image.Image:

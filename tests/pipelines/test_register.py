@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from pipelines import evaluate, extract, register, train
+from pipelines import evaluate, extract, index, register, train
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation import GALLERY
 from pipelines.registry import FINGERPRINT_TAG
@@ -26,12 +26,14 @@ def config(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pip
     """A configuration whose extraction and training are taken as done, with an evaluation that is on disk."""
     config = load_config(None, [f"work_dir={tmp_path / 'work'}", "name=tiny", "seed=3"])
 
+    outputs = {GALLERY: bundle / "gallery", index.NAME: bundle / "index"}
+
     def plan(name: str) -> StagePlan:
-        return StagePlan(name, f"fingerprint of {name}", bundle, 1, 1, "parts", "", {GALLERY: bundle / "gallery"})
+        return StagePlan(name, f"fingerprint of {name}", bundle, 1, 1, "parts", "", outputs)
 
     evaluation = StageDir(config.work_dir, "evaluate", "fingerprint of evaluate")
     evaluation.complete({"metrics": {"rsum": 321.5, "i2t_r1": 40.0}})
-    for module in (extract, train, evaluate):
+    for module in (extract, train, evaluate, index):
         monkeypatch.setattr(module, "plan", lambda _, name=module.NAME: plan(name))
     monkeypatch.setattr(train, "best_model", lambda _: bundle / "model")
     return config

@@ -27,6 +27,7 @@ from pipelines.registry import (
     register_bundle,
     resolve,
 )
+from preprocessing.features import TINY_RESNET, build_extractor
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
 
 TAGS = {"vse.seed": "0", "vse.rsum": "12.00"}
@@ -89,7 +90,8 @@ def test_nothing_registered_is_a_pickle(registered: Registered) -> None:
     files = [path for path in registered.artifacts.rglob("*") if path.is_file()]
     # spaCy names its files, of msgpack and JSON, without endings.
     suffixes = {path.suffix or path.name for path in files if "english" not in path.parts}
-    assert suffixes <= {".py", ".json", ".safetensors", ".yaml", ".txt", "MLmodel"}
+    page = {".html", ".css", ".js"}  # of the search service, which is part of the code
+    assert suffixes <= {".py", ".json", ".safetensors", ".faiss", ".yaml", ".txt", "MLmodel", *page}
     assert not [path for path in files if path.read_bytes()[:2] in {bytes([128, protocol]) for protocol in range(2, 6)}]
     assert not [path for path in files if "__pycache__" in path.parts]
 
@@ -193,13 +195,19 @@ def test_pyfunc_takes_the_bytes_of_an_image(model: Any, tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ({"text": ["fine", " "]}, "row 1 (' '): the text is empty"),
-        ({"text": ["a", "b"], "image": [None, "scene://0/0"]}, "row 1: give one of 'text' and 'image'; got both"),
-        ({"text": ["a", None]}, "row 1: give one of 'text' and 'image'; got neither"),
+        (
+            {"text": ["a", "b"], "image": [None, "scene://0/0"]},
+            "row 1: give one of 'text', 'image' and 'features'; got 'text' and 'image'",
+        ),
+        ({"text": ["a", None]}, "row 1: give one of 'text', 'image' and 'features'; got none"),
         ({"image": ["scene://0/0", "/not/there.jpg"]}, "row 1 ('/not/there.jpg'): no such file"),
         ({"image": ["data:image/png,xyz"]}, "row 0 ('data:image/png,xyz'): a data URI must read"),
         ({"image": ["data:image/png;base64,***"]}, "is not valid base64"),
         ({"image": ["data:image/png;base64," + "A" * 400]}, "AAA...'): not an image"),
-        ({"other": ["a"]}, "needs a column 'text' or 'image'"),
+        ({"other": ["a"]}, "needs some of the columns 'text', 'image' and 'features'"),
+        ({"features": [[[1.0, 2.0]]]}, "row 0: features of shape (1, 2); the model reads (N, 192)"),
+        ({"features": [[[1.0], [1.0, 2.0]]]}, "row 0: features are lists of equally many numbers"),
+        ({"text": ["a", None], "features": [None, [[1e9] * 192]]}, "row 1: features that are NaN, infinite or beyond"),
     ],
 )
 def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], message: str) -> None:
@@ -207,6 +215,17 @@ def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], messag
         model.predict(pd.DataFrame(rows))
     assert message in str(caught.value)
     assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def test_pyfunc_embeds_ready_features_as_the_images_they_come_from(model: Any) -> None:
+    uris = ["scene://0/0", "scene://0/1"]
+    extractor = build_extractor("grid", weights=TINY_RESNET, seed=0)
+    features = [np.asarray(each).tolist() for each in extractor([extractor.load(uri) for uri in uris])]
+    rows = pd.DataFrame({"features": [features[0], None, features[1]], "text": [None, "a red ring", None]})
+    output = model.predict(rows)
+    expected = model.predict(pd.DataFrame({"image": uris}))
+    np.testing.assert_allclose(stacked(output)[[0, 2]], stacked(expected), atol=1e-5)
+    assert output["views"].tolist() == [1, 1, 1]
 
 
 def test_pyfunc_exposes_its_gallery(registered: Registered, model: Any) -> None:

@@ -1,6 +1,7 @@
 """Searching from the command line, over a registered model and over a register stage's directory."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 
 from pipelines import search
 from pipelines.registry import register_bundle
+from pipelines.search_model import default_tracking_uri, load_search_model
 from preprocessing.features import load_image
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
 
@@ -63,7 +65,7 @@ def test_an_image_finds_captions(place: Place, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_an_image_finds_itself_first_among_images(place: Place) -> None:
-    model = search.load_search_model(str(place.bundle), "unused")
+    model = load_search_model(str(place.bundle), "unused")
     for record in model.gallery.records:
         row = search.search(model, record.image_uri, "image", 2, "images")
         assert row.hits[0].item_id == record.image_id
@@ -71,14 +73,36 @@ def test_an_image_finds_itself_first_among_images(place: Place) -> None:
 
 
 def test_a_caption_finds_itself_first_among_captions(place: Place) -> None:
-    model = search.load_search_model(str(place.bundle), "unused")
+    model = load_search_model(str(place.bundle), "unused")
     _, caption = model.gallery.captions[7]
     row = search.search(model, caption.text, "text", 1, "captions")
     assert row.hits[0].caption == caption.text
 
 
+def test_a_model_from_before_there_were_indices_is_searched_exactly(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(place.bundle, tmp_path / "old", ignore=shutil.ignore_patterns("index"))
+    arguments = ["--model", str(tmp_path / "old"), "a red ring", "-k", "3"]
+    assert search.main(arguments) == 0
+    assert capsys.readouterr().err.replace("\n", "").endswith("has no index of its own; searching exactly")
+    old, new = (load_search_model(str(bundle), "unused") for bundle in (tmp_path / "old", place.bundle))
+    assert (old.has_stored_index, new.has_stored_index) == (False, True)
+    found, expected = (search.search(model, "a red ring", "text", 3, "images") for model in (old, new))
+    assert found == expected
+
+
+def test_an_index_of_another_model_is_refused(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(place.bundle, tmp_path / "mixed")
+    with (tmp_path / "mixed" / "gallery" / "embeddings.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"!")
+    assert search.main(["--model", str(tmp_path / "mixed"), "a red ring"]) == 1
+    assert "was built from another gallery" in capsys.readouterr().err
+
+
 def test_more_results_than_there_are_gives_all(place: Place) -> None:
-    model = search.load_search_model(str(place.bundle), "unused")
+    model = load_search_model(str(place.bundle), "unused")
     assert len(search.search(model, "a ring", "text", 100, "images").hits) == IMAGES
 
 
@@ -88,6 +112,8 @@ def test_more_results_than_there_are_gives_all(place: Place) -> None:
         (["--model", "nope", "a ring"], "there is no registered model 'nope'; registered models: tiny"),
         (["--model", "tiny/9", "a ring"], "no version 9; its versions: 1"),
         (["--model", "tiny", "--image", "/not/there.jpg"], "--image /not/there.jpg: there is no such file"),
+        (["--model", "tiny", "--queries", "/not/there.txt", "--output", "out.csv"], "/not/there.txt: there is no such"),
+        (["--model", "tiny", "--queries", __file__, "--output", "out.html"], "use .parquet or .csv or .jsonl"),
         (["--model", "tiny", "--image", "scene://nonsense"], "cannot search with the image 'scene://nonsense'"),
         (["--model", "tiny", "  "], "cannot search with the text '  ': the text is empty"),
         (["--model", "tiny", "a ring", "--output", "out.pdf"], "has the suffix '.pdf'; use .html or .png"),
@@ -112,7 +138,14 @@ def test_mistakes_end_with_one_message(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--model", "tiny"], ["--model", "tiny", "a", "--image", "b"], ["a"], ["--model", "tiny", "a", "-k", "0"]],
+    [
+        ["--model", "tiny"],
+        ["--model", "tiny", "a", "--image", "b"],
+        ["a"],
+        ["--model", "tiny", "a", "-k", "0"],
+        ["--model", "tiny", "--queries", "q.txt"],
+        ["--model", "tiny", "a", "--kind", "image"],
+    ],
 )
 def test_a_wrong_command_line_is_status_1(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -123,9 +156,9 @@ def test_a_wrong_command_line_is_status_1(arguments: list[str], capsys: pytest.C
 
 def test_the_default_address_follows_the_work_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSE_WORK_DIR", "/some/where")
-    assert search.default_tracking_uri() == "sqlite:////some/where/mlflow.db"
+    assert default_tracking_uri() == "sqlite:////some/where/mlflow.db"
     monkeypatch.delenv("VSE_WORK_DIR")
-    assert search.default_tracking_uri() == f"sqlite:///{Path.home()}/vse-work/mlflow.db"
+    assert default_tracking_uri() == f"sqlite:///{Path.home()}/vse-work/mlflow.db"
 
 
 @pytest.mark.slow

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import torch
 
-from pipelines.embedder import write_extractor
+from pipelines.embedder import Embedder, write_extractor
 from pipelines.gallery import Gallery, build_gallery
+from pipelines.gallery_index import GalleryIndex, index_origin
+from pipelines.text_embedder import write_parser
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
@@ -17,7 +19,7 @@ EMBED_DIM = 16
 
 
 def write_tiny_bundle(directory: Path) -> Path:
-    """Write model, extractor and gallery of six scenes; the gallery goes through real shards."""
+    """Write model, extractor, gallery and index of six scenes; the gallery goes through real shards."""
     records = list(build_dataset("scenes", seed=0, images={"dev": IMAGES}).records("dev"))
     options = {"weights": TINY_RESNET, "seed": 0}
     extractor = build_extractor("grid", **options)
@@ -44,7 +46,37 @@ def write_tiny_bundle(directory: Path) -> Path:
     save_model(build_model(**specification), specification, directory / "model")
     save_caption_encoder(vocabulary, directory / "model")
     write_extractor(directory / "extractor", "grid", options)
-    gallery(directory, shards, vocabulary).save(directory / "gallery")
+    embedded = gallery(directory, shards, vocabulary)
+    embedded.save(directory / "gallery")
+    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, "auto")
+    index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
+    return directory
+
+
+def write_tiny_unified_bundle(directory: Path) -> Path:
+    """Write a bundle of six scenes whose model is UniVSE, with the parser that ships."""
+    records = tuple(build_dataset("scenes", seed=0, images={"dev": IMAGES}).records("dev"))
+    vocabulary = Vocabulary.build((c.text for r in records for c in r.captions), min_count=1)
+    options = {"weights": TINY_RESNET, "seed": 0}
+    specification = {
+        "feature_dim": 192,
+        "vocabulary_size": len(vocabulary),
+        "embed_dim": EMBED_DIM,
+        "image": {"name": "regions"},
+        "text": {"name": "components", "word_dim": 12, "modifier_dim": 4},
+    }
+    torch.manual_seed(0)
+    (directory / "model").mkdir(parents=True)
+    save_model(build_model(**specification), specification, directory / "model")
+    save_caption_encoder(vocabulary, directory / "model")
+    write_parser(directory / "model", None)
+    write_extractor(directory / "extractor", "grid", options)
+    embedder = Embedder(directory / "model", directory / "extractor", device="cpu")
+    images_BKD = embedder.embed_images([record.image_uri for record in records])
+    texts_CD = embedder.embed_texts([caption.text for record in records for caption in record.captions])
+    Gallery(images_BKD, texts_CD, records).save(directory / "gallery")
+    index = GalleryIndex.build(images_BKD, texts_CD, "auto")
+    index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
     return directory
 
 
