@@ -17,6 +17,7 @@ from pipelines.checkpoint_uploads import CheckpointUploads
 from pipelines.model_reads import write_reads
 from pipelines.stage import StageError
 from pipelines.text_embedder import write_parser
+from pipelines.warm_start import INITIAL
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.shards.storage import sync_directory
 from preprocessing.storage import Mirror
@@ -151,7 +152,7 @@ def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
         if path.relative_to(directory).as_posix() not in whole:
             shutil.rmtree(path)
     for name in whole:
-        if name == newest or name.startswith("best-"):
+        if name in (newest, INITIAL) or name.startswith("best-"):
             mirror.pull_folder(directory / name)
     mirror.pull(directory, lambda name: "/" not in name)
 

@@ -45,6 +45,7 @@ def check_before_start(config: PipelineConfig) -> None:
     _check_protocols(config)
     _check_image(config)
     _check_text(config)
+    _check_initial(config)
     _check_ray(config)
     check_tracking(config.tracking_uri)
 
@@ -139,6 +140,15 @@ def _check_text(config: PipelineConfig) -> None:
             )
         return
     _check_weights("model.text.weights", text.weights, _BERT_FILES)
+
+
+def _check_initial(config: PipelineConfig) -> None:
+    initial = config.training.initial
+    if initial is not None and not (initial / "model.safetensors").is_file():
+        raise ConfigError(
+            f"training.initial: {initial} is no directory of a model (it has no model.safetensors); name a best-... "
+            "folder of a finished training, or leave it out"
+        )
 
 
 def _check_weights(key: str, weights: str, files: Mapping[str, list[str]]) -> None:

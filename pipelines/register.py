@@ -12,11 +12,14 @@ if __name__ == "__main__":  # run as a file: imports begin at the repository, no
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import shutil
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pipelines import evaluate, extract, index, train
 from pipelines.evaluation import GALLERY
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+from pipelines.model_card import FILE, Evidence, description, model_card
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in
+from preprocessing.shards.storage import write_bytes_atomic
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -50,8 +53,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     """
     from mlflow.exceptions import MlflowException
 
-    from pipelines.registry import register_bundle
-    from pipelines.tracking import code_version
+    from pipelines.registry import describe_version, register_bundle
 
     stage = _stage(config)
     if _is_registered(config, stage):
@@ -68,26 +70,43 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     StageDir(config.work_dir, indexed.name, indexed.fingerprint, config.mirror).pull()
     split = config.dataset.eval_split
     _write_bundle(config, evaluated.outputs[GALLERY], indexed.outputs[index.NAME], stage.create())
-    tags = {
-        "vse.preset": config.preset,
-        "vse.split": split,
-        "vse.rsum": f"{metrics['rsum']:.2f}",
-        "vse.folds": str(config.evaluation.folds),
-        "vse.seed": str(config.seed),
-        "vse.data_fingerprint": extract.plan(config).fingerprint,
-        "vse.train_fingerprint": train.plan(config).fingerprint,
-        **code_version(),
-    }
+    tags = _tags(config, metrics["rsum"])
     named = {f"{split}/{name}": value for name, value in metrics.items()}
+    card = stage.path / FILE
+    write_bytes_atomic(card, _card(config, metrics, tags).encode())
+    tracker.log_artifact(card)
     try:
         with tracker.active():
             registered = register_bundle(stage.path, config.registered_model, stage.fingerprint, tags, named)
+        text = description(card.read_text(encoding="utf-8"))
+        describe_version(registered.name, registered.version, text, config.tracking_uri)
     except (MlflowException, OSError) as error:
         raise StageError(f"{NAME}: MLflow at {config.tracking_uri} has not taken the model: {error}") from error
     summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
     tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.model_uri": registered.uri})
     stage.complete({"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id})
     return StageReport(NAME, stage.path, summary)
+
+
+def _tags(config: PipelineConfig, rsum: float) -> dict[str, str]:
+    """Where a version comes from."""
+    from pipelines.tracking import code_version
+
+    return {
+        "vse.preset": config.preset,
+        "vse.split": config.dataset.eval_split,
+        "vse.rsum": f"{rsum:.2f}",
+        "vse.folds": str(config.evaluation.folds),
+        "vse.seed": str(config.seed),
+        "vse.data_fingerprint": extract.plan(config).fingerprint,
+        "vse.train_fingerprint": train.plan(config).fingerprint,
+        **code_version(),
+    }
+
+
+def _card(config: PipelineConfig, metrics: Mapping[str, float], tags: Mapping[str, str]) -> str:
+    splits = {name: manifest_in(folder) for name, folder in extract.plan(config).outputs.items()}
+    return model_card(config, Evidence(splits, manifest_in(train.plan(config).directory), metrics, tags))
 
 
 def _stage(config: PipelineConfig) -> StageDir:

@@ -193,6 +193,11 @@ def tag_version(name: str, version: int, tags: Mapping[str, str], tracking_uri: 
         client.set_model_version_tag(name, str(version), key, value)
 
 
+def describe_version(name: str, version: int, text: str, tracking_uri: str) -> None:
+    """Give a version its description, in Markdown."""
+    _client(tracking_uri).update_model_version(name, str(version), description=text)
+
+
 def _client(tracking_uri: str) -> MlflowClient:
     """A client of a server or database that is there.
 

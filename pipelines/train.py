@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import extract, parse
 from pipelines.config import PipelineConfig
 from pipelines.config.training import HingeLoss
+from pipelines.data_inputs import log_splits
 from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
 from pipelines.training_inputs import prepare
 from pipelines.training_run import fit
@@ -79,6 +80,7 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
     """
     from pipelines.checkpoints import adopt_checkpoints, offer_checkpoints
     from pipelines.training_data import open_splits
+    from pipelines.warm_start import keep_initial
 
     features = extract.plan(config)
     stage = _stage(config, features)
@@ -88,20 +90,13 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
     train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
     graphs = parse.plan(config).outputs if config.training_reads_graphs else {}
     train_graphs, eval_graphs = graphs.get(config.dataset.train_split), graphs.get(config.dataset.eval_split)
+    if config.training.initial is not None:
+        keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     with open_splits(config, train, evaluation, train_graphs) as readers:
         facts, total_steps = prepare(config, *readers, train_graphs, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
-    tracker.log_params(config.model_dump(mode="json"))
-    tracker.set_tags(
-        {
-            "vse.fingerprint": stage.fingerprint,
-            "vse.data_fingerprint": features.fingerprint,
-            "vse.split": config.dataset.eval_split,
-            "vse.seed": config.seed,
-        }
-    )
-    tracker.set_tags({f"vse.{name}": value for name, value in facts.items()})
+    _log_inputs(config, tracker, stage, features, facts)
     job = TrainingJob(
         config.model_dump(mode="json"),
         str(train),
@@ -123,6 +118,22 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
     _log_outcome(config, stage.path, manifest, tracker)
     stage.complete(manifest)
     return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _log_inputs(
+    config: PipelineConfig, tracker: Tracker, stage: StageDir, features: StagePlan, facts: Mapping[str, float]
+) -> None:
+    """Log what decides the run: settings, data, and figures about the captions' tokens."""
+    tracker.log_params(config.model_dump(mode="json"))
+    tags = {
+        "vse.fingerprint": stage.fingerprint,
+        "vse.data_fingerprint": features.fingerprint,
+        "vse.split": config.dataset.eval_split,
+        "vse.seed": config.seed,
+    }
+    tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
+    # A pipeline may be trained and selected on one split, to see whether it can learn it by heart.
+    log_splits(config, tracker, {config.dataset.eval_split: "validation", config.dataset.train_split: "training"})
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
@@ -180,8 +191,7 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
         "vocabulary": config.vocabulary.model_dump(mode="json"),
         "model": _model_content(config),
         "loss": config.loss.model_dump(mode="json"),
-        # Without what is left open: a setting that is new leaves runs as they were.
-        "training": config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True),
+        "training": _training_content(config),
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
     }
     if config.training_reads_graphs:
@@ -196,6 +206,15 @@ def _model_content(config: PipelineConfig) -> dict[str, Any]:
         path = content[side].get(key)
         if path is not None and Path(path).exists():
             content[side][key] = content_digest(Path(path))
+    return content
+
+
+def _training_content(config: PipelineConfig) -> dict[str, Any]:
+    """The recipe; the model that it begins with goes by what it is and not by where it lies."""
+    # Without what is left open: a setting that is new leaves runs as they were.
+    content = config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True)
+    if config.training.initial is not None:
+        content["initial"] = content_digest(config.training.initial)
     return content
 
 

@@ -30,6 +30,7 @@ from pipelines.negatives import ADVERSARIAL, adversarial_texts, negative_sampler
 from pipelines.observation import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
 from pipelines.recipe import build_schedule, rate_factors, seed_dropout
 from pipelines.text_input import component_table, text_batches
+from pipelines.warm_start import start_from_initial
 from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
@@ -127,6 +128,7 @@ class Trainer:
         self.evaluation_images = image_source(self.model, splits.evaluation)
         self.evaluation_components = self._components(splits.evaluation, splits.evaluation_graphs)
         self._set_word_vectors()
+        start_from_initial(self.model, caption_encoder, directory)
         self.optimizer = build_optimizer(
             self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
         )

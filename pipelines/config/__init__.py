@@ -86,6 +86,18 @@ class IndexConfig(Strict):
     )
 
 
+class CardConfig(Strict):
+    """What only people know of a model, for its card."""
+
+    intended_use: str | None = Field(None, min_length=1, description="what the model is for, and what not")
+    data_licence: str | None = Field(
+        None, min_length=1, description="who owns images and captions, and what is allowed"
+    )
+    weights_licence: str | None = Field(
+        None, min_length=1, description="who owns the pretrained weights, and what is allowed"
+    )
+
+
 class RegistryConfig(Strict):
     """Where models are registered."""
 
@@ -95,6 +107,15 @@ class RegistryConfig(Strict):
     guards: dict[str, Annotated[Float, Field(ge=0)]] = Field(
         {"i2t_r1": 1.0, "t2i_r1": 1.0},
         description="metric of the evaluation -> by how much a new champion's may be lower than the old one's",
+    )
+    card: CardConfig = Field(CardConfig(), description="for the card of the model")
+
+
+class RetrainConfig(Strict):
+    """Retraining on a schedule."""
+
+    start: Literal["champion", "scratch"] = Field(
+        "champion", description="weights that training begins with: the champion's, where there is one, or random ones"
     )
 
 
@@ -130,6 +151,7 @@ class PipelineConfig(Strict):
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
     index: IndexConfig = Field(IndexConfig(), description="search index")
     registry: RegistryConfig = Field(RegistryConfig(), description="registered model")
+    retrain: RetrainConfig = Field(RetrainConfig(), description="retraining on a schedule")
     ray: RayConfig = Field(RayConfig(), description="Ray cluster")
 
     @property

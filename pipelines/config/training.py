@@ -173,6 +173,9 @@ class TrainingConfig(Strict):
     learning_rate: Float = Field(gt=0, description="highest rate of AdamW (VSE-infinity: 5e-4)")
     weight_decay: Float = Field(ge=0, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
     gradient_clip: Float = Field(gt=0, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)")
+    initial: AbsolutePath | None = Field(
+        None, description="directory of a model whose weights training begins with; by default random ones"
+    )
     warmup: DurationField = Field(description="linear rise of the learning rate from 0")
     decay: Annotated[StepDecay | CosineDecay | NoDecay, Field(discriminator="name")] = Field(
         description="fall of the learning rate"

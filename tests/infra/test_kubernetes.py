@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,30 @@ def test_there_are_the_objects_that_the_page_promises() -> None:
     assert {manifest["kind"] for _, manifest in RAY} == {"RayCluster", "RayJob", "RayCronJob"}
 
 
+def scheduled_job() -> Manifest:
+    """The job of the schedules, made as cronjob.yaml says."""
+    command = re.search(r"^#   (sed .*rayjob\.yaml) \|$", (FOLDER / "cronjob.yaml").read_text(), re.MULTILINE)
+    assert command is not None
+    made = subprocess.run(command[1].split(), cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    manifest: Manifest = yaml.safe_load(made)
+    return manifest
+
+
 def test_job_schedule_and_cluster_are_the_same() -> None:
     job = one("rayjob.yaml")
-    assert one("raycronjob.yaml")["spec"]["jobTemplate"] == job["spec"]
+    assert one("raycronjob.yaml")["spec"]["jobTemplate"] == scheduled_job()["spec"]
+    assert {**scheduled_job()["spec"], "entrypoint": job["spec"]["entrypoint"]} == job["spec"]
     assert one("raycluster.yaml")["spec"] == job["spec"]["rayClusterSpec"]
+
+
+def test_the_schedules_retrain() -> None:
+    entrypoint = "python pipelines/retrain.py --config /etc/vse/job.yaml"
+    assert scheduled_job()["spec"]["entrypoint"] == entrypoint
+    lines = (INFRA / "README.md").read_text(encoding="utf-8").splitlines()
+    (cron,) = [line for line in lines if "ray job submit --submission-id" in line]
+    script = entrypoint.split()[1]
+    assert script in cron
+    assert (ROOT / script).is_file()
 
 
 @pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
@@ -126,7 +147,7 @@ def test_the_schedule_creates_the_job_of_the_other_file() -> None:
     (container,) = pod["containers"]
     assert container["args"] == ["create", "--filename=/etc/vse/rayjob.yaml"]
     assert container["volumeMounts"][0]["mountPath"] == "/etc/vse"
-    assert "--from-file=infra/kubernetes/rayjob.yaml" in (FOLDER / "cronjob.yaml").read_text(encoding="utf-8")
+    assert "--from-file=rayjob.yaml=/dev/stdin" in (FOLDER / "cronjob.yaml").read_text(encoding="utf-8")
     # Every start has a name of its own, or the second one would be refused.
     assert "name" not in one("rayjob.yaml")["metadata"]
     (role,) = (m for m in manifests(FOLDER / "cronjob.yaml") if m["kind"] == "Role")

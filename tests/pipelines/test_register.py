@@ -1,8 +1,10 @@
 """The register stage over the output of earlier stages: once, resumable, and without MLflow a clear message."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -10,8 +12,9 @@ from mlflow import MlflowClient
 from pipelines import evaluate, extract, index, register, train
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation import GALLERY
+from pipelines.model_card import FILE
 from pipelines.registry import FINGERPRINT_TAG
-from pipelines.stage import StageDir, StageError, StagePlan
+from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan
 from pipelines.tracking import PipelineRuns
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
@@ -26,17 +29,28 @@ def config(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pip
     """A configuration whose extraction and training are taken as done, with an evaluation that is on disk."""
     config = load_config(None, [f"work_dir={tmp_path / 'work'}", "name=tiny", "seed=3"])
 
-    outputs = {GALLERY: bundle / "gallery", index.NAME: bundle / "index"}
+    made = {GALLERY: bundle / "gallery", index.NAME: bundle / "index"}
+    outputs = {"extract": {split: tmp_path / split for split in ("train", "dev")}}
 
     def plan(name: str) -> StagePlan:
-        return StagePlan(name, f"fingerprint of {name}", bundle, 1, 1, "parts", "", outputs)
+        folder = tmp_path / {"train": "training"}.get(name, name)
+        return StagePlan(name, f"fingerprint of {name}", folder, 1, 1, "parts", "", outputs.get(name, made))
 
+    for split in ("train", "dev"):
+        counts = {"images": 6, "captions": 30}
+        write_manifest(tmp_path / split, {"counts": counts, "set_aside": [], "fingerprint": f"features of {split}"})
+    write_manifest(tmp_path / "training", {"history": [{"rsum": 300.0}, {"rsum": 321.5}], "seconds": 12.0})
     evaluation = StageDir(config.work_dir, "evaluate", "fingerprint of evaluate")
     evaluation.complete({"metrics": {"rsum": 321.5, "i2t_r1": 40.0}})
     for module in (extract, train, evaluate, index):
         monkeypatch.setattr(module, "plan", lambda _, name=module.NAME: plan(name))
     monkeypatch.setattr(train, "best_model", lambda _: bundle / "model")
     return config
+
+
+def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    folder.mkdir()
+    (folder / MANIFEST).write_text(json.dumps(content))
 
 
 def run(config: PipelineConfig) -> str:
@@ -63,6 +77,9 @@ def test_register_makes_one_version_and_says_so_the_second_time(config: Pipeline
     run_of_version = client.get_run(version.run_id)
     assert run_of_version.info.status == "FINISHED"
     assert run_of_version.data.tags["vse.model_uri"] == "models:/tiny/1"
+    assert version.description == (register.plan(config).directory / FILE).read_text()
+    assert "| RSUM | 321.5 |" in version.description
+    assert FILE in [file.path for file in client.list_artifacts(version.run_id)]
 
 
 def test_register_that_was_killed_before_its_manifest_makes_no_second_version(config: PipelineConfig) -> None:

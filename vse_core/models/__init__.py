@@ -7,6 +7,7 @@ from vse_core.models.components import Components
 from vse_core.models.hierarchical import HierarchicalModel
 from vse_core.models.two_tower import TwoTower
 from vse_core.models.unified import UnifiedModel
+from vse_core.models.warm_start import start_from
 
 __all__ = [
     "AdversarialModel",
@@ -19,4 +20,5 @@ __all__ = [
     "load_model",
     "load_weights",
     "save_model",
+    "start_from",
 ]

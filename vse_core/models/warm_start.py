@@ -1,0 +1,41 @@
+"""Begin training with the weights of a model that was trained before, also where it knows other words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.models.build import Model
+
+
+@torch.no_grad()
+def start_from(model: Model, weights: Mapping[str, Tensor], words: tuple[Tensor, Tensor] | None = None) -> None:
+    """Fill a model with the weights of one that is built alike.
+
+    Of word embeddings the rows of words that both know are taken over; the others stay as they are.
+
+    Args:
+        model: to be trained.
+        weights: of the other model, by name.
+        words: (W,) ids of the common words in the model, and (W,) in the other one; None where all ids mean the same.
+
+    Raises:
+        ValueError: the other model is not built alike; the message lists what is missing, unknown or misshapen.
+    """
+    filled = dict(weights)
+    if words is not None:
+        own_W, other_W = words
+        for name, embedding in model.named_modules():
+            key = f"{name}.weight"
+            if isinstance(embedding, nn.Embedding) and key in weights:
+                if weights[key].shape[1:] != embedding.weight.shape[1:]:
+                    continue  # as the loading will say
+                rows = embedding.weight.detach().clone()
+                rows[own_W] = weights[key][other_W].to(rows)
+                filled[key] = rows
+    try:
+        model.load_state_dict(filled, strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"the weights do not fit the model: {error}") from error
