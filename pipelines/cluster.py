@@ -57,13 +57,20 @@ def connect(config: PipelineConfig) -> None:
     Raises:
         ClusterError: the cluster does not answer or refuses us.
     """
-    if is_connected():
-        return
+    if not is_connected():
+        join_or_start(cluster_address(config))
+
+
+def join_or_start(address: str | None) -> None:
+    """Connect to the cluster at an address, or start one on this machine where there is none.
+
+    Raises:
+        ClusterError: the cluster does not answer or refuses us.
+    """
     # Ray warns about a change of this default at every start.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    address = cluster_address(config)
     try:
         if address is None:
             _start_local()

@@ -1,0 +1,1 @@
+"""The search service: what answers, what guards it, and its page."""

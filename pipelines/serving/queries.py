@@ -1,0 +1,98 @@
+"""What a client may ask: JSON bodies and query strings, checked against their schema."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+
+from pipelines.search_model import Target
+from pipelines.serving.limits import MAX_JSON_BYTES, MAX_RESULTS, MAX_TEXT, read_body
+from pipelines.serving.request_error import RequestError
+
+_DEFAULT_RESULTS = 12
+
+
+def _readable(text: str) -> str:
+    """Refuse what nobody types."""
+    text = text.strip()
+    if not text:
+        raise ValueError("is empty")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\t\n\r" for letter in text):
+        raise ValueError("holds control characters")
+    return text
+
+
+Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_readable)]
+Count = Annotated[int, Field(ge=1, le=MAX_RESULTS)]
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TextQuery(_Query):
+    """A search with a text."""
+
+    text: Text
+    k: Count = _DEFAULT_RESULTS
+    target: Target = "images"
+
+
+class ImageQuery(_Query):
+    """What goes with the picture in a search with one."""
+
+    k: Count = _DEFAULT_RESULTS
+    target: Target = "captions"
+
+
+class RelevanceQuery(_Query):
+    """Where in a picture the words of a text are."""
+
+    text: Text
+    image_id: Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+QueryT = TypeVar("QueryT", bound=_Query)
+
+
+async def json_query(request: Request, kind: type[QueryT]) -> QueryT:
+    """The body of a request as a query.
+
+    Raises:
+        RequestError: it is no JSON, or not such a query.
+    """
+    body = await read_body(request, MAX_JSON_BYTES)
+    try:
+        # Strictly: 3.0 or "3" is no number of results.
+        return kind.model_validate_json(body, strict=True)
+    except ValidationError as error:
+        raise _refused(error) from None
+
+
+def url_query(request: Request, kind: type[QueryT]) -> QueryT:
+    """The query string of a request's address as a query.
+
+    Raises:
+        RequestError: it is not such a query.
+    """
+    given = request.query_params.multi_items()
+    if len(given) > len(dict(given)):
+        raise RequestError(422, "the address names a parameter twice")
+    try:
+        return kind.model_validate(dict(given))
+    except ValidationError as error:
+        raise _refused(error) from None
+
+
+def _refused(error: ValidationError) -> RequestError:
+    """The first thing that is wrong, without what was given: that may be long, and is the client's own."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "json_invalid":
+        return RequestError(400, f"the body is no JSON: {reason}")
+    # The name of a key that is not known may be long as well.
+    place = ".".join(str(part) for part in first["loc"])[:60]
+    return RequestError(422, f"{place or 'the body'}: {reason}")

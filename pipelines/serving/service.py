@@ -1,0 +1,186 @@
+"""What the service does, once a request is known to be sound: searches, pictures and relevance maps.
+
+N regions of an image, D embedding.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from PIL import ImageOps
+
+from pipelines.contact_sheet import Hit
+from pipelines.embedder import QueryError
+from pipelines.search_model import Kind, SearchModel, Target
+from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_RESULTS, MAX_TEXT
+from pipelines.serving.request_error import RequestError
+from preprocessing.features.images import ImageError, load_image, probe_image
+from preprocessing.storage import StorageError
+from vse_core.evaluation.relevance import relevance
+
+# Content type -> Pillow's name: what browsers show and cameras make.
+IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "image/gif": "GIF"}
+
+_PICTURE_SIDE = 480  # pixels
+# About 30 kB each.
+_PICTURES_KEPT = 512
+
+
+class SearchService:
+    """Answers searches over the gallery of a model. Its methods compute, and belong in threads.
+
+    Args:
+        model: to search with.
+    """
+
+    def __init__(self, model: SearchModel) -> None:
+        self._model = model
+        # Where a model is a folder, its place is nobody's business.
+        self._name = Path(model.name).name if Path(model.name).is_dir() else model.name
+        self._uris = {record.image_id: record.image_uri for record in model.gallery.records}
+        self._kept = lru_cache(_PICTURES_KEPT)(self._picture)
+
+    def warm_up(self) -> None:
+        """Load what is loaded at the first query: the first client should not wait for it."""
+        self._model.find(self._model.embed(["a photograph"], "text"), 1, "images")
+
+    def facts(self) -> dict[str, Any]:
+        """What a client may know of the model, and the limits of its queries."""
+        gallery, embedder = self._model.gallery, self._model.embedder
+        return {
+            "model": self._name,
+            "images": len(gallery.records),
+            "captions": len(gallery.captions),
+            "takes_pictures": embedder.takes_pictures,
+            "finds_regions": embedder.finds_regions,
+            "max_results": MAX_RESULTS,
+            "max_text": MAX_TEXT,
+            "max_image_bytes": MAX_IMAGE_BYTES,
+            "image_types": list(IMAGE_TYPES),
+        }
+
+    def search_text(self, text: str, k: int, target: Target) -> dict[str, Any]:
+        """What is nearest to a text.
+
+        Raises:
+            RequestError: it cannot be embedded.
+        """
+        return self._search(text, "text", k, target)
+
+    def search_image(self, data: bytes, content_type: str, k: int, target: Target) -> dict[str, Any]:
+        """What is nearest to a picture.
+
+        Args:
+            data: the bytes of its file.
+            content_type: what the client says it is.
+            k: results.
+            target: what to find.
+
+        Raises:
+            RequestError: the model takes none, or this is none that it takes.
+        """
+        if not self._model.embedder.takes_pictures:
+            raise RequestError(409, "this model reads features that were computed elsewhere: search with a text")
+        _check_picture(data, content_type)
+        with tempfile.TemporaryDirectory(prefix="vse-query-") as folder:
+            path = Path(folder) / "picture"
+            path.write_bytes(data)
+            return self._search(str(path), "image", k, target)
+
+    def picture(self, image_id: str) -> bytes:
+        """A picture of the gallery as a JPEG of at most 480 pixels a side, without anything else its file holds.
+
+        Raises:
+            RequestError: there is none of this id, or it cannot be read.
+        """
+        return self._kept(image_id)
+
+    def relevance(self, text: str, image_id: str) -> dict[str, Any]:
+        """Where in a picture of the gallery the objects, attributes and relations of a text are (UniVSE, section 4.3).
+
+        Returns:
+            rows and columns of the grid, and for each phrase its words, its similarity with the whole picture and the
+            relevance of each cell, row by row, where 1 is as relevant as any.
+
+        Raises:
+            RequestError: the model embeds no regions, the picture is not there, or the text names nothing that the
+                model knows.
+        """
+        embedder, uri = self._model.embedder, self._uri(image_id)
+        if not embedder.finds_regions:
+            raise RequestError(409, "this model embeds no regions of pictures: there are no relevance maps")
+        phrases = embedder.texts.phrases(text)
+        if not phrases:
+            raise RequestError(422, "text: names nothing that the model knows")
+        try:
+            regions_ND = embedder.embed_regions(uri)
+            images_BKD = embedder.embed_images([uri])
+        except QueryError as error:
+            raise RequestError(404, f"the picture cannot be read: {error.reason}") from error
+        side = math.isqrt(len(regions_ND))
+        if side * side != len(regions_ND):
+            raise RequestError(409, "the regions of this model's features are no grid: there are no relevance maps")
+        queries_QD = embedder.texts.embed_phrases(phrases)
+        maps_QN = relevance(queries_QD, regions_ND) * len(regions_ND)
+        similarities_Q = queries_QD @ images_BKD[0, 0]
+        found = [
+            {"text": " ".join(phrase).replace("_", " "), "similarity": round(similarity, 4), "cells": cells}
+            for phrase, similarity, cells in zip(
+                phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True
+            )
+        ]
+        return {"rows": side, "columns": side, "phrases": found}
+
+    def _search(self, query: str, kind: Kind, k: int, target: Target) -> dict[str, Any]:
+        try:
+            (hits,) = self._model.find(self._model.embed([query], kind), k, target)
+        except QueryError as error:
+            raise RequestError(422, f"{kind}: {error.reason}") from error
+        return {"model": self._name, "target": target, "results": [_shown(hit) for hit in hits]}
+
+    def _uri(self, image_id: str) -> str:
+        # The only way from a client's words to a file: an id of the gallery, or nothing.
+        uri = self._uris.get(image_id)
+        if uri is None:
+            raise RequestError(404, "there is no image of this id in the gallery")
+        return uri
+
+    def _picture(self, image_id: str) -> bytes:
+        try:
+            image = load_image(self._uri(image_id))
+        except (ImageError, StorageError) as error:
+            # Its message may name a path or an address.
+            raise RequestError(404, "the picture of this id cannot be read") from error
+        data = io.BytesIO()
+        if max(image.size) > _PICTURE_SIDE:
+            image = ImageOps.contain(image, (_PICTURE_SIDE, _PICTURE_SIDE))
+        image.save(data, "JPEG", quality=85)
+        return data.getvalue()
+
+
+def _check_picture(data: bytes, content_type: str) -> None:
+    """Refuse what is no picture, or too large a one, before any pixel is decoded."""
+    try:
+        kind, width, height = probe_image(data, tuple(IMAGE_TYPES.values()))
+    except ImageError as error:
+        raise RequestError(422, f"image: {error}") from error
+    if IMAGE_TYPES[content_type] != kind:
+        raise RequestError(415, f"the body is said to be {content_type}, and is {kind}")
+    if width * height > MAX_IMAGE_PIXELS:
+        raise RequestError(413, f"image: {width} x {height} pixels, more than {MAX_IMAGE_PIXELS:,}")
+    if not width * height or max(width, height) > MAX_ASPECT * min(width, height):
+        raise RequestError(422, f"image: {width} x {height} pixels; one side may be {MAX_ASPECT} times the other")
+
+
+def _shown(hit: Hit) -> dict[str, Any]:
+    """A result as a client sees it: ids and no addresses."""
+    shown: dict[str, Any] = {"id": hit.item_id, "similarity": round(hit.similarity, 4), "caption": hit.caption}
+    if hit.image_uri is not None:
+        shown["picture"] = f"/images/{quote(hit.item_id, safe='')}"
+    return shown

@@ -1,0 +1,252 @@
+"""The application: it finds, it shows, and whatever it cannot answer it refuses in one message, and goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from pipelines.search_model import SearchModel, load_search_model
+from pipelines.serving import app, limits
+from pipelines.serving.app import build_app
+from pipelines.serving.guard import token_digest
+from pipelines.serving.service import SearchService
+from preprocessing.features import load_image
+from tests.pipelines.serving.bad_requests import BAD_REQUESTS, BadRequest, encoded
+from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
+
+TOKEN = "a token of some length"
+
+
+def resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6
+
+
+def test_a_text_finds_pictures_that_are_shown_by_their_ids(client: TestClient, search_model: SearchModel) -> None:
+    answer = client.post("/search", json={"text": "a red ring", "k": 3})
+    assert answer.status_code == 200
+    body = answer.json()
+    (expected,) = search_model.find(search_model.embed(["a red ring"], "text"), 3, "images")
+    assert [result["id"] for result in body["results"]] == [hit.item_id for hit in expected]
+    assert [result["similarity"] for result in body["results"]] == [round(hit.similarity, 4) for hit in expected]
+    assert "scene://" not in answer.text
+    assert body["model"] == client.get("/model").json()["model"] == "bundle"
+    picture = client.get(body["results"][0]["picture"])
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert Image.open(io.BytesIO(picture.content)).size == load_image(expected[0].image_uri or "").size
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
+def test_a_picture_finds_captions_and_pictures(client: TestClient, search_model: SearchModel, kind: str) -> None:
+    record = search_model.gallery.records[2]
+    data = io.BytesIO()
+    load_image(record.image_uri).save(data, kind)
+    headers = {"Content-Type": f"image/{kind.lower()}"}
+    found = client.post("/search?k=4", content=data.getvalue(), headers=headers).json()
+    assert (found["target"], len(found["results"])) == ("captions", 4)
+    found = client.post("/search?k=2&target=images", content=data.getvalue(), headers=headers).json()
+    assert len(found["results"]) == 2
+    if kind == "PNG":  # the others lose something
+        assert found["results"][0]["id"] == record.image_id
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!!",
+        "ein gr\u00fcner Stern",
+        "\u72ac\u304c\u8d70\u308b",
+        "\u05db\u05dc\u05d1",
+        "\U0001f415 \U0001f3d6\ufe0f",
+        "e\u0301\u0301\u0301\u0301",
+        "<script>alert(1)</script>",
+        "'; DROP TABLE images; --",
+        "{{7*7}} ${7*7} %s %n",
+        "../../etc/passwd",
+        "a" * 1000,
+        "a " * 500,
+        "two\nlines\tand a tab",
+        "\u202eright to left",
+        "\u200b",
+        "\uffff",
+    ],
+)
+def test_unusual_texts_are_texts(client: TestClient, text: str) -> None:
+    answer = client.post("/search", json={"text": text, "k": 1})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["results"]) == 1
+
+
+def test_all_there_is_where_more_is_asked_for(client: TestClient) -> None:
+    assert len(client.post("/search", json={"text": "a ring", "k": 100}).json()["results"]) == IMAGES
+
+
+def test_there_are_over_a_hundred_bad_requests() -> None:
+    assert len({case.name for case in BAD_REQUESTS}) == len(BAD_REQUESTS) > 100
+
+
+@pytest.mark.parametrize("case", BAD_REQUESTS, ids=lambda case: case.name)
+def test_a_bad_request_is_refused_in_one_message(
+    client: TestClient, case: BadRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client.request(case.method, case.path, content=case.body, headers=dict(case.headers))
+    assert answer.status_code == case.status, answer.text
+    if case.method != "HEAD":
+        body = answer.json()
+        assert list(body) == ["error"]
+        assert case.message in body["error"]
+        assert len(body["error"]) < 400
+        assert not any(word in body["error"] for word in ("Traceback", "/tmp", "site-packages", "0x"))
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_bad_requests_leave_nothing_in_memory(client: TestClient) -> None:
+    def refuse_all() -> None:
+        for case in BAD_REQUESTS:
+            client.request(case.method, case.path, content=case.body, headers=dict(case.headers))
+
+    refuse_all()  # what is imported and cached at first
+    before = resident_megabytes()
+    for _ in range(3):
+        refuse_all()
+    # The bodies of one round are 17 MB, the pixels of its bombs gigabytes.
+    assert resident_megabytes() - before < 40
+
+
+def test_a_body_without_a_length_is_read_no_further_than_its_limit(client: TestClient) -> None:
+    body = (bytes(65536) for _ in range(200))
+    answer = client.post("/search", content=body, headers={"Content-Type": "image/jpeg"})
+    assert (answer.status_code, answer.json()["error"][:19]) == (413, "the body is longer ")
+
+
+def test_an_error_of_our_own_shows_no_trace(
+    service: SearchService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret /path")
+
+    monkeypatch.setattr(service, "search_text", broken)
+    with TestClient(build_app(service), base_url="http://127.0.0.1") as client:
+        answer = client.post("/search", json={"text": "a ring"})
+        assert answer.status_code == 500
+        assert "secret" not in answer.text
+        number = answer.json()["error"].split()[-1]
+        (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert number in record.getMessage()
+        assert client.get("/health").status_code == 200
+
+
+def test_a_flood_of_searches_is_answered_or_refused(service: SearchService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty at once where the only thread is held up: 32 get a place, the others are told to come back."""
+    held, search_text = threading.Event(), service.search_text
+
+    def slow(text: str, k: int, target: str) -> dict[str, object]:
+        held.wait(20)
+        return search_text(text, k, target)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(service, "search_text", slow)
+    with TestClient(build_app(service), base_url="http://127.0.0.1") as client, ThreadPoolExecutor(60) as threads:
+        requests = [threads.submit(client.post, "/search", json={"text": "a ring"}) for _ in range(60)]
+        while sum(request.done() for request in requests) < 60 - app._SEARCHES:
+            threading.Event().wait(0.01)
+        assert client.get("/health").status_code == 200
+        held.set()
+        answers = [request.result() for request in requests]
+        assert Counter(answer.status_code for answer in answers) == {200: app._SEARCHES, 503: 60 - app._SEARCHES}
+        refused = next(answer for answer in answers if answer.status_code == 503)
+        assert refused.json() == {"error": "too many searches at once; try again in a moment"}
+        assert refused.headers["retry-after"] == "1"
+        assert client.post("/search", json={"text": "a ring"}).status_code == 200
+
+
+def test_a_search_that_takes_too_long_is_given_up_and_keeps_its_place_until_it_ends(
+    service: SearchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+    monkeypatch.setattr(app, "_SECONDS", 0.05)
+    monkeypatch.setattr(app, "_SEARCHES", 1)
+    monkeypatch.setattr(service, "search_text", lambda *_: held.wait(20) and {})
+    with TestClient(build_app(service), base_url="http://127.0.0.1") as client:
+        late, busy = (client.post("/search", json={"text": "a ring"}) for _ in range(2))
+        assert (late.status_code, late.json()["error"]) == (503, "no answer within 0.05 seconds; try again later")
+        assert (busy.status_code, busy.json()["error"][:17]) == (503, "too many searches")
+        held.set()
+        while client.post("/search", json={"text": "a ring"}).status_code == 503:
+            threading.Event().wait(0.01)
+
+
+def test_uploads_at_once_are_bounded(service: SearchService, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Event()
+    monkeypatch.setattr(service, "search_image", lambda *_: held.wait(20) and {})
+    with TestClient(build_app(service), base_url="http://127.0.0.1") as client, ThreadPoolExecutor(20) as threads:
+        headers = {"Content-Type": "image/png"}
+        requests = [threads.submit(client.post, "/search", content=encoded("PNG"), headers=headers) for _ in range(20)]
+        while sum(request.done() for request in requests) < 20 - limits.MAX_UPLOADS:
+            threading.Event().wait(0.01)
+        held.set()
+        statuses = Counter(request.result().status_code for request in requests)
+    assert statuses == {200: limits.MAX_UPLOADS, 503: 20 - limits.MAX_UPLOADS}
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer \u00e9"],
+)
+def test_with_a_token_nobody_else_is_answered(service: SearchService, authorization: str) -> None:
+    with TestClient(build_app(service, token_digest(TOKEN)), base_url="http://example.com") as client:
+        headers = {"Authorization": authorization.encode()} if authorization else {}
+        for method, path in (("GET", "/model"), ("POST", "/search"), ("GET", "/images/x"), ("GET", "/nope")):
+            answer = client.request(method, path, headers=headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.get("/health").status_code == 200
+        assert client.get("/").status_code == 200
+        good = {"Authorization": f"Bearer {TOKEN}"}
+        assert client.post("/search", json={"text": "a ring"}, headers=good).status_code == 200
+
+
+def test_the_page_needs_nothing_from_elsewhere(client: TestClient) -> None:
+    for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):
+        answer = client.get(path)
+        assert answer.headers["content-type"].startswith(kind)
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "//" not in answer.text.replace("// ", "")
+    assert client.head("/").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def unified(tmp_path_factory: pytest.TempPathFactory) -> SearchModel:
+    return load_search_model(str(write_tiny_unified_bundle(tmp_path_factory.mktemp("unified") / "bundle")), "unused")
+
+
+def test_maps_of_the_words_of_a_text(unified: SearchModel) -> None:
+    record = unified.gallery.records[0]
+    with TestClient(build_app(SearchService(unified)), base_url="http://127.0.0.1") as client:
+        assert client.get("/model").json()["finds_regions"] is True
+        query = {"text": record.captions[0].text, "image_id": record.image_id}
+        maps = client.post("/relevance", json=query).json()
+        assert (maps["rows"], maps["columns"]) == (6, 6)
+        assert maps["phrases"]
+        for phrase in maps["phrases"]:
+            assert sum(phrase["cells"]) == pytest.approx(36, abs=0.1)
+            assert all(word in record.captions[0].text for word in phrase["text"].split()[:1])
+        nothing = client.post("/relevance", json={**query, "text": "xyzzy"})
+        assert (nothing.status_code, nothing.json()["error"]) == (422, "text: names nothing that the model knows")
+
+
+def test_models_without_regions_have_no_maps(client: TestClient, search_model: SearchModel) -> None:
+    query = {"text": "a ring", "image_id": search_model.gallery.records[0].image_id}
+    answer = client.post("/relevance", json=query)
+    assert answer.status_code == 409
+    assert "no regions" in answer.json()["error"]
+    assert json.loads(client.get("/model").text)["finds_regions"] is False
