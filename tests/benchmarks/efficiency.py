@@ -254,26 +254,29 @@ def print_tables(result: dict[str, Any]) -> None:
     """The figures that people compare, as tables."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     if "queries" in result:
-        sizes = result["queries"]["result"]["sizes"]
-        table = Table("a query, ms (recall at 10)", *(f"{int(size):,}" for size in sizes), title="gallery size")
+        # A file that was read has its keys in alphabetical order.
+        sizes = {int(size): found for size, found in result["queries"]["result"]["sizes"].items()}
+        table = Table("a query, ms (recall at 10)", *(f"{size:,}" for size in sorted(sizes)), title="gallery size")
         for way in WAYS:
-            cells = (found.get(way) for found in sizes.values())
+            cells = (sizes[size].get(way) for size in sorted(sizes))
             table.add_row(way, *(f"{c['milliseconds']:.3g} ({c['recall_at_10']:.2f})" if c else "" for c in cells))
         if "cross" in result:
             pair = result["cross"]["result"]["milliseconds a pair"]
-            table.add_row("cross-attention (BERT base), estimated", *(f"{pair * int(size):,.0f}" for size in sizes))
+            table.add_row("cross-attention (BERT base), estimated", *(f"{pair * s:,.0f}" for s in sorted(sizes)))
         console.print(table)
     if "models" in result:
-        table = Table(
-            "model", *(f"{side}, {what}" for what in ("M parameters", "GFLOPs") for side in ("image", "text"))
-        )
-        for name, found in result["models"]["result"].items():
+        columns = {
+            "image, M parameters": ("parameters", "image", 1e6),
+            "text, M parameters": ("parameters", "text", 1e6),
+            "image, GFLOPs": ("FLOPs", "image", 1e9),
+            "caption, GFLOPs": ("FLOPs", "caption", 1e9),
+            "image, ms": ("milliseconds", "image", 1),
+            "caption, ms": ("milliseconds", "caption", 1),
+        }
+        table = Table("model", *columns)
+        for name, found in sorted(result["models"]["result"].items()):
             if isinstance(found, dict):
-                numbers = [
-                    *(n / 1e6 for n in found["parameters"].values()),
-                    *(n / 1e9 for n in found["FLOPs"].values()),
-                ]
-                table.add_row(name, *(f"{number:.3g}" for number in numbers))
+                table.add_row(name, *(f"{found[kind][side] / unit:.3g}" for kind, side, unit in columns.values()))
         console.print(table)
 
 
