@@ -227,20 +227,29 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
         )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
     graphs = parse.plan(config).outputs[config.dataset.eval_split] if isinstance(texts.model, UnifiedModel) else None
-    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs)
+    text = config.model.text
+    role_graphs = text.graphs if text.name == "role_graphs" else None
+    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=role_graphs)
     _, elements = image_source(texts.model, reader).whole([0])
     return EmbeddedSplit(texts, gallery, reader, int(elements[0].sum()))
 
 
 def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
-    """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files."""
+    """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files.
+
+    HGR's model has no sheets: they are searched by embeddings.
+    """
+    from torch import Tensor
+
     from pipelines.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
-    sheets = {
-        "text_to_image": ("Captions and their nearest images", text_to_image_rows(embedded.gallery)),
-        "image_to_text": ("Images and their nearest captions", image_to_text_rows(embedded.gallery)),
-    }
+    sheets = {}
+    if isinstance(embedded.gallery.images, Tensor):
+        sheets = {
+            "text_to_image": ("Captions and their nearest images", text_to_image_rows(embedded.gallery)),
+            "image_to_text": ("Images and their nearest captions", image_to_text_rows(embedded.gallery)),
+        }
     files = []
     for name, (title, rows) in sheets.items():
         files.append(directory / f"{name}.png")

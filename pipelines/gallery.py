@@ -17,14 +17,17 @@ from torch import Tensor
 
 from pipelines.image_input import image_source
 from pipelines.progress import counted
-from pipelines.text_input import component_table, text_batches
+from pipelines.text_input import component_table, role_graph_table, text_batches
+from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.role_graphs import RoleGraphTable
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.loader import caption_batches, image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage import join
 from vse_core.evaluation.embedding import embed_images, embed_texts
-from vse_core.models import Model, UnifiedModel
+from vse_core.models import HierarchicalModel, Model, UnifiedModel
+from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
 
 EMBEDDINGS = "embeddings.safetensors"
 ITEMS = "items.json"
@@ -39,23 +42,41 @@ class Gallery:
     """Embedded images and captions of one split, in the order of its shards.
 
     Attributes:
-        images_BKD: unit vectors of the images, float32.
-        texts_CD: unit vectors of the captions, float32, image after image.
+        images: unit vectors (B, K, D) of the images, float32; or the levels that HGR gives of videos.
+        texts: unit vectors (C, D) of the captions, float32, image after image; or their levels.
         records: the B records; their captions, one after another, are the C captions.
     """
 
-    images_BKD: Tensor
-    texts_CD: Tensor
+    images: Images
+    texts: Texts
     records: tuple[Record, ...]
 
     def __post_init__(self) -> None:
         """Refuse embeddings that do not fit the records."""
         captions = sum(len(record.captions) for record in self.records)
-        if len(self.records) != len(self.images_BKD) or captions != len(self.texts_CD):
+        if len(self.records) != len(self.images) or captions != len(self.texts):
             raise GalleryError(
                 f"{len(self.records)} records with {captions} captions do not fit "
-                f"{len(self.images_BKD)} image and {len(self.texts_CD)} caption embeddings"
+                f"{len(self.images)} image and {len(self.texts)} caption embeddings"
             )
+
+    @property
+    def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
+        """The images' unit vectors.
+
+        Raises:
+            GalleryError: it is a gallery of levels.
+        """
+        return _embeddings(self.images)
+
+    @property
+    def texts_CD(self) -> Tensor:  # noqa: N802
+        """The captions' unit vectors.
+
+        Raises:
+            GalleryError: it is a gallery of levels.
+        """
+        return _embeddings(self.texts)
 
     @cached_property
     def captions(self) -> list[tuple[int, Caption]]:
@@ -80,13 +101,13 @@ class Gallery:
             for image, record in zip(images, other.records, strict=True)
             for place in _matching_captions(self.records[image], record)
         ]
-        return Gallery(self.images_BKD[images], self.texts_CD[captions], other.records)
+        return Gallery(self.images[images], self.texts[captions], other.records)
 
     def save(self, directory: Path) -> None:
         """Write `embeddings.safetensors` and `items.json` into a directory, which is made where it is not there."""
         directory.mkdir(parents=True, exist_ok=True)
-        tensors = {"images_BKD": self.images_BKD.cpu().contiguous(), "texts_CD": self.texts_CD.cpu().contiguous()}
-        save_file(tensors, directory / EMBEDDINGS)
+        tensors = {**_tensors("images_BKD", self.images), **_tensors("texts_CD", self.texts)}
+        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
         items = [_record_to_json(record) for record in self.records]
         content = json.dumps({"images": items}, ensure_ascii=False, indent=1)
         (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
@@ -103,7 +124,14 @@ class Gallery:
                 raise GalleryError(f"{directory} holds no gallery: {name} is missing")
         tensors = load_file(directory / EMBEDDINGS)
         items = json.loads((directory / ITEMS).read_text(encoding="utf-8"))["images"]
-        return cls(tensors["images_BKD"], tensors["texts_CD"], tuple(_record_from_json(item) for item in items))
+        records = tuple(_record_from_json(item) for item in items)
+        if "images_BKD" in tensors:
+            return cls(tensors["images_BKD"], tensors["texts_CD"], records)
+        videos, texts = (
+            {name.removeprefix(side): tensor for name, tensor in tensors.items() if name.startswith(side)}
+            for side in ("images_BKD.", "texts_CD.")
+        )
+        return cls(VideoLevels(**videos), TextLevels(**texts), records)
 
 
 def build_gallery(
@@ -113,6 +141,7 @@ def build_gallery(
     root: str,
     graphs: Path | None = None,
     batch_size: int = 128,
+    role_graphs: Path | None = None,
 ) -> Gallery:
     """Embed every image and every caption of a split of shards.
 
@@ -123,21 +152,42 @@ def build_gallery(
         root: folder that the shards' image URIs are relative to; "" where they stand alone.
         graphs: directory of the captions' graphs, which UniVSE reads.
         batch_size: images, or captions, encoded at once.
+        role_graphs: file of the captions' role graphs, which HGR reads.
 
     Returns:
         The gallery, on the CPU.
 
     Raises:
-        ValueError: UniVSE is given no graphs.
+        ValueError: UniVSE is given no graphs, or HGR no role graphs.
+        StageError: a caption has no role graph.
     """
+    if isinstance(model, HierarchicalModel) and role_graphs is None:
+        raise ValueError("HGR reads role graphs of captions: give the file that holds them")
     if isinstance(model, UnifiedModel) and graphs is None:
         raise ValueError("UniVSE reads the components of captions: give the directory of their graphs")
     images = image_batches(image_source(model, reader), batch_size)
     images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
-    table = component_table(graphs, reader, caption_encoder) if graphs is not None else None
+    table: ComponentTable | RoleGraphTable | None = None
+    if role_graphs is not None:
+        table = role_graph_table(role_graphs, reader)
+    elif graphs is not None:
+        table = component_table(graphs, reader, caption_encoder)
     captions = text_batches(caption_batches(reader, caption_encoder, batch_size), table)
     texts_CD = embed_texts(model, counted(captions, "embed captions", int(reader.caption_counts.sum()), "captions"))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
+
+
+def _embeddings(embedded: Images | Texts) -> Tensor:
+    if not isinstance(embedded, Tensor):
+        raise GalleryError("HGR's model has no embeddings of its own for each side: nothing can be searched by them")
+    return embedded
+
+
+def _tensors(name: str, embedded: Images | Texts) -> dict[str, Tensor]:
+    """What is saved of one side: the embeddings under its name, or its levels."""
+    if isinstance(embedded, Tensor):
+        return {name: embedded}
+    return {f"{name}.{part}": tensor for part, tensor in embedded.tensors().items()}
 
 
 def _records(reader: ShardReader, root: str) -> Iterable[Record]:

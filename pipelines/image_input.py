@@ -10,6 +10,7 @@ from preprocessing.shards.images import FeatureSource, ImageSource, PixelSource,
 from preprocessing.shards.pixels import PixelFormat
 from preprocessing.shards.reader import ShardReader
 from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.levels import FrameLevelEncoder
 from vse_core.encoders.regions import RegionEncoder
 from vse_core.models import Model
 
@@ -17,9 +18,8 @@ from vse_core.models import Model
 def pixel_format(model: Model) -> PixelFormat | None:
     """The pixels that a model takes; None where it takes features."""
     encoder: Any = model.image_encoder
-    return (
-        None if isinstance(encoder, FeatureEncoder | RegionEncoder) else PixelFormat(encoder.image_size, encoder.cells)
-    )
+    takes_features = isinstance(encoder, FeatureEncoder | RegionEncoder | FrameLevelEncoder)
+    return None if takes_features else PixelFormat(encoder.image_size, encoder.cells)
 
 
 def image_source(

@@ -37,7 +37,8 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     Args:
         config: the configuration.
         names: names out of `STAGES`, in their order; the stages before them must be up to date. Captions are parsed
-            where something reads the graphs, or where `parse` alone is asked for.
+            where something reads the graphs, or where `parse` alone is asked for; HGR's model, which has no embeddings
+            to search, is not registered.
         dry_run: print the plan instead.
         within: MLflow's number of a run that the pipeline's own stands below.
 
@@ -48,6 +49,12 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     check_before_start(config)
     if not config.reads_graphs and len(names) > 1:
         names = [name for name in names if name != "parse"]
+    if config.model.is_hierarchical and "register" in names:
+        if len(names) == 1:
+            raise StageError(
+                "register: HGR's model has no embeddings to search; evaluate it with pipelines/evaluate.py"
+            )
+        names = [name for name in names if name != "register"]
     stages = [name for name in STAGES if name != "parse" or config.reads_graphs or name in names]
     plans = {name: _stage(name).plan(config) for name in stages}
     if dry_run:

@@ -1,23 +1,27 @@
-"""What a model's text side reads: tokens, and for UniVSE the components of the captions beside them."""
+"""What a model's text side reads: tokens, and beside them for UniVSE the captions' components, for HGR role graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pipelines.stage import StageError
 from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.role_graphs import RoleGraph, RoleGraphError, RoleGraphTable, read_role_graphs
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.parsing import read_graphs
 from preprocessing.shards.batch import component_tensors
 from preprocessing.shards.reader import ShardReader, shard_paths
 from vse_core.models import Components
+from vse_core.role_graphs import RoleGraphs
 
 
 def graphs_of(directory: Path, reader: ShardReader) -> Iterator[list[SceneGraph]]:
@@ -45,13 +49,13 @@ def graphs_of(directory: Path, reader: ShardReader) -> Iterator[list[SceneGraph]
 
 
 def text_batches(
-    tokens: Iterable[tuple[Tensor, Tensor]], table: ComponentTable | None, first: int = 0
+    tokens: Iterable[tuple[Tensor, Tensor]], table: ComponentTable | RoleGraphTable | None, first: int = 0
 ) -> Iterator[tuple[Any, ...]]:
     """Batches of captions as ``encode_texts`` of a model takes them.
 
     Args:
         tokens: token ids and lengths of consecutive captions.
-        table: the components of all captions of the split; None where the model reads tokens alone.
+        table: the components or the role graphs of all captions of the split; None where the model reads tokens alone.
         first: number of the first caption.
     """
     for tokens_CL, lengths_C in tokens:
@@ -59,7 +63,29 @@ def text_batches(
             yield tokens_CL, lengths_C
             continue
         captions_C = np.arange(first, first := first + len(lengths_C))
+        if isinstance(table, RoleGraphTable):
+            arrays = table.select(captions_C, tokens_CL.shape[1])
+            yield tokens_CL, lengths_C, RoleGraphs(**{name: torch.from_numpy(part) for name, part in arrays.items()})
+            continue
         yield tokens_CL, lengths_C, Components(**component_tensors(table.select(captions_C)))
+
+
+@lru_cache(maxsize=1)
+def _role_graphs(path: Path) -> dict[str, RoleGraph]:
+    return read_role_graphs(path)
+
+
+def role_graph_table(path: Path, reader: ShardReader) -> RoleGraphTable:
+    """The role graphs of a split's captions, from HGR's JSON, which is read once in a process.
+
+    Raises:
+        StageError: the file is missing or malformed, or lacks a caption.
+    """
+    captions = (caption["text"] for meta in reader.metas() for caption in meta["captions"])
+    try:
+        return RoleGraphTable.build(captions, _role_graphs(path))
+    except RoleGraphError as error:
+        raise StageError(f"model.text.graphs: {error}") from error
 
 
 def component_table(directory: Path, reader: ShardReader, vocabulary: CaptionEncoder) -> ComponentTable:

@@ -202,7 +202,7 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
 def _model_content(config: PipelineConfig) -> dict[str, Any]:
     """The model's settings, where files and folders go by what they hold and not by where they lie."""
     content = config.model.model_dump(mode="json")
-    for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors")):
+    for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors"), ("text", "graphs")):
         path = content[side].get(key)
         if path is not None and Path(path).exists():
             content[side][key] = content_digest(Path(path))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.checkpoints import Checkpoints, newest_checkpoint
@@ -29,12 +29,13 @@ from pipelines.loss_schedule import LossSchedule
 from pipelines.negatives import ADVERSARIAL, adversarial_texts, negative_sampler
 from pipelines.observation import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
 from pipelines.recipe import build_schedule, rate_factors, seed_dropout
-from pipelines.text_input import component_table, text_batches
+from pipelines.text_input import component_table, role_graph_table, text_batches
 from pipelines.warm_start import start_from_initial
 from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.negatives import NegativeSampler
+from preprocessing.captions.role_graphs import RoleGraphTable
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.shards.batch import Batch
 from preprocessing.shards.device import copied_ahead
@@ -42,10 +43,12 @@ from preprocessing.shards.loader import TrainLoader, caption_batches, image_batc
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.sampler import BatchSampler, rank_slice
 from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
-from vse_core.models import AdversarialModel, Components, TwoTower, UnifiedModel, build_model, load_weights
+from vse_core.models import AdversarialModel, Components, Model, TwoTower, build_model, load_weights
+from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32
+from vse_core.role_graphs import RoleGraphs
 from vse_core.training.compiling import compile_networks
-from vse_core.training.gather import gather_rows, rank, world_size
+from vse_core.training.gather import gather_output, rank, world_size
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
@@ -126,7 +129,11 @@ class Trainer:
         self.loader = self._loader()
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, splits.evaluation)
-        self.evaluation_components = self._components(splits.evaluation, splits.evaluation_graphs)
+        self.evaluation_table: ComponentTable | RoleGraphTable | None = (
+            self._role_graphs(splits.evaluation)
+            if config.model.is_hierarchical
+            else self._components(splits.evaluation, splits.evaluation_graphs)
+        )
         self._set_word_vectors()
         start_from_initial(self.model, caption_encoder, directory)
         self.optimizer = build_optimizer(
@@ -186,6 +193,7 @@ class Trainer:
             caption_augmentation=training.caption_augmentation,
             components=self._negatives(),
             adversarial=self._adversarial(),
+            graphs=self._role_graphs(self.splits.train),
             pin=self.device.type == "cuda",
         )
 
@@ -200,6 +208,11 @@ class Trainer:
             return None
         assert graphs is not None, "UniVSE is trained on parsed captions"
         return component_table(graphs, reader, self.caption_encoder)
+
+    def _role_graphs(self, reader: ShardReader) -> RoleGraphTable | None:
+        """The role graphs of a split's captions; None where the model takes none."""
+        text = self.config.model.text
+        return role_graph_table(text.graphs, reader) if text.name == "role_graphs" else None
 
     def _negatives(self) -> NegativeSampler | None:
         """What draws the negatives of captions' components; None where the model takes none."""
@@ -233,12 +246,12 @@ class Trainer:
         encoder: Any = self.model.image_encoder
         if self.config.model.image.name == "backbone":
             encoder.fix_blocks(fixed)
-        encoders: TwoTower | UnifiedModel | ChunkedModel = self.model
+        encoders: Model | ChunkedModel = self.model
         if self.config.training.chunk_size is not None:
             encoders = ChunkedModel(encoders, self.config.training.chunk_size)
         trained: nn.Module = encoders
         if self.config.loss.name == "vse_c":
-            assert not isinstance(encoders, UnifiedModel)
+            assert isinstance(encoders, TwoTower | ChunkedModel)
             trained = AdversarialModel(encoders)
         if world_size() == 1:
             return trained
@@ -318,6 +331,8 @@ class Trainer:
         inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
         if batch.components is not None:
             return (*inputs, Components(**batch.components))
+        if batch.graphs is not None:
+            return (*inputs, RoleGraphs(**batch.graphs))
         if batch.adversarial is not None and self.losses.takes_adversarial(step):
             return (*inputs, *batch.adversarial)
         return inputs
@@ -371,7 +386,7 @@ class Trainer:
         images_bKD = embed_images(self.model, image_batches(self.evaluation_images, EVALUATION_BATCH, images))
         tokens = caption_batches(reader, self.caption_encoder, EVALUATION_BATCH, images)
         first = int(reader.caption_starts[images.start])
-        texts_cD = embed_texts(self.model, text_batches(tokens, self.evaluation_components, first))
+        texts_cD = embed_texts(self.model, text_batches(tokens, self.evaluation_table, first))
         result = evaluate_retrieval(
             self._gathered(images_bKD, edges),
             self._gathered(texts_cD, reader.caption_starts[edges].tolist()),
@@ -380,6 +395,6 @@ class Trainer:
         )
         return result.as_dict()
 
-    def _gathered(self, local: Tensor, edges: list[int]) -> Tensor:
+    def _gathered(self, local: Images | Texts, edges: list[int]) -> Any:
         counts = [stop - start for start, stop in itertools.pairwise(edges)]
-        return gather_rows(local.to(self.device), counts).cpu()
+        return gather_output(local.to(self.device), counts).to("cpu")

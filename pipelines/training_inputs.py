@@ -33,6 +33,7 @@ def prepare(
     Raises:
         StageError: the split is too small, or the captions' encoder cannot be made.
     """
+    from pipelines.text_input import role_graph_table
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.shards.sampler import BatchSampler
 
@@ -47,6 +48,11 @@ def prepare(
             f"train: training.workers {workers} are too many for batches of {batch} pairs and "
             f"{len(evaluation)} images of {config.dataset.eval_split}: lower it"
         )
+    text = config.model.text
+    if text.name == "role_graphs":
+        # What is wrong with them is to be known here, and not in every process of the training.
+        for reader in (train, evaluation):
+            role_graph_table(text.graphs, reader)
     caption_encoder, facts = build_caption_encoder(config, train, graphs, directory)
     save_caption_encoder(caption_encoder, directory)
     if graphs is not None:
@@ -60,7 +66,7 @@ def build_caption_encoder(
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     """The vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it.
 
-    UniVSE's vocabulary holds the words of the captions' components as well.
+    UniVSE's vocabulary holds the words of the captions' components as well; HGR's words are those between spaces.
 
     Args:
         config: the pipeline's configuration.
@@ -71,6 +77,7 @@ def build_caption_encoder(
     Raises:
         StageError: there is no word, or no tokenizer or word vectors where the configuration says.
     """
+    from preprocessing.captions.spaced_words import SpacedWords
     from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
     from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
     from preprocessing.captions.wordpiece import WordPiece, WordPieceError
@@ -81,8 +88,9 @@ def build_caption_encoder(
             tokenizer = WordPiece.from_pretrained(text.weights)
             return tokenizer, {"vocabulary_size": len(tokenizer)}
         minimum = config.vocabulary.min_count
+        spaced = SpacedWords.build(_captions(reader), minimum) if config.model.is_hierarchical else None
         words = _component_words(reader, graphs, minimum) if graphs is not None and config.model.is_unified else ()
-        vocabulary = Vocabulary.build(_captions(reader), minimum, words)
+        vocabulary = spaced.vocabulary if spaced else Vocabulary.build(_captions(reader), minimum, words)
         facts: dict[str, float] = {"vocabulary_size": len(vocabulary)}
         if text.word_vectors is not None:
             vectors = read_word_vectors(text.word_vectors, vocabulary, text.word_dim)
@@ -90,7 +98,7 @@ def build_caption_encoder(
             facts["word_vector_coverage"] = round(vectors.coverage, 4)
     except (VocabularyError, WordPieceError, WordVectorsError) as error:
         raise StageError(f"train: {error}") from error
-    return vocabulary, facts
+    return spaced or vocabulary, facts
 
 
 def _component_words(reader: ShardReader, graphs: Path, minimum: int) -> list[str]:

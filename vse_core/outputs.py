@@ -6,10 +6,10 @@ negatives, D dimensions.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,30 @@ class VideoLevels:
     entity_frames_bND: Tensor
     frame_mask_bN: Tensor
 
-    def __getitem__(self, videos: slice | Tensor) -> "VideoLevels":
+    def __len__(self) -> int:
+        return len(self.events_bD)
+
+    def __getitem__(self, videos: slice | Tensor | list[int]) -> "VideoLevels":
         """Some of the videos."""
-        return VideoLevels(*(tensor[videos] for tensor in _tensors(self)))
+        return VideoLevels(**{name: tensor[videos] for name, tensor in self.tensors().items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def to(self, device: torch.device | str) -> "VideoLevels":
+        """Copy to a device."""
+        return VideoLevels(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+    def padded(self, frames: int) -> "VideoLevels":
+        """The same videos with room for so many frames, as many as there are or more."""
+        more = frames - self.frame_mask_bN.shape[1]
+        return VideoLevels(
+            self.events_bD,
+            nn.functional.pad(self.action_frames_bND, (0, 0, 0, more)),
+            nn.functional.pad(self.entity_frames_bND, (0, 0, 0, more)),
+            nn.functional.pad(self.frame_mask_bN, (0, more)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,35 +135,47 @@ class TextLevels:
     entities_cED: Tensor
     entity_mask_cE: Tensor
 
-    def __getitem__(self, captions: slice | Tensor) -> "TextLevels":
+    def __len__(self) -> int:
+        return len(self.events_cD)
+
+    def __getitem__(self, captions: slice | Tensor | list[int]) -> "TextLevels":
         """Some of the captions."""
-        return TextLevels(*(tensor[captions] for tensor in _tensors(self)))
+        return TextLevels(**{name: tensor[captions] for name, tensor in self.tensors().items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def to(self, device: torch.device | str) -> "TextLevels":
+        """Copy to a device."""
+        return TextLevels(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
 
-def _tensors(levels: VideoLevels | TextLevels) -> list[Tensor]:
-    return [getattr(levels, field.name) for field in fields(levels)]
+Images = Tensor | VideoLevels
+"""Images or videos as a model gives them: embeddings (B, K, D), or levels."""
+Texts = Tensor | TextLevels
+"""Captions as a model gives them: embeddings (C, D), or levels."""
+
+_Rows = TypeVar("_Rows", Tensor, VideoLevels, TextLevels)
+
+
+def join_rows(parts: Sequence[_Rows]) -> _Rows:
+    """Rows of several parts in order; videos are padded to the most frames."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(parts)
+    if isinstance(first, VideoLevels):
+        most = max(part.frame_mask_bN.shape[1] for part in parts)
+        parts = [part.padded(most) for part in parts]
+    tensors = [part.tensors() for part in parts]
+    return type(first)(**{name: torch.cat([part[name] for part in tensors]) for name in tensors[0]})
 
 
 def join_outputs(parts: Sequence[Any]) -> Any:
-    """What any of the models gives, of several parts of a batch in order."""
+    """What any of the models gives, of several parts of a batch in order: images and texts, or UniVSE's all."""
     if isinstance(parts[0], UnifiedOutput):
         return join_unified(parts)
-    return join_levels(parts) if isinstance(parts[0][0], VideoLevels) else join_pairs(parts)
-
-
-def join_pairs(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """What a two-tower model gives, of several parts of a batch in order: images (b, K, D) and texts (b, D)."""
-    images_bKD, texts_bD = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return images_bKD, texts_bD
-
-
-def join_levels(parts: Sequence[tuple[VideoLevels, TextLevels]]) -> tuple[VideoLevels, TextLevels]:
-    """What HGR gives, of several parts of a batch in order, which are padded to equally many frames."""
-    videos, texts = ([_tensors(levels) for levels in side] for side in zip(*parts, strict=True))
-    return (
-        VideoLevels(*(torch.cat(tensors) for tensors in zip(*videos, strict=True))),
-        TextLevels(*(torch.cat(tensors) for tensors in zip(*texts, strict=True))),
-    )
+    return tuple(join_rows(side) for side in zip(*parts, strict=True))
 
 
 def join_unified(parts: Sequence[UnifiedOutput]) -> UnifiedOutput:

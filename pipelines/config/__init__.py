@@ -195,6 +195,26 @@ class PipelineConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def _hierarchical_parts_fit(self) -> PipelineConfig:
+        is_hierarchical = self.model.is_hierarchical
+        if (self.loss.name == "hierarchical") != is_hierarchical:
+            raise ValueError(
+                "loss.name: 'hierarchical' goes with HGR's model (model.text.name 'role_graphs'); got "
+                f"{self.loss.name!r} with {self.model.text.name!r}"
+            )
+        if is_hierarchical and self.training.caption_augmentation:
+            raise ValueError(
+                "training.caption_augmentation: role graphs name words by their places, which must stay; set it to "
+                "false"
+            )
+        wanting = [name for name in self.evaluation.protocols if name in GRAPH_PROTOCOLS or name == "cxc"]
+        if is_hierarchical and wanting:
+            raise ValueError(
+                f"evaluation.protocols: {', '.join(wanting)} need embeddings, which HGR's model has not; leave them out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _features_fit_dataset(self) -> PipelineConfig:
         brings_features = self.dataset.format in ("precomputed", "hgr")
         if brings_features != (self.features.extractor == "precomputed"):

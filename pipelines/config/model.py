@@ -112,8 +112,23 @@ class RegionImageEncoderConfig(Strict):
         return self.model_dump(mode="json")
 
 
+class LevelImageEncoderConfig(Strict):
+    """From frames of a video to its event, and to frames for actions and entities (HGR); goes with `role_graphs`."""
+
+    name: Literal["levels"]
+    pooling: PoolingConfig = Field(description="aggregator of the frames into the event (HGR-infinity: gpo)")
+    dropout: Float = Field(
+        0.2, ge=0, lt=1, description="share of the projected values that training leaves out (HGR: 0.2)"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
+        return self.model_dump(mode="json")
+
+
 ImageEncoderConfig = Annotated[
-    FeatureImageEncoderConfig | BackboneImageEncoderConfig | RegionImageEncoderConfig, Field(discriminator="name")
+    FeatureImageEncoderConfig | BackboneImageEncoderConfig | RegionImageEncoderConfig | LevelImageEncoderConfig,
+    Field(discriminator="name"),
 ]
 
 
@@ -176,8 +191,34 @@ class ComponentTextEncoderConfig(Strict):
         return self
 
 
+class RoleGraphTextEncoderConfig(Strict):
+    """From a caption and its role graph to an event, actions and entities (HGR); goes with `levels`."""
+
+    name: Literal["role_graphs"]
+    graphs: AbsolutePath = Field(
+        description="role graphs of all captions: annotation/RET/sent2rolegraph.augment.json of HGR's release"
+    )
+    pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs into the event (HGR-infinity: gpo)")
+    word_dim: Int = Field(gt=0, description="width of the word vectors (HGR: 300)")
+    word_vectors: AbsolutePath | None = Field(
+        None, description="text file of vectors (GloVe) that known words begin with, word_dim numbers a line"
+    )
+    dropout: Float = Field(
+        0.2, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR: 0.2)"
+    )
+    graph_dropout: Float = Field(
+        0.5, ge=0, lt=1, description="share of what comes over the edges that training leaves out (HGR: 0.5)"
+    )
+    layers: Int = Field(1, gt=0, description="layers of attention over the edges (HGR: 1)")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
+        return self.model_dump(mode="json", exclude={"graphs", "word_vectors"})
+
+
 TextEncoderConfig = Annotated[
-    BiGRUTextEncoderConfig | BertTextEncoderConfig | ComponentTextEncoderConfig, Field(discriminator="name")
+    BiGRUTextEncoderConfig | BertTextEncoderConfig | ComponentTextEncoderConfig | RoleGraphTextEncoderConfig,
+    Field(discriminator="name"),
 ]
 
 
@@ -192,6 +233,20 @@ class ModelConfig(Strict):
     def is_unified(self) -> bool:
         """Whether it is UniVSE, which embeds the components of captions along with them."""
         return self.text.name == "components"
+
+    @property
+    def is_hierarchical(self) -> bool:
+        """Whether it is HGR, whose similarities are no inner products of embeddings."""
+        return self.text.name == "role_graphs"
+
+    @model_validator(mode="after")
+    def _levels_fit(self) -> ModelConfig:
+        if (self.image.name == "levels") != self.is_hierarchical:
+            raise ValueError(
+                f"image.name 'levels' and text.name 'role_graphs' go together (HGR); got {self.image.name!r} and "
+                f"{self.text.name!r}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sides_fit(self) -> ModelConfig:

@@ -104,6 +104,12 @@ class VseCLoss(HingeLoss):
         return self.model_dump(include={"margin", "reduction", "mask_same_image"})
 
 
+class HierarchicalLoss(HingeLoss):
+    """Triplet loss of the mean of event, action and entity similarities (HGR)."""
+
+    name: Literal["hierarchical"]
+
+
 class UnifiedLoss(_Loss):
     """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
 
@@ -132,7 +138,8 @@ class UnifiedLoss(_Loss):
 
 
 LossConfig = Annotated[
-    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | VseCLoss | UnifiedLoss, Field(discriminator="name")
+    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
+    Field(discriminator="name"),
 ]
 
 

@@ -17,6 +17,7 @@ from pipelines.protocols.findings import Findings
 from pipelines.query_table import Items, query_rows, write_query_tables
 from pipelines.stage import StageError
 from vse_core.evaluation.bootstrap import Interval, resampled_recalls, retrieval_intervals
+from vse_core.evaluation.members import Member
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS, RetrievalProtocol, VideoProtocol
 from vse_core.evaluation.recall import RetrievalRanks, direction_metrics, rank_retrieval
 
@@ -47,9 +48,9 @@ class Embedded:
     crisscrossed: Path | None = None
 
     @property
-    def members(self) -> list[tuple[Tensor, Tensor]]:
-        """Embeddings (B, K, D) of the images and (C, D) of the captions, of each model."""
-        return [(gallery.images_BKD, gallery.texts_CD) for gallery in self.galleries]
+    def members(self) -> list[Member]:
+        """Embeddings (B, K, D) of the images and (C, D) of the captions, or levels of both, of each model."""
+        return [(gallery.images, gallery.texts) for gallery in self.galleries]
 
     @property
     def records(self) -> tuple[Record, ...]:

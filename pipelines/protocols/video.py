@@ -11,6 +11,7 @@ from pipelines.protocols.findings import Findings
 from pipelines.protocols.rankings import Embedded, direction_values
 from pipelines.query_table import Items, query_rows, write_query_tables
 from vse_core.evaluation.directions import Direction, rank_direction
+from vse_core.evaluation.members import Member
 from vse_core.evaluation.protocols import VIDEO_PROTOCOLS
 from vse_core.evaluation.ranks import TrueItems
 
@@ -27,7 +28,7 @@ def video_retrieval(name: str, embedded: Embedded) -> Findings:
     captions = Items.captions(embedded.records)
     first_S, sentence_of_C = different(captions.names)
     video_of_C = torch.tensor([video for video, record in enumerate(embedded.records) for _ in record.captions])
-    members = [(videos_BKD, texts_CD[first_S]) for videos_BKD, texts_CD in embedded.members]
+    members: list[Member] = [(videos, texts[first_S]) for videos, texts in embedded.members]
     true = {
         "v2t": TrueItems.of_pairs(video_of_C, sentence_of_C, len(embedded.records)),
         "t2v": TrueItems.of_pairs(sentence_of_C, video_of_C, len(first_S)),

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.captions.spaced_words import SpacedWords
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.captions.wordpiece import WordPiece
 
@@ -41,7 +42,7 @@ class CaptionEncoder(Protocol):
         ...
 
 
-_KINDS: Sequence[type[Vocabulary] | type[WordPiece]] = (Vocabulary, WordPiece)
+_KINDS: Sequence[type[Vocabulary] | type[WordPiece] | type[SpacedWords]] = (Vocabulary, WordPiece, SpacedWords)
 
 
 def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:

@@ -6,7 +6,7 @@ C captions of a split, B of a batch; L words, A actions and E entities at most.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.spaced_words import LONGEST, spaced_words
 
 ROLES = (
     *("V", "ARG1", "ARG0", "ARG2", "ARG3", "ARG4"),
@@ -26,8 +26,8 @@ ROLES = (
 _ACTION, _ROOT = "V", "ROOT"
 # Parts of a phrase that is told in pieces, and references to one, have its role.
 _PREFIXES = ("C-", "R-")
-# Words, actions and entities of a caption that are looked at, in the released code.
-LONGEST, ACTIONS, ENTITIES = 30, 4, 6
+# Actions and entities of a caption that are looked at, in the released code.
+ACTIONS, ENTITIES = 4, 6
 
 
 class RoleGraphError(ValueError):
@@ -99,73 +99,63 @@ def graphs_of(captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> list[
 
 @dataclass(frozen=True, slots=True)
 class RoleGraphTable:
-    """Words and role graphs of all captions of a split, about 500 bytes a caption.
+    """Role graphs of all captions of a split, some 300 bytes a caption.
 
-    As in the released code a caption is cut at its spaces, without <start> and <end>, and after `LONGEST` words; of the
-    phrases the first that begin before count, `ACTIONS` actions and `ENTITIES` entities of them.
+    As in the released code a caption is cut at its spaces, and after `LONGEST` words; of the phrases the first that
+    begin before count, `ACTIONS` actions and `ENTITIES` entities of them.
 
     Attributes:
-        tokens_CL: word ids, int32, padding beyond a caption's end.
-        lengths_C: int64.
         actions_CAL: bool, which words an action consists of; none where there is no action.
         entities_CEL: bool, the same of entities.
         roles_CE: int64, the entities' roles.
         linked_CAE: bool, whether an entity has a part in an action.
     """
 
-    tokens_CL: npt.NDArray[np.int32]
-    lengths_C: npt.NDArray[np.int64]
     actions_CAL: npt.NDArray[np.bool_]
     entities_CEL: npt.NDArray[np.bool_]
     roles_CE: npt.NDArray[np.int64]
     linked_CAE: npt.NDArray[np.bool_]
 
     @classmethod
-    def build(cls, captions: Sequence[str], graphs: Mapping[str, RoleGraph], vocabulary: Vocabulary) -> RoleGraphTable:
-        """Look words and graphs up.
+    def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> RoleGraphTable:
+        """Look graphs up.
 
         Args:
             captions: of the split, in order.
             graphs: of :func:`read_role_graphs`.
-            vocabulary: of the training captions; unknown words become <unk>.
 
         Raises:
-            RoleGraphError: a caption has no words or no graph, or its graph names words that it does not have.
+            RoleGraphError: a caption has no graph, or its graph names words that it does not have.
         """
+        captions = list(captions)
         found, count = graphs_of(captions, graphs), len(captions)
         table = cls(
-            tokens_CL=np.full((count, LONGEST), vocabulary.pad_id, dtype=np.int32),
-            lengths_C=np.zeros(count, dtype=np.int64),
             actions_CAL=np.zeros((count, ACTIONS, LONGEST), dtype=np.bool_),
             entities_CEL=np.zeros((count, ENTITIES, LONGEST), dtype=np.bool_),
             roles_CE=np.zeros((count, ENTITIES), dtype=np.int64),
             linked_CAE=np.zeros((count, ACTIONS, ENTITIES), dtype=np.bool_),
         )
         for row, (caption, graph) in enumerate(zip(captions, found, strict=True)):
-            words = caption.lower().split()
-            if not words or any(max(phrase.words) >= len(words) for phrase in (*graph.actions, *graph.entities)):
+            words = len(spaced_words(caption))
+            if any(max(phrase.words) >= words for phrase in (*graph.actions, *graph.entities)):
                 raise RoleGraphError(
-                    f"caption {caption!r:.80}: {len(words)} words, cut at spaces, do not fit its role graph; the "
-                    "graphs belong to other captions"
+                    f"caption {caption!r:.80}: {words} words, cut at spaces, do not fit its role graph; the graphs "
+                    "belong to other captions"
                 )
-            ids = [vocabulary.find(word) for word in words[:LONGEST]]
-            table.tokens_CL[row, : len(ids)] = [vocabulary.UNK if word is None else word for word in ids]
-            table.lengths_C[row] = len(ids)
             table._set_graph(row, graph)
         return table
 
     def __len__(self) -> int:
         """Number of captions."""
-        return len(self.lengths_C)
+        return len(self.roles_CE)
 
-    def tokens(self, captions_B: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Word ids (B, L) of some captions, as wide as their longest, and lengths (B,)."""
-        lengths_B = self.lengths_C[captions_B]
-        return self.tokens_CL[captions_B, : lengths_B.max()].astype(np.int64), lengths_B
+    def select(self, captions_B: npt.NDArray[np.integer], longest: int) -> dict[str, npt.NDArray[Any]]:
+        """The graphs of some captions, by the names of the attributes.
 
-    def graphs(self, captions_B: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
-        """The graphs of some captions: ``actions_CAL``, ``entities_CEL``, ``roles_CE``, ``linked_CAE``."""
-        longest = self.lengths_C[captions_B].max()
+        Args:
+            captions_B: numbers of the captions.
+            longest: L, words of the longest of them.
+        """
         return {
             "actions_CAL": self.actions_CAL[captions_B, :, :longest],
             "entities_CEL": self.entities_CEL[captions_B, :, :longest],

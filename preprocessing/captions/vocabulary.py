@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,7 +61,13 @@ class Vocabulary:
         self.pad_id = self.PAD
 
     @classmethod
-    def build(cls, captions: Iterable[str], min_count: int = 4, extra_words: Iterable[str] = ()) -> Vocabulary:
+    def build(
+        cls,
+        captions: Iterable[str],
+        min_count: int = 4,
+        extra_words: Iterable[str] = (),
+        cut: Callable[[str], list[str]] = tokenize,
+    ) -> Vocabulary:
         """Collect the words that occur at least ``min_count`` times in the captions.
 
         Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are
@@ -72,13 +78,14 @@ class Vocabulary:
             min_count: the fewest occurrences of a word that is kept (4 in the released vocabularies).
             extra_words: words to hold besides, however often they occur, such as those of
                 :func:`~preprocessing.captions.components.component_words`.
+            cut: a caption's words.
 
         Raises:
             VocabularyError: there is no word.
         """
         counts: Counter[str] = Counter()
         for caption in captions:
-            counts.update(tokenize(caption))
+            counts.update(cut(caption))
         words = sorted({word for word, count in counts.items() if count >= min_count}.union(extra_words))
         if not words:
             raise VocabularyError(

@@ -33,6 +33,8 @@ class Batch:
             :class:`~preprocessing.captions.negatives.ComponentBatch`; None where the model takes none.
         adversarial: token ids of adversarial captions, int64 (P, L), and their lengths (P,); None where the loss takes
             none.
+        graphs: role graphs of the captions, by the names of
+            :class:`~preprocessing.captions.role_graphs.RoleGraphTable`; None where the model takes none.
     """
 
     images: torch.Tensor
@@ -43,6 +45,7 @@ class Batch:
     caption_indices_B: torch.Tensor
     components: dict[str, torch.Tensor] | None = None
     adversarial: tuple[torch.Tensor, torch.Tensor] | None = None
+    graphs: dict[str, torch.Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.caption_indices_B)
@@ -75,6 +78,7 @@ class Batch:
             change(self.caption_indices_B),
             None if self.components is None else {name: change(ids) for name, ids in self.components.items()},
             None if self.adversarial is None else (change(self.adversarial[0]), change(self.adversarial[1])),
+            None if self.graphs is None else {name: change(array) for name, array in self.graphs.items()},
         )
 
 

@@ -16,6 +16,7 @@ from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.negatives import NegativeSampler
+from preprocessing.captions.role_graphs import RoleGraphTable
 from preprocessing.shards.batch import Batch, collate, component_tensors, pad_tokens
 from preprocessing.shards.images import CAPTION_STREAM, ImageSource
 from preprocessing.shards.prefetch import prefetched
@@ -41,6 +42,7 @@ class TrainLoader:
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
         components: gives the captions' components with their negatives, where the model takes them.
         adversarial: gives adversarial captions, where the loss takes them.
+        graphs: gives the captions' role graphs, where the model takes them.
         prefetch: batches prepared ahead by a background thread.
         pin: let that thread copy them to page-locked memory, from which copies to a GPU do not wait.
 
@@ -63,6 +65,7 @@ class TrainLoader:
         caption_augmentation: bool,
         components: NegativeSampler | None = None,
         adversarial: AdversarialPool | None = None,
+        graphs: RoleGraphTable | None = None,
         prefetch: int = 2,
         pin: bool = False,
     ) -> None:
@@ -89,6 +92,7 @@ class TrainLoader:
         self._caption_augmentation = caption_augmentation
         self._components = components
         self._adversarial = adversarial
+        self._graphs = graphs
         self._prefetch = prefetch
         self._pin = pin
         self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
@@ -147,6 +151,9 @@ class TrainLoader:
             adversarial = [ids_L for caption in captions.tolist() for ids_L in self._adversarial.draw(caption, epoch)]
             tensors = pad_tokens(adversarial, self._caption_encoder.pad_id)
             batch = replace(batch, adversarial=tensors)
+        if self._graphs is not None:
+            graphs = self._graphs.select(captions, batch.tokens_BL.shape[1])
+            batch = replace(batch, graphs={name: torch.from_numpy(array) for name, array in graphs.items()})
         return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:

@@ -78,6 +78,7 @@ def test_every_preset_is_checked_here() -> None:
         *REGIONS,
         *BACKBONES,
         *VIDEOS,
+        "hgr_infty",
         "mv_vse_release",
         "univse",
         "vse_c",
@@ -198,6 +199,22 @@ def test_videos_have_the_schedule_of_the_paper_and_the_rest_of_hgr_s_code(name: 
     assert (training.epochs, training.batch_size, training.learning_rate, training.weight_decay) == (35, 128, 1e-4, 0)
     assert ([str(point) for point in training.decay.at], training.decay.factor) == (["25 epochs"], 0.1)
     assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
+
+
+def test_hgr_infinity_is_hgr_s_code_with_gpo(tmp_path: Path) -> None:
+    config = preset("hgr_infty", tmp_path, GRIDS + "model: {text: {graphs: /graphs.json}}\n")
+    image, text, loss, training = config.model.image, config.model.text, config.loss, config.training
+    assert (image.name, image.pooling.name, text.name, text.pooling.name) == ("levels", "gpo", "role_graphs", "gpo")
+    assert (config.model.embed_dim, text.word_dim, text.layers) == (1024, 300, 1)
+    assert (image.dropout, text.dropout, text.graph_dropout) == (0.2, 0.2, 0.5)
+    assert (loss.name, loss.margin, loss.reduction, str(loss.all_negatives)) == (
+        "hierarchical",
+        0.2,
+        "mean",
+        "0 epochs",
+    )
+    assert (training.epochs, training.batch_size, training.learning_rate, training.weight_decay) == (50, 64, 1e-4, 0)
+    assert (training.decay.name, training.size_augmentation, training.caption_augmentation) == ("none", "none", False)
 
 
 def test_vse_2ad_uses_the_corrected_formulas_unless_the_release_is_asked_for(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from vse_core.evaluation.members import Member, compare, comparisons, unified_members
 from vse_core.evaluation.nearest import view_similarities
 from vse_core.evaluation.ranks import Ranks, TrueItems, against_the_model, rank_queries
 from vse_core.losses.similarity import similarity_matrix
+from vse_core.outputs import Images, Texts
 
 # B images, C captions, K views, D embedding, Q queries; q those of a chunk, N the gallery.
 
@@ -22,7 +24,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def rank_direction(
-    members: Sequence[tuple[Tensor, Tensor]],
+    members: Sequence[Member],
     direction: Direction,
     true_items: TrueItems,
     queries_Q: Tensor | None = None,
@@ -35,15 +37,16 @@ def rank_direction(
     Similarities are held for a chunk of queries at a time.
 
     Args:
-        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions.
+        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or a
+            hierarchical model's levels of both, which are compared with each other but not among themselves.
         direction: what looks for what.
         true_items: of each of the Q queries at least one, which within one kind is not the query itself.
         queries_Q: which images or captions are the queries; None: all.
 
     Raises:
-        ValueError: a query has no true item, or an item is not in the gallery.
+        ValueError: a query has no true item, an item is not in the gallery, or levels are compared among themselves.
     """
-    pairs = [(images.unsqueeze(1) if images.dim() == 2 else images, texts) for images, texts in members]
+    pairs = unified_members(members)
     ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}
     queries_Q = torch.arange(ends[direction[0]]) if queries_Q is None else queries_Q
     is_within = direction[0] == direction[-1]
@@ -55,18 +58,18 @@ def rank_direction(
             sims_qN[torch.arange(len(sims_qN)), queries_Q[run]] = -torch.inf
         return sims_qN
 
-    views = max(images_BKD.shape[1] for images_BKD, _ in pairs) if "i" in direction else 1
+    views = max(comparisons(*pair) for pair in pairs) if "i" in direction else 1
     return rank_queries(similarities, true_items, ends[direction[-1]], views**2 if direction == "i2i" else views)
 
 
-def _similarities(images_BKD: Tensor, texts_CD: Tensor, direction: Direction, queries_q: Tensor) -> Tensor:
+def _similarities(images: Images, texts: Texts, direction: Direction, queries_q: Tensor) -> Tensor:
     """Similarities (q, N) of some images or captions with all captions or images."""
-    match direction:
-        case "i2t":
-            return similarity_matrix(images_BKD[queries_q], texts_CD)
-        case "t2i":
-            return similarity_matrix(images_BKD, texts_CD[queries_q]).T
-        case "t2t":
-            return similarity_matrix(texts_CD[queries_q].unsqueeze(1), texts_CD)
-        case "i2i":
-            return view_similarities(images_BKD[queries_q], images_BKD)
+    if direction == "i2t":
+        return compare(images[queries_q], texts)
+    if direction == "t2i":
+        return compare(images, texts[queries_q]).T
+    if not (isinstance(images, Tensor) and isinstance(texts, Tensor)):
+        raise ValueError(f"direction {direction!r}: a hierarchical model compares videos with captions alone")
+    if direction == "t2t":
+        return similarity_matrix(texts[queries_q].unsqueeze(1), texts)
+    return view_similarities(images[queries_q], images)

@@ -8,22 +8,29 @@ from torch import Tensor
 
 from vse_core.models.build import Model
 from vse_core.models.unified import UnifiedModel
+from vse_core.outputs import join_rows
 
 
 @torch.inference_mode()
-def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Encode batches of the image encoder's two inputs into (images, K, D); the model must be in evaluation mode."""
+def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Any:
+    """Encode batches of the image encoder's two inputs into (images, K, D), or a hierarchical model's levels.
+
+    The model must be in evaluation mode.
+    """
     device = next(model.parameters()).device
-    return torch.cat(
-        [model.encode_images(images.to(device), elements.to(device)).cpu() for images, elements in batches]
+    return join_rows(
+        [model.encode_images(images.to(device), elements.to(device)).to("cpu") for images, elements in batches]
     )
 
 
 @torch.inference_mode()
-def embed_texts(model: Model, batches: Iterable[tuple[Any, ...]]) -> Tensor:
-    """Encode batches of what ``encode_texts`` takes into (captions, D); the model must be in evaluation mode."""
+def embed_texts(model: Model, batches: Iterable[tuple[Any, ...]]) -> Any:
+    """Encode batches of what ``encode_texts`` takes into (captions, D), or a hierarchical model's levels.
+
+    The model must be in evaluation mode.
+    """
     device = next(model.parameters()).device
-    return torch.cat([model.encode_texts(*(part.to(device) for part in batch)).cpu() for batch in batches])
+    return join_rows([model.encode_texts(*(part.to(device) for part in batch)).to("cpu") for batch in batches])
 
 
 @torch.inference_mode()

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vse_core.evaluation.members import Member, compare, comparisons, unified_members
 from vse_core.evaluation.ranks import Ranks, Standing, against_the_model
-from vse_core.losses.similarity import similarity_matrix
+from vse_core.outputs import Images, Texts
 
 # Similarities of a tile: 1 MiB of them stay in a core's cache while they are compared; a GPU wants many at once.
 TILE_ELEMENTS = 2**18
@@ -119,7 +120,7 @@ class RetrievalRanks:
 
 
 def evaluate_retrieval(
-    images_BKD: Tensor, texts_CD: Tensor, captions_per_image: int | Sequence[int] = 5, folds: int = 1
+    images_BKD: Images, texts_CD: Texts, captions_per_image: int | Sequence[int] = 5, folds: int = 1
 ) -> RetrievalResult:
     """Rank all captions for every image and all images for every caption.
 
@@ -130,6 +131,7 @@ def evaluate_retrieval(
 
     Args:
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
+            Or the videos' levels, where a hierarchical model gave them; then the captions' levels for the texts.
         texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
         captions_per_image: how many captions belong to each image: one number, or one number per image.
         folds: average over this many contiguous folds of equal size (5 for the COCO 1K protocol).
@@ -141,7 +143,7 @@ def evaluate_retrieval(
 
 
 def evaluate_ensemble(
-    members: Sequence[tuple[Tensor, Tensor]], captions_per_image: int | Sequence[int] = 5, folds: int = 1
+    members: Sequence[Member], captions_per_image: int | Sequence[int] = 5, folds: int = 1
 ) -> RetrievalResult:
     """Rank as :func:`evaluate_retrieval` does, by the mean of several models' similarities.
 
@@ -149,8 +151,8 @@ def evaluate_ensemble(
     the maximum over its own views, so members may differ in D and K.
 
     Args:
-        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, all of the same
-            images and captions in the same order.
+        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or a
+            hierarchical model's levels of both; all of the same images and captions in the same order.
         captions_per_image: how many captions belong to each image: one number, or one number per image.
         folds: average over this many contiguous folds of equal size.
 
@@ -162,7 +164,7 @@ def evaluate_ensemble(
 
 
 def rank_retrieval(
-    members: Sequence[tuple[Tensor, Tensor]], captions_per_image: int | Sequence[int] = 5, folds: Sequence[int] = (1,)
+    members: Sequence[Member], captions_per_image: int | Sequence[int] = 5, folds: Sequence[int] = (1,)
 ) -> dict[int, RetrievalRanks]:
     """Rank both ways within the folds of one or several cuts, with one pass over the similarities.
 
@@ -190,9 +192,10 @@ def rank_retrieval(
         if cut < 1 or images % cut:
             raise ValueError(f"{images} images cannot be cut into {cut} folds of equal size")
     similarities = _mean_similarities(members)
-    device = members[0][0].device
+    first = members[0][1]
+    device = (first if isinstance(first, Tensor) else first.events_cD).device
     standings = {cut: (Standing(images, device), Standing(captions, device)) for cut in folds}
-    blocks = _blocks(counts_B, folds, sum(_views(images_BKD) for images_BKD, _ in members), device)
+    blocks = _blocks(counts_B, folds, sum(comparisons(*member) for member in members), device)
     image_of_C = torch.repeat_interleave(torch.arange(images), counts_B).to(device)
     for (images_p, _), (images_q, captions_q) in _diagonal_first(blocks):
         together = [cut for cut in standings if images_p.start * cut // images == images_q.start * cut // images]
@@ -244,20 +247,16 @@ def caption_counts(images: int, captions: int, captions_per_image: int | Sequenc
     return counts_B
 
 
-def _mean_similarities(members: Sequence[tuple[Tensor, Tensor]]) -> Callable[[slice, slice], Tensor]:
+def _mean_similarities(members: Sequence[Member]) -> Callable[[slice, slice], Tensor]:
     """What gives the similarities (b, c) of a run of images and a run of captions."""
-    pairs = [(images.unsqueeze(1) if images.dim() == 2 else images, texts) for images, texts in members]
+    pairs = unified_members(members)
 
     def similarities(images: slice, captions: slice) -> Tensor:
-        each_bc = (similarity_matrix(images_BKD[images], texts_CD[captions]) for images_BKD, texts_CD in pairs)
+        each_bc = (compare(of_images[images], of_texts[captions]) for of_images, of_texts in pairs)
         sum_bc = functools.reduce(torch.add, each_bc)
         return sum_bc / len(pairs) if len(pairs) > 1 else sum_bc
 
     return similarities
-
-
-def _views(images: Tensor) -> int:
-    return images.shape[1] if images.dim() == 3 else 1
 
 
 def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.device) -> list[Block]:

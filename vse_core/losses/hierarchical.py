@@ -1,12 +1,11 @@
 """The loss of HGR: the triplet loss of the three levels' mean similarity.
 
-b pairs of this process and B of all, N frames of the longest video of all processes.
+b pairs of this process and B of all.
 """
 
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
 from vse_core.losses.global_loss import GlobalLoss
@@ -16,7 +15,7 @@ from vse_core.losses.result import LossResult, pair_similarities
 from vse_core.losses.similarity import negative_mask
 from vse_core.losses.triplet import TripletLoss
 from vse_core.outputs import TextLevels, VideoLevels
-from vse_core.training.gather import gather_counts, gather_rows
+from vse_core.training.gather import gather_output, gather_rows
 
 
 class HierarchicalLoss(GlobalLoss):
@@ -67,27 +66,7 @@ class HierarchicalLoss(GlobalLoss):
     ) -> LossResult:
         """The global batch's loss of what a hierarchical model gave."""
         videos, texts = output
-        frames = videos.frame_mask_bN.shape[1]
-        longest = max(most for (most,) in gather_counts([frames], image_ids_b.device))
-        mask_bN = nn.functional.pad(videos.frame_mask_bN, (0, longest - frames))
-        action_frames, entity_frames = (
-            gather_rows(nn.functional.pad(frames_bND, (0, 0, 0, longest - frames)), counts)
-            for frames_bND in (videos.action_frames_bND, videos.entity_frames_bND)
-        )
         result: LossResult = self(
-            VideoLevels(gather_rows(videos.events_bD, counts), action_frames, entity_frames, _masks(mask_bN, counts)),
-            TextLevels(
-                gather_rows(texts.events_cD, counts),
-                gather_rows(texts.actions_cAD, counts),
-                _masks(texts.action_mask_cA, counts),
-                gather_rows(texts.entities_cED, counts),
-                _masks(texts.entity_mask_cE, counts),
-            ),
-            gather_rows(image_ids_b, counts),
+            gather_output(videos, counts), gather_output(texts, counts), gather_rows(image_ids_b, counts)
         )
         return result
-
-
-def _masks(mask: Tensor, counts: list[int]) -> Tensor:
-    """All processes' masks; collectives take no Booleans on every backend."""
-    return gather_rows(mask.to(torch.uint8), counts).bool()

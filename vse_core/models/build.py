@@ -2,23 +2,25 @@
 
 from typing import Any
 
+from vse_core.models.hierarchical import HierarchicalModel, build_hierarchical_model
 from vse_core.models.two_tower import TwoTower, build_two_tower
 from vse_core.models.unified import UnifiedModel, build_unified_model
 
-Model = TwoTower | UnifiedModel
+Model = TwoTower | UnifiedModel | HierarchicalModel
 
 
 def build_model(
     feature_dim: int | None, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
 ) -> Model:
-    """Build a model: UniVSE where the text side is named ``components``, two towers otherwise.
+    """Build a model: UniVSE where the text side is named ``components``, HGR for ``role_graphs``, else two towers.
 
     Args:
         feature_dim: F, width of the image features; None for a backbone, which takes pixels.
         vocabulary_size: number of token ids that captions consist of.
         embed_dim: D, width of the joint space.
-        image: name and options of the image side; see :func:`~vse_core.models.two_tower.build_two_tower` and
-            :func:`~vse_core.models.unified.build_unified_model`.
+        image: name and options of the image side; see :func:`~vse_core.models.two_tower.build_two_tower`,
+            :func:`~vse_core.models.unified.build_unified_model` and
+            :func:`~vse_core.models.hierarchical.build_hierarchical_model`.
         text: name and options of the text side.
 
     Raises:
@@ -26,11 +28,16 @@ def build_model(
             used.
     """
     names = (image.get("name", "features"), text.get("name", "bigru"))
-    if (names[0] == "regions") != (names[1] == "components"):
-        raise ValueError(f"the image side 'regions' and the text side 'components' go together, got {names}")
-    if names[1] != "components":
+    for one, other in _TOGETHER:
+        if (names[0] == one) != (names[1] == other):
+            raise ValueError(f"the image side {one!r} and the text side {other!r} go together, got {names}")
+    if names[0] not in dict(_TOGETHER):
         return build_two_tower(feature_dim, vocabulary_size, embed_dim, image, text)
     if feature_dim is None:
-        raise ValueError("UniVSE takes features, not pixels: feature_dim must be given")
+        raise ValueError("UniVSE and HGR take features, not pixels: feature_dim must be given")
     sides = ({key: value for key, value in side.items() if key != "name"} for side in (image, text))
-    return build_unified_model(feature_dim, vocabulary_size, embed_dim, *sides)
+    build = build_unified_model if names[0] == "regions" else build_hierarchical_model
+    return build(feature_dim, vocabulary_size, embed_dim, *sides)
+
+
+_TOGETHER = (("regions", "components"), ("levels", "role_graphs"))

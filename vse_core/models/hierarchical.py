@@ -5,7 +5,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from vse_core.encoders.levels import FrameLevelEncoder, RoleGraphEncoder
-from vse_core.losses.levels import level_similarities
 from vse_core.names import choose
 from vse_core.outputs import TextLevels, VideoLevels
 from vse_core.pooling import build_pooling
@@ -36,6 +35,11 @@ class HierarchicalModel(nn.Module):
         self.image_encoder = image_encoder
         self.text_encoder = text_encoder
 
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest caption that the text encoder reads, in tokens: there is no limit."""
+        return None
+
     def encode_images(self, images: Tensor, elements: Tensor) -> VideoLevels:
         """Videos on all levels, of frames (B, N, F) with their lengths (B,)."""
         videos: VideoLevels = self.image_encoder(images, elements)
@@ -51,11 +55,6 @@ class HierarchicalModel(nn.Module):
     ) -> tuple[VideoLevels, TextLevels]:
         """Encode a batch of pairs, in one call as DistributedDataParallel wants it."""
         return self.encode_images(images, elements), self.encode_texts(tokens_BL, token_lengths_B, graphs)
-
-
-def similarities(videos: VideoLevels, texts: TextLevels) -> Tensor:
-    """Similarities (B, C) of every video with every caption: the mean of the three levels (HGR, section 3.3)."""
-    return level_similarities(videos, texts).mean(dim=0)
 
 
 def build_hierarchical_model(

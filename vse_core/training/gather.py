@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from vse_core.outputs import Images, Texts, VideoLevels
+
 
 def world_size() -> int:
     """Number of processes of the current run; 1 where no process group was started."""
@@ -35,6 +37,27 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
         return local
     gathered: Tensor = _GatherRows.apply(local, counts)
     return gathered
+
+
+def gather_output(local: Images | Texts, counts: list[int]) -> Any:
+    """Concatenate every process's rows of what a model gave; of levels all tensors, padded to the most frames.
+
+    See :func:`gather_rows`.
+    """
+    if isinstance(local, Tensor):
+        return gather_rows(local, counts)
+    if isinstance(local, VideoLevels):
+        frames = gather_counts([local.frame_mask_bN.shape[1]], local.frame_mask_bN.device)
+        local = local.padded(max(most for (most,) in frames))
+    # Not every backend exchanges Booleans.
+    return type(local)(
+        **{
+            name: gather_rows(tensor.to(torch.uint8), counts).bool()
+            if tensor.dtype == torch.bool
+            else gather_rows(tensor, counts)
+            for name, tensor in local.tensors().items()
+        }
+    )
 
 
 def gather_counts(counts: list[int], device: torch.device) -> list[list[int]]:

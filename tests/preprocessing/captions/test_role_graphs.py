@@ -10,7 +10,6 @@ import pytest
 from preprocessing.captions.role_graphs import (
     ACTIONS,
     ENTITIES,
-    LONGEST,
     ROLES,
     Phrase,
     RoleGraph,
@@ -18,7 +17,7 @@ from preprocessing.captions.role_graphs import (
     RoleGraphTable,
     read_role_graphs,
 )
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.spaced_words import LONGEST
 
 CAPTION = "a man fries an egg slowly"
 NODES: dict[str, Any] = {
@@ -49,16 +48,11 @@ def test_a_graph_is_read_as_it_was_released(tmp_path: Path) -> None:
     assert (ROLES[2], ROLES[1], ROLES[15], len(ROLES)) == ("ARG0", "ARG1", "NOUN", 16)
 
 
-def test_a_table_has_words_and_graphs_of_each_caption(tmp_path: Path) -> None:
+def test_a_table_has_the_graph_of_each_caption(tmp_path: Path) -> None:
     graphs = read(tmp_path, {CAPTION: [NODES, EDGES], "Egg": [{"ROOT": {"role": "ROOT", "spans": [0]}}, []]})
-    vocabulary = Vocabulary.build(["a man an egg fries"], min_count=1)
-    table = RoleGraphTable.build([CAPTION, "Egg"], graphs, vocabulary)
-    tokens_BL, lengths_B = table.tokens(np.array([1, 0]))
-    assert lengths_B.tolist() == [1, 6]
-    words = ["a", "man", "fries", "an", "egg", None]
-    expected = [vocabulary.UNK if word is None else vocabulary.find(word) for word in words]
-    assert tokens_BL.tolist() == [[vocabulary.find("egg"), *[vocabulary.pad_id] * 5], expected]
-    found = table.graphs(np.array([1, 0]))
+    table = RoleGraphTable.build([CAPTION, "Egg"], graphs)
+    assert len(table) == 2
+    found = table.select(np.array([1, 0]), 6)
     assert found["actions_CAL"].shape == (2, ACTIONS, 6)
     assert not found["actions_CAL"][0].any()
     assert not found["entities_CEL"][0].any()
@@ -81,8 +75,7 @@ def test_only_the_first_words_and_phrases_count(tmp_path: Path) -> None:
         edges += [[f"v{number}", f"n{other}", "ARG1"] for other in range(8) if (number + other) % 3 == 0]
     nodes["v2"]["spans"], nodes["n1"]["spans"] = [33, 34], [28, 29, 31]
     graphs = read(tmp_path, {caption: [nodes, edges]})
-    table = RoleGraphTable.build([caption], graphs, Vocabulary.build([caption], min_count=1))
-    assert table.lengths_C.tolist() == [LONGEST]
+    table = RoleGraphTable.build([caption], graphs)
     kept = {
         kind: [name for name in nodes if name[0] == kind and min(nodes[name]["spans"]) < LONGEST][:most]
         for kind, most in (("v", ACTIONS), ("n", ENTITIES))
@@ -121,15 +114,14 @@ def test_what_is_missing_says_where_role_graphs_come_from(tmp_path: Path) -> Non
     path.write_text("{")
     with pytest.raises(RoleGraphError, match="is not a JSON file"):
         read_role_graphs(path)
-    vocabulary = Vocabulary.build(["a"], min_count=1)
     with pytest.raises(
         RoleGraphError, match=r"1 of 2 captions have no role graph, the first is 'a dog'; HGR's release"
     ):
-        RoleGraphTable.build([CAPTION, "a dog"], read(tmp_path, {CAPTION: [NODES, EDGES]}), vocabulary)
+        RoleGraphTable.build([CAPTION, "a dog"], read(tmp_path, {CAPTION: [NODES, EDGES]}))
 
 
 @pytest.mark.parametrize("caption", ["a man fries", " "])
 def test_graphs_of_other_captions_are_refused(tmp_path: Path, caption: str) -> None:
     graphs = read(tmp_path, {caption: [NODES, EDGES]})
     with pytest.raises(RoleGraphError, match="cut at spaces, do not fit its role graph"):
-        RoleGraphTable.build([caption], graphs, Vocabulary.build(["a"], min_count=1))
+        RoleGraphTable.build([caption], graphs)

@@ -1,0 +1,82 @@
+"""Ranking by a hierarchical model, in tiles, against the sort of every query; ensembles with embeddings."""
+
+import pytest
+import torch
+
+from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
+from vse_core.evaluation import members
+from vse_core.evaluation.directions import rank_direction
+from vse_core.evaluation.ranks import TrueItems
+from vse_core.evaluation.recall import evaluate_ensemble, rank_retrieval
+from vse_core.losses.levels import level_similarities
+from vse_core.outputs import TextLevels, VideoLevels, join_rows
+
+# Captions 0 and 3 belong to video 0; caption 4 to videos 1 and 2.
+PAIRS = [(0, 0), (0, 3), (1, 1), (1, 4), (2, 4), (2, 2), (3, 5), (4, 6)]
+
+
+def levels() -> tuple[VideoLevels, TextLevels, list[list[float]]]:
+    """Five videos and seven captions, and their similarities."""
+    model = tiny_levels().double().eval()
+    (features, frames, tokens, lengths, graphs), _ = levels_batch(7, 2)
+    with torch.inference_mode():
+        videos, texts = model(features.double(), frames, tokens, lengths, graphs)
+    return videos[:5], texts, level_similarities(videos[:5], texts).mean(dim=0).tolist()
+
+
+@pytest.mark.parametrize("elements", [1, 400, 2**24])
+def test_ranks_are_those_of_a_sort(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "TILE_ELEMENTS", elements)
+    videos, texts, sims = levels()
+    video_P, text_P = (torch.tensor(column) for column in zip(*PAIRS, strict=True))
+    of_videos = rank_direction([(videos, texts)], "i2t", TrueItems.of_pairs(video_P, text_P, 5))
+    of_texts = rank_direction([(videos, texts)], "t2i", TrueItems.of_pairs(text_P, video_P, 7))
+    for video in range(5):
+        order = sorted(range(7), key=lambda text, row=sims[video]: -row[text])
+        assert of_videos.ranks_Q[video] == min(order.index(text) for v, text in PAIRS if v == video)
+    for text in range(7):
+        order = sorted(range(5), key=lambda video, column=text: -sims[video][column])
+        assert of_texts.ranks_Q[text] == min(order.index(video) for video, t in PAIRS if t == text)
+
+
+@pytest.mark.parametrize("counts", [[1, 1, 2, 1, 2], [3, 1, 1, 1, 1]])
+def test_both_directions_at_once(counts: list[int]) -> None:
+    videos, texts, sims = levels()
+    owners = [video for video, count in enumerate(counts) for _ in range(count)]
+    found = rank_retrieval([(videos, texts)], counts)[1]
+    for video in range(5):
+        order = sorted(range(7), key=lambda text, row=sims[video]: -row[text])
+        own = [order.index(text) for text in range(7) if owners[text] == video]
+        assert found.image_to_text.ranks_Q[video] == min(own)
+    for text in range(7):
+        order = sorted(range(5), key=lambda video, column=text: -sims[video][column])
+        assert found.text_to_image.ranks_Q[text] == order.index(owners[text])
+
+
+def test_an_ensemble_of_levels_and_embeddings_takes_the_mean() -> None:
+    videos, texts, sims = levels()
+    images_BD, texts_CD = torch.randn(5, 4, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
+    mean = (torch.tensor(sims) + images_BD @ texts_CD.T) / 2
+    found = evaluate_ensemble([(videos, texts), (images_BD, texts_CD)], [1, 1, 2, 1, 2])
+    first = mean.argmax(dim=1).tolist()
+    owners = [0, 1, 2, 2, 3, 4, 4]
+    assert found.image_to_text.r1 == pytest.approx(100 * sum(owners[t] == v for v, t in enumerate(first)) / 5)
+
+
+def test_levels_are_not_compared_among_themselves() -> None:
+    videos, texts, _ = levels()
+    own = TrueItems.of_pairs(torch.arange(7), (torch.arange(7) + 1) % 7, 7)
+    with pytest.raises(ValueError, match="compares videos with captions alone"):
+        rank_direction([(videos, texts)], "t2t", own)
+
+
+def test_parts_of_different_lengths_are_joined() -> None:
+    videos, texts, sims = levels()
+    first = videos[:2]
+    frames = (first.action_frames_bND[:, :4], first.entity_frames_bND[:, :4], first.frame_mask_bN[:, :4])
+    shorter = VideoLevels(first.events_bD, *frames)
+    joined = join_rows([shorter, videos[2:]])
+    assert joined.frame_mask_bN.shape == videos.frame_mask_bN.shape
+    assert not joined.frame_mask_bN[:2, 4:].any()
+    whole = join_rows([videos[:2], videos[2:]])
+    assert level_similarities(whole, join_rows([texts[:3], texts[3:]])).mean(dim=0).tolist() == sims

@@ -1,0 +1,50 @@
+"""How the members of an evaluation compare images with texts: embeddings by their inner products, levels by phrases.
+
+B images, C captions, K views, D embedding.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vse_core.losses.levels import level_similarities
+from vse_core.losses.similarity import similarity_matrix
+from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
+
+# Cosines of frames and phrases that are held at once; 64 MiB in float32, of which a few copies are alive.
+TILE_ELEMENTS = 2**24
+
+Member = tuple[Images, Texts]
+"""What a model gives for all images and all captions: (B, K, D) and (C, D), or levels of both."""
+
+
+def unified_members(members: Sequence[Member]) -> list[Member]:
+    """The members with embeddings (B, D) of one view as (B, 1, D)."""
+    return [
+        (images.unsqueeze(1) if isinstance(images, Tensor) and images.dim() == 2 else images, texts)
+        for images, texts in members
+    ]
+
+
+def compare(images: Images, texts: Texts) -> Tensor:
+    """Similarities (B, C) in float32: the best view, or the mean of a hierarchical model's levels."""
+    if isinstance(images, VideoLevels):
+        step = max(1, TILE_ELEMENTS // (comparisons(images, texts) * max(1, len(images))))
+        runs = (slice(first, first + step) for first in range(0, len(texts), step))
+        return torch.cat([level_similarities(images, _levels(texts)[run]).mean(dim=0) for run in runs], dim=1)
+    assert isinstance(texts, Tensor)
+    return similarity_matrix(images, texts)
+
+
+def comparisons(images: Images, texts: Texts) -> int:
+    """How many numbers are held at once for one similarity: views, or cosines of frames and phrases."""
+    if isinstance(images, VideoLevels):
+        phrases = _levels(texts).action_mask_cA.shape[1] + _levels(texts).entity_mask_cE.shape[1]
+        return max(1, images.frame_mask_bN.shape[1] * phrases)
+    return images.shape[1] if images.dim() == 3 else 1
+
+
+def _levels(texts: Texts) -> TextLevels:
+    assert isinstance(texts, TextLevels), "levels are compared with levels"
+    return texts
