@@ -89,8 +89,6 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     assert best["rsum"] > history[0]["rsum"] + 50
     logged = set(recorder.metrics[0][1])
     assert logged >= {"train/event_similarity", "train/action_similarity", "train/entity_similarity"}
-        recorder.metrics[0][1]
-    )
     (directory,) = (tmp_path / "run").glob("best-*")
     model, reader = load_model(directory), ShardReader(shards / "dev", "grid")
     assert isinstance(model, HierarchicalModel)
