@@ -212,7 +212,7 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     from pipelines.text_embedder import TextEmbedder
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
-    from vse_core.models import UnifiedModel, load_model
+    from vse_core.models import HierarchicalModel, UnifiedModel, load_model
 
     try:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
@@ -229,6 +229,11 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     graphs = parse.plan(config).outputs[config.dataset.eval_split] if isinstance(texts.model, UnifiedModel) else None
     text = config.model.text
     role_graphs = text.graphs if text.name == "role_graphs" else None
+    if isinstance(texts.model, HierarchicalModel) and role_graphs is None:
+        raise StageError(
+            f"{NAME}: the model in {directory} reads role graphs of captions: evaluate it with the configuration that "
+            "it was trained with, which names them as model.text.graphs"
+        )
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=role_graphs)
     _, elements = image_source(texts.model, reader).whole([0])
     return EmbeddedSplit(texts, gallery, reader, int(elements[0].sum()))

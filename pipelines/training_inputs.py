@@ -90,7 +90,7 @@ def build_caption_encoder(
         minimum = config.vocabulary.min_count
         spaced = SpacedWords.build(_captions(reader), minimum) if config.model.is_hierarchical else None
         words = _component_words(reader, graphs, minimum) if graphs is not None and config.model.is_unified else ()
-        vocabulary = spaced.vocabulary if spaced else Vocabulary.build(_captions(reader), minimum, words)
+        vocabulary = Vocabulary.build(_captions(reader), minimum, words) if spaced is None else spaced.vocabulary
         facts: dict[str, float] = {"vocabulary_size": len(vocabulary)}
         if text.word_vectors is not None:
             vectors = read_word_vectors(text.word_vectors, vocabulary, text.word_dim)
@@ -98,7 +98,7 @@ def build_caption_encoder(
             facts["word_vector_coverage"] = round(vectors.coverage, 4)
     except (VocabularyError, WordPieceError, WordVectorsError) as error:
         raise StageError(f"train: {error}") from error
-    return spaced or vocabulary, facts
+    return vocabulary if spaced is None else spaced, facts
 
 
 def _component_words(reader: ShardReader, graphs: Path, minimum: int) -> list[str]:

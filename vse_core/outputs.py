@@ -163,7 +163,7 @@ def join_rows(parts: Sequence[_Rows]) -> _Rows:
     """Rows of several parts in order; videos are padded to the most frames."""
     first = parts[0]
     if isinstance(first, Tensor):
-        return torch.cat(parts)
+        return torch.cat(list(parts))
     if isinstance(first, VideoLevels):
         most = max(part.frame_mask_bN.shape[1] for part in parts)
         parts = [part.padded(most) for part in parts]

@@ -19,8 +19,7 @@ class HierarchicalModel(nn.Module):
     caption, so unlike the other models' it is no inner product of two vectors: there is no search index for it.
 
     Captions come with role graphs. They are made of sentences by semantic role labelling, for which no parser ships
-    here and none is on the package index: HGR's release holds those of its data sets
-    (`preprocessing.captions.role_graphs` reads them).
+    here and none is on the package index: HGR's release holds those of its data sets.
 
     Differs from the released code: phrases are compared on unit vectors that are divided by their length plus 1e-8,
     where it bounds the length from below.
