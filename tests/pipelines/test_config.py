@@ -264,8 +264,10 @@ def test_every_loss_can_be_configured(name: str) -> None:
         "multi_view": {"margin": 0.2, "reduction": "sum", "all_negatives": "1 epoch"},
         "infonce": {"temperature": 0.05},
     }.get(name, {})
-    systems = {"unified": "univse", "vse_c": "vse_c"}
+    systems = {"unified": "univse", "vse_c": "vse_c", "hierarchical": "hgr_infty"}
     overrides = [f"preset={systems[name]}"] if name in systems else [f"loss={settings}".replace("True", "true")]
+    if name == "hierarchical":
+        overrides.append("model.text.graphs=graphs.json")
     config = load_config(None, overrides)
     assert config.loss.name == name
     build_loss(config.loss.name, **config.loss.options())
