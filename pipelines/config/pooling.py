@@ -12,7 +12,7 @@ from pipelines.config.fields import Float, Int, Strict
 class PlainPooling(Strict):
     """An aggregator without options; see `vse_core.pooling` for what each one does and where it comes from."""
 
-    name: Literal["mean", "max", "cls", "last", "softpool", "adapool", "lip", "seq2seq", "selfattn"]
+    name: Literal["mean", "max", "cls", "last", "softpool", "adapool", "lip", "attention", "seq2seq", "selfattn"]
 
 
 class KMaxPooling(Strict):

@@ -16,8 +16,8 @@ from vse_core.role_graphs import ROLES, RoleGraphs
 class FrameLevelEncoder(nn.Module):
     """Project every frame once for each level; the event level is pooled (HGR, section 3.2).
 
-    HGR pools by attention; with GPO for the aggregator it is HGR-infinity (VSE-infinity, section 5.1.2). Actions and
-    entities keep all frames: which of them count depends on the phrase
+    HGR pools by ``attention``; with GPO for the aggregator it is HGR-infinity (VSE-infinity, section 5.1.2). Actions
+    and entities keep all frames: which of them count depends on the phrase
     (:func:`~vse_core.losses.levels.phrase_similarities`).
 
     Args:
@@ -54,8 +54,8 @@ class RoleGraphEncoder(nn.Module):
 
     The caption as a whole is the root, pooled of its words: by attention in HGR, by GPO in HGR-infinity (VSE-infinity,
     section 5.1.2). An action or an entity is the maximum of its words' states, in each dimension, times a vector that
-    is learned for its role: the relational part of the graph network, whose matrices all relations then
-    share. Layers of attention over the edges follow.
+    is learned for its role: the relational part of the graph network, whose matrices all relations then share. Layers
+    of attention over the edges follow.
 
     The GRU begins with orthogonal weights, as in the released code.
 

@@ -9,7 +9,14 @@ from vse_core.names import choose
 from vse_core.pooling.adpool import AdaptivePooling
 from vse_core.pooling.contextual import GraphPooling, SelfAttentionPooling, Seq2SeqPooling
 from vse_core.pooling.gpo import GeneralizedPooling
-from vse_core.pooling.learned import AdaPooling, FSPooling, GeMPooling, LocalImportancePooling, SoftPooling
+from vse_core.pooling.learned import (
+    AdaPooling,
+    AttentionPooling,
+    FSPooling,
+    GeMPooling,
+    LocalImportancePooling,
+    SoftPooling,
+)
 from vse_core.pooling.simple import ClsPooling, KMaxPooling, LastPooling, MaxPooling, MeanPooling
 from vse_core.pooling.views import MultiViewPooling
 
@@ -26,6 +33,7 @@ POOLINGS: dict[str, Callable[..., nn.Module]] = {
     "softpool": SoftPooling,
     "adapool": AdaPooling,
     "lip": LocalImportancePooling,
+    "attention": AttentionPooling,
     "seq2seq": Seq2SeqPooling,
     "selfattn": SelfAttentionPooling,
     "gcn": GraphPooling,
@@ -40,7 +48,7 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
 
     Args:
         name: one of ``mean``, ``max``, ``kmax``, ``cls``, ``last``, ``gpo``, ``adpool``, ``gem``, ``fspool``,
-            ``softpool``, ``adapool``, ``lip``, ``seq2seq``, ``selfattn``, ``gcn``.
+            ``softpool``, ``adapool``, ``lip``, ``attention``, ``seq2seq``, ``selfattn``, ``gcn``.
         dim: D, the width of the vectors (aggregators that have no parameters of that width ignore it).
         **options: keyword arguments of the aggregator's class.
 

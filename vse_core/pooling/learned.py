@@ -1,4 +1,4 @@
-"""Aggregators with a few learned weights, and their parameterless kin: GeM, FSPool, SoftPool, AdaPool, LIP."""
+"""Aggregators with a few learned weights, and their like without: GeM, FSPool, SoftPool, AdaPool, LIP, attention."""
 
 import torch
 from torch import Tensor, nn
@@ -136,6 +136,31 @@ def _likeness_to_mean(values_BND: Tensor, lengths_B: Tensor) -> Tensor:
     overlap_BN1 = 2 * (values_BND * mean_B1D).sum(dim=-1, keepdim=True).abs()
     squares_BN1 = values_BND.square().sum(dim=-1, keepdim=True) + mean_B1D.square().sum(dim=-1, keepdim=True)
     return overlap_BN1 / squares_BN1.clamp(min=torch.finfo(values_BND.dtype).tiny)
+
+
+class AttentionPooling(nn.Module):
+    """Weight every element by the softmax over the set of a linear function of it: one weight for all dimensions.
+
+    The aggregator of HGR's global branch, of frames and of words (Chen et al., CVPR 2020, sections 3.1 and 3.2), in
+    whose place HGR-infinity has GPO.
+
+    Args:
+        dim: D, width of the vectors.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, 1)
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        check_lengths(features_BND, lengths_B)
+        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+        return softmax_weighted_sum(self.linear(features_BND), features_BND, valid_BN1).to(features_BND.dtype)
 
 
 class LocalImportancePooling(nn.Module):

@@ -1,4 +1,4 @@
-"""GeM, FSPool, SoftPool, AdaPool and LIP against loops over their definitions, values and gradients."""
+"""GeM, FSPool, SoftPool, AdaPool, LIP and attention against loops over their definitions, values and gradients."""
 
 import math
 from collections.abc import Callable
@@ -48,7 +48,12 @@ def lip(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
     return (importance * rows).mean(dim=0) / importance.mean(dim=0)
 
 
-ORACLES = {"gem": gem, "fspool": fspool, "softpool": softpool, "adapool": adapool, "lip": lip}
+def attention(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    weights = [torch.exp(module.linear.weight[0] @ row + module.linear.bias[0]) for row in rows]
+    return sum(weight * row for weight, row in zip(weights, rows, strict=True)) / sum(weights)
+
+
+ORACLES = {"gem": gem, "fspool": fspool, "softpool": softpool, "adapool": adapool, "lip": lip, "attention": attention}
 
 
 def make(name: str) -> torch.nn.Module:

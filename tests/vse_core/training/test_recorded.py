@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from tests.vse_core.training.tiny_unified import adversarial_batch, tiny_adversarial, tiny_unified, unified_batch
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
 from vse_core.losses import build_loss
@@ -25,6 +26,7 @@ SYSTEMS = {name: (lambda: TinyViews(views=2), random_batch, options) for name, o
 SYSTEMS |= {
     "unified": (tiny_unified, unified_batch, {"name": "unified"}),
     "vse_c": (tiny_adversarial, adversarial_batch, {"name": "vse_c"}),
+    "hierarchical": (tiny_levels, levels_batch, {"name": "hierarchical"}),
 }
 
 
