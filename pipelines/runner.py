@@ -20,6 +20,7 @@ from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport,
 from pipelines.tracking import PipelineRuns, recorded_run_url
 
 STAGES = ("extract", "parse", "train", "evaluate", "index", "register")
+_OF_EMBEDDINGS = {"index", "register"}
 
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
@@ -38,7 +39,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
         config: the configuration.
         names: names out of `STAGES`, in their order; the stages before them must be up to date. Captions are parsed
             where something reads the graphs, or where `parse` alone is asked for; HGR's model, which has no embeddings
-            to search, is not registered.
+            to search, is neither indexed nor registered.
         dry_run: print the plan instead.
         within: MLflow's number of a run that the pipeline's own stands below.
 
@@ -47,14 +48,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
         StageError: a stage cannot do its work.
     """
     check_before_start(config)
-    if not config.reads_graphs and len(names) > 1:
-        names = [name for name in names if name != "parse"]
-    if config.model.is_hierarchical and "register" in names:
-        if len(names) == 1:
-            raise StageError(
-                "register: HGR's model has no embeddings to search; evaluate it with pipelines/evaluate.py"
-            )
-        names = [name for name in names if name != "register"]
+    names = _applicable(config, names)
     stages = [name for name in STAGES if name != "parse" or config.reads_graphs or name in names]
     plans = {name: _stage(name).plan(config) for name in stages}
     if dry_run:
@@ -69,6 +63,20 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
         outcomes = [_nothing_to_do(plans[name]) for name in names]
     _print_outcomes(outcomes)
     console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
+
+
+def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
+    """The stages that there is a use for under a configuration; `parse` by itself always runs.
+
+    Raises:
+        StageError: what is asked for needs embeddings, and the model has none.
+    """
+    useless = {"parse"} if not config.reads_graphs and len(names) > 1 else set()
+    if config.model.is_hierarchical:
+        useless |= _OF_EMBEDDINGS
+    if useless.issuperset(names):
+        raise StageError(f"{', '.join(names)}: HGR's model has no embeddings to search; it can be evaluated, no more")
+    return [name for name in names if name not in useless]
 
 
 def _run(

@@ -96,7 +96,7 @@ def test_the_released_layout_from_its_files_to_the_protocol(name: str, work_dir:
     if name == "msr_vtt_hgr":
         graphs = write_role_graphs(root, [*train.values(), *validation.values()])
         overrides += [f"model.text.graphs={graphs}", "model.text.graph_dropout=0", "training.epochs=6"]
-        stages.append("register")  # which is left out: there are no embeddings to search
+        stages += ["index", "register"]  # which are left out: there are no embeddings to search
     config = load_config(CONFIGS / f"{name}.yaml", overrides)
     run_stages(config, stages)
     metrics, gallery = evaluated(config)

@@ -12,6 +12,7 @@ import torch.multiprocessing as mp
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.gallery import Gallery, GalleryError, build_gallery
+from pipelines.runner import run_stages
 from pipelines.stage import StageError
 from pipelines.text_input import role_graph_table
 from pipelines.trainer import Splits, Trainer
@@ -158,3 +159,8 @@ def test_captions_without_role_graphs_are_named(shards: Path, tmp_path: Path) ->
 def test_what_does_not_go_with_it(shards: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_config(shards, override)
+
+
+def test_a_stage_that_needs_embeddings_says_that_there_are_none(shards: Path, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="register: HGR's model has no embeddings"):
+        run_stages(make_config(shards, f"work_dir={tmp_path}"), ["register"])
