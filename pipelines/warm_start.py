@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from pipelines.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
+from preprocessing.captions.spaced_words import SpacedWords
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.storage import Mirror
 from vse_core.models import Model, start_from
@@ -59,11 +60,19 @@ def _common_words(own: CaptionEncoder, other: CaptionEncoder) -> tuple[torch.Ten
     Raises:
         ValueError: one model reads words and the other pieces.
     """
-    if not isinstance(own, Vocabulary) and not isinstance(other, Vocabulary):
+    words, other_words = _vocabulary(own), _vocabulary(other)
+    if words is None and other_words is None:
         return None
-    if not isinstance(own, Vocabulary) or not isinstance(other, Vocabulary):
+    if words is None or other_words is None:
         raise ValueError("one of them reads words and the other pieces of words")
-    ids = [(own_id, other.find(own.word(own_id))) for own_id in range(len(own))]
+    ids = [(own_id, other_words.find(words.word(own_id))) for own_id in range(len(words))]
     common = [(own_id, other_id) for own_id, other_id in ids if other_id is not None]
     own_W, other_W = torch.tensor(common).T
     return own_W, other_W
+
+
+def _vocabulary(encoder: CaptionEncoder) -> Vocabulary | None:
+    """The words that a caption encoder knows; None where it reads pieces of words."""
+    if isinstance(encoder, SpacedWords):
+        return encoder.vocabulary
+    return encoder if isinstance(encoder, Vocabulary) else None
