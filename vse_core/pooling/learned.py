@@ -160,7 +160,8 @@ class AttentionPooling(nn.Module):
         """
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
-        return softmax_weighted_sum(self.linear(features_BND), features_BND, valid_BN1).to(features_BND.dtype)
+        logits_BN1 = self.linear(at_least_float32(features_BND))
+        return softmax_weighted_sum(logits_BN1, features_BND, valid_BN1).to(features_BND.dtype)
 
 
 class LocalImportancePooling(nn.Module):
