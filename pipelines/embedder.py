@@ -80,7 +80,8 @@ class Embedder:
             QueryError: an image is missing or cannot be read.
         """
         starts = range(0, len(uris), _IMAGES_AT_ONCE)
-        return embed_images(self._model, (self._features(uris, start) for start in starts))
+        images_BKD: Tensor = embed_images(self._model, (self._features(uris, start) for start in starts))
+        return images_BKD
 
     @property
     def texts(self) -> TextEmbedder:
@@ -121,7 +122,8 @@ class Embedder:
         checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
         starts = range(0, len(checked), _IMAGES_AT_ONCE)
         batches = (self._inputs(checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
-        return embed_images(self._model, batches)
+        images_BKD: Tensor = embed_images(self._model, batches)
+        return images_BKD
 
     def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
         if pixel_format(self._model) is not None:

@@ -62,7 +62,8 @@ class TextEmbedder:
             texts: C of them.
             title: of a progress bar; without it there is none.
         """
-        return embed_texts(self.model, self._batches(texts, title))
+        texts_CD: Tensor = embed_texts(self.model, self._batches(texts, title))
+        return texts_CD
 
     def embed_halves(self, texts: Sequence[str], title: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What UniVSE makes a caption of: sentences (C, D), components (C, D), and which captions have any (C,).

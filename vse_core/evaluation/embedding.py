@@ -18,9 +18,10 @@ def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Any:
     The model must be in evaluation mode.
     """
     device = next(model.parameters()).device
-    return join_rows(
-        [model.encode_images(images.to(device), elements.to(device)).to("cpu") for images, elements in batches]
-    )
+    parts: list[Any] = [
+        model.encode_images(images.to(device), elements.to(device)).to("cpu") for images, elements in batches
+    ]
+    return join_rows(parts)
 
 
 @torch.inference_mode()
@@ -30,7 +31,8 @@ def embed_texts(model: Model, batches: Iterable[tuple[Any, ...]]) -> Any:
     The model must be in evaluation mode.
     """
     device = next(model.parameters()).device
-    return join_rows([model.encode_texts(*(part.to(device) for part in batch)).to("cpu") for batch in batches])
+    parts: list[Any] = [model.encode_texts(*(part.to(device) for part in batch)).to("cpu") for batch in batches]
+    return join_rows(parts)
 
 
 @torch.inference_mode()
