@@ -31,6 +31,13 @@ _FLAGS = (
     "--remote-debugging-pipe",
 )
 
+# MLflow's pages as somebody has left them who trains models: see `Page.remember`.
+MLFLOW_FOR_TRAINING = {
+    "mlflow.workflowType_v1": '"machine_learning"',
+    "mlflow.assistant.panelOpen_v1": "false",
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
+}
+
 
 class BrowserUnavailableError(Exception):
     """There is no browser: the message says what to install."""
@@ -64,6 +71,11 @@ class Page:
         """Send a name and a password with every request."""
         encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._ask("Network.setExtraHTTPHeaders", headers={"Authorization": f"Basic {encoded}"})
+
+    def remember(self, **settings: str) -> None:
+        """Have every page find these in its local storage."""
+        script = f"for (const [key, value] of Object.entries({json.dumps(settings)})) localStorage.setItem(key, value)"
+        self._ask("Page.addScriptToEvaluateOnNewDocument", source=f"try {{ {script} }} catch {{}}")
 
     def open(self, address: str) -> None:
         """Go to an address."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
-import sysconfig
 import time
 import urllib.error
 import urllib.request
@@ -17,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra import postgres
+from tests.infra import mlflow_server, postgres
 from tests.infra.pins import INFRA
 
-BACKUP, RESTORE, SERVE = (INFRA / "mlflow" / f"{name}.sh" for name in ("backup", "restore", "serve"))
+BACKUP, RESTORE = (INFRA / "mlflow" / f"{name}.sh" for name in ("backup", "restore"))
 HOST = "mlflow.example.com:5000"
 PASSWORD = "a long password"
 
@@ -126,7 +123,7 @@ def test_a_bad_number_of_backups_is_refused(keep: str, tmp_path: Path) -> None:
 
 
 def test_the_server_says_what_is_not_set() -> None:
-    refused = run(SERVE, PGHOST="localhost", PGUSER="")
+    refused = run(mlflow_server.SERVE, PGHOST="localhost", PGUSER="")
     assert refused.returncode == 1
     assert "PGUSER is not set" in refused.stderr
 
@@ -150,38 +147,9 @@ def ask(
 
 @pytest.fixture
 def server(database: dict[str, str], tmp_path: Path) -> Iterator[int]:
-    """The port of a server as compose.yaml starts it, artifacts in a folder instead of S3."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = {
-        "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
-        "MLFLOW_HOST": "127.0.0.1",
-        "MLFLOW_PORT": str(port),
-        "MLFLOW_WORKERS": "1",
-        "MLFLOW_ARTIFACTS": str(tmp_path / "artifacts"),
-        "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD,
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": "secret",
-        "MLFLOW_SERVER_ALLOWED_HOSTS": HOST,
-    }
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [SERVE], env={**os.environ, **database, **settings}, cwd=tmp_path, stdout=log, stderr=log, process_group=0
-        )
-        try:
-            for _ in range(240):
-                if process.poll() is not None:
-                    break
-                try:
-                    ask(port, "/health")
-                    break
-                except OSError:
-                    time.sleep(0.5)
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            yield port
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(60)
+    """The port of a server with artifacts in a folder instead of S3."""
+    with mlflow_server.running(database, tmp_path, str(tmp_path / "artifacts"), PASSWORD, HOST) as port:
+        yield port
 
 
 @pytest.mark.slow
