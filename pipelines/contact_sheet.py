@@ -87,17 +87,23 @@ def text_to_image_rows(gallery: Gallery, queries: int = 6, k: int = 5) -> list[S
         queries: how many captions to take, one an image.
         k: results a query.
     """
-    captions = gallery.captions
     # The first caption of every image that has one.
-    first = {image: index for index, (image, _) in reversed(list(enumerate(captions)))}
-    rows = []
-    for image in _spread(len(gallery.records), queries):
-        if image in first:
-            query_VD = gallery.texts_CD[first[image]].unsqueeze(0)
-            ranked = image_hits(gallery, query_VD, len(gallery.records), right=image)
-            text = captions[first[image]][1].text
-            rows.append(SheetRow(tuple(ranked[:k]), query_text=text, note=_first_right(ranked)))
-    return rows
+    first = {image: index for index, (image, _) in reversed(list(enumerate(gallery.captions)))}
+    sample = _spread(len(gallery.records), queries)
+    return [text_to_image_row(gallery, first[image], k) for image in sample if image in first]
+
+
+def text_to_image_row(gallery: Gallery, caption: int, k: int = 5) -> SheetRow:
+    """Search the gallery's images with one of its captions; the caption's image is right.
+
+    Args:
+        gallery: embedded images and captions.
+        caption: its place among the captions.
+        k: results.
+    """
+    image, query = gallery.captions[caption]
+    ranked = image_hits(gallery, gallery.texts_CD[caption].unsqueeze(0), len(gallery.records), right=image)
+    return SheetRow(tuple(ranked[:k]), query_text=query.text, note=_first_right(ranked))
 
 
 def image_to_text_rows(gallery: Gallery, queries: int = 6, k: int = 5) -> list[SheetRow]:
@@ -108,12 +114,20 @@ def image_to_text_rows(gallery: Gallery, queries: int = 6, k: int = 5) -> list[S
         queries: how many images to take.
         k: results a query.
     """
-    rows = []
-    for image in _spread(len(gallery.records), queries):
-        ranked = caption_hits(gallery, gallery.images_BKD[image], len(gallery.captions), right=image)
-        uri = gallery.records[image].image_uri
-        rows.append(SheetRow(tuple(ranked[:k]), query_image_uri=uri, note=_first_right(ranked)))
-    return rows
+    return [image_to_text_row(gallery, image, k) for image in _spread(len(gallery.records), queries)]
+
+
+def image_to_text_row(gallery: Gallery, image: int, k: int = 5) -> SheetRow:
+    """Search the gallery's captions with one of its images; the image's captions are right.
+
+    Args:
+        gallery: embedded images and captions.
+        image: its place among the images.
+        k: results.
+    """
+    ranked = caption_hits(gallery, gallery.images_BKD[image], len(gallery.captions), right=image)
+    uri = gallery.records[image].image_uri
+    return SheetRow(tuple(ranked[:k]), query_image_uri=uri, note=_first_right(ranked))
 
 
 def image_hits(gallery: Gallery, query_VD: Tensor, k: int, right: int | None = None) -> list[Hit]:
@@ -226,13 +240,24 @@ def contact_sheet_html(title: str, rows: Sequence[SheetRow], load: Loader = load
     """
     if not rows:
         raise ValueError("a contact sheet needs at least one query; got none")
-    sections = "\n".join(_html_row(row, load) for row in rows)
     name = html.escape(title)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{name}</title>\n'
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>\n{sections}\n</body>\n</html>\n"
+        f'<meta name="color-scheme" content="light dark">\n<style>{_PAGE_STYLE}{SHEET_STYLE}</style>\n</head>\n'
+        f"<body>\n<h1>{name}</h1>\n{sheet_rows_html(rows, load)}\n</body>\n</html>\n"
     )
+
+
+def sheet_rows_html(rows: Sequence[SheetRow], load: Loader = load_image, sharpness: int = 2) -> str:
+    """Write the rows as a part of a page, which also needs `SHEET_STYLE`: pictures are inside, texts are escaped.
+
+    Args:
+        rows: queries with their results; images and captions may be mixed.
+        load: reads the image of a URI; raises `ImageError` where it cannot.
+        sharpness: pixels of a picture for each one that it is shown with; the fewer, the smaller the page.
+    """
+    return "\n".join(_html_row(row, load, sharpness) for row in rows)
 
 
 def thumbnail(uri: str, size: int, load: Loader = load_image) -> Image.Image:
@@ -392,21 +417,21 @@ def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(font_manager.findfont(wanted), size)
 
 
-def _html_row(row: SheetRow, load: Loader) -> str:
+def _html_row(row: SheetRow, load: Loader, sharpness: int) -> str:
     """Write one query and its results."""
     query = ""
     if row.query_image_uri is not None:
-        query += _html_image(row.query_image_uri, "query image", load)
+        query += _html_image(row.query_image_uri, "query image", load, sharpness)
     if row.query_text is not None:
         query += f"<p class=text>“{html.escape(row.query_text.strip())}”</p>"
     if row.note:
         query += f"<p class=note>{html.escape(row.note)}</p>"
-    hits = "\n".join(_html_hit(rank, hit, load) for rank, hit in enumerate(row.hits, start=1))
+    hits = "\n".join(_html_hit(rank, hit, load, sharpness) for rank, hit in enumerate(row.hits, start=1))
     kind = "captions" if row.has_captions else "images"
-    return f'<section>\n<div class="query">{query}</div>\n<ol class="{kind}">\n{hits}\n</ol>\n</section>'
+    return f'<section class="row">\n<div class="query">{query}</div>\n<ol class="{kind}">\n{hits}\n</ol>\n</section>'
 
 
-def _html_hit(rank: int, hit: Hit, load: Loader) -> str:
+def _html_hit(rank: int, hit: Hit, load: Loader, sharpness: int) -> str:
     """Write one result with its rank, its similarity and its mark."""
     mark = {
         True: '<span class="mark" role="img" aria-label="right">✓</span>',
@@ -414,43 +439,49 @@ def _html_hit(rank: int, hit: Hit, load: Loader) -> str:
         None: "",
     }[hit.right]
     state = {True: "right", False: "wrong", None: "unjudged"}[hit.right]
-    picture = _html_image(hit.image_uri, hit.item_id, load) if hit.image_uri is not None else ""
+    picture = _html_image(hit.image_uri, hit.item_id, load, sharpness) if hit.image_uri is not None else ""
     caption = f'<span class="caption">{html.escape(hit.caption)}</span>' if hit.caption is not None else ""
     figures = f'<span class="rank">{rank}.</span> <span class="similarity">{hit.similarity:.3f}</span>'
     item = f'<span class="id">{html.escape(hit.item_id)}</span>'
     return f'<li class="{state}">{picture}{mark}<span class="label">{figures} {item}</span>{caption}</li>'
 
 
-def _html_image(uri: str, name: str, load: Loader) -> str:
+def _html_image(uri: str, name: str, load: Loader, sharpness: int) -> str:
     """Write a picture as an `img` element with its bytes inside."""
     data = io.BytesIO()
-    thumbnail(uri, 2 * THUMBNAIL, load).save(data, "JPEG", quality=85)
+    thumbnail(uri, sharpness * THUMBNAIL, load).save(data, "JPEG", quality=85)
     encoded = base64.b64encode(data.getvalue()).decode("ascii")
     return f'<img src="data:image/jpeg;base64,{encoded}" alt="{html.escape(name)}" title="{html.escape(uri)}">'
 
 
-_STYLE = f"""
-body {{ font: 15px/1.4 system-ui, sans-serif; color: {INK}; background: #fff; margin: 24px; }}
-h1 {{ font-size: 20px; overflow-wrap: anywhere; }}
-section {{ display: flex; gap: 24px; align-items: flex-start; border-top: 1px solid {PALE}; padding: 16px 0; }}
-.query {{ flex: 0 0 {QUERY_WIDTH}px; overflow-wrap: anywhere; }}
-.query .text {{ font-weight: 600; margin: 0 0 6px; }}
-.note, .id, .similarity {{ color: {MUTED}; font-size: 13px; }}
-ol {{ list-style: none; margin: 0; padding: 0; min-width: 0; }}
-ol.images {{ display: flex; flex-wrap: wrap; gap: 14px; }}
-ol.images li {{ position: relative; width: {THUMBNAIL + 8}px; overflow-wrap: anywhere; }}
-img {{ display: block; width: {THUMBNAIL}px; height: {THUMBNAIL}px; box-sizing: border-box; }}
-ol.images img {{ width: {THUMBNAIL + 8}px; height: {THUMBNAIL + 8}px; border: 1px solid {GREY}; }}
-ol.images .caption {{ display: block; font-size: 13px; color: {MUTED}; }}
-ol.images .right img {{ border: 5px solid {GREEN}; }}
-ol.images .wrong img {{ border-width: 2px; }}
-.mark {{ display: inline-block; flex: none; width: 24px; height: 24px; border-radius: 50%; text-align: center; }}
-.mark {{ color: #fff; font: bold 15px/24px sans-serif; }}
-ol.images .mark {{ position: absolute; top: 8px; right: 8px; box-shadow: 0 0 0 2px #fff; }}
-.right .mark {{ background: {GREEN}; }}
-.wrong .mark {{ background: {ORANGE}; }}
-ol.captions li {{ display: flex; gap: 10px; align-items: baseline; padding: 3px 0; }}
-ol.captions .label {{ flex: 0 0 auto; order: -1; min-width: 190px; }}
-ol.captions .caption {{ flex: 1 1 auto; overflow-wrap: anywhere; }}
-ol.captions .right .caption {{ font-weight: 600; }}
+_PAGE_STYLE = """
+body { font: 15px/1.4 system-ui, sans-serif; margin: 24px; }
+h1 { font-size: 20px; overflow-wrap: anywhere; }
+"""
+# Colours that say right and wrong are the same on light and on dark ground.
+SHEET_STYLE = f"""
+:root {{ --ink: {INK}; --muted: {MUTED}; --line: {PALE}; --ground: #fff; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #ececec; --muted: #b4b4b4; --line: #444; --ground: #161719; }} }}
+body {{ color: var(--ink); background: var(--ground); }}
+.row {{ display: flex; gap: 24px; align-items: flex-start; border-top: 1px solid var(--line); padding: 16px 0; }}
+.row .query {{ flex: 0 0 {QUERY_WIDTH}px; overflow-wrap: anywhere; }}
+.row .query .text {{ font-weight: 600; margin: 0 0 6px; }}
+.row .note, .row .id, .row .similarity {{ color: var(--muted); font-size: 13px; }}
+.row ol {{ list-style: none; margin: 0; padding: 0; min-width: 0; }}
+.row ol.images {{ display: flex; flex-wrap: wrap; gap: 14px; }}
+.row ol.images li {{ position: relative; width: {THUMBNAIL + 8}px; overflow-wrap: anywhere; }}
+.row img {{ display: block; width: {THUMBNAIL}px; height: {THUMBNAIL}px; box-sizing: border-box; }}
+.row ol.images img {{ width: {THUMBNAIL + 8}px; height: {THUMBNAIL + 8}px; border: 1px solid {GREY}; }}
+.row ol.images .caption {{ display: block; font-size: 13px; color: var(--muted); }}
+.row ol.images .right img {{ border: 5px solid {GREEN}; }}
+.row ol.images .wrong img {{ border-width: 2px; }}
+.row .mark {{ display: inline-block; flex: none; width: 24px; height: 24px; border-radius: 50%; text-align: center; }}
+.row .mark {{ color: #fff; font: bold 15px/24px sans-serif; }}
+.row ol.images .mark {{ position: absolute; top: 8px; right: 8px; box-shadow: 0 0 0 2px #fff; }}
+.row .right .mark {{ background: {GREEN}; }}
+.row .wrong .mark {{ background: {ORANGE}; }}
+.row ol.captions li {{ display: flex; gap: 10px; align-items: baseline; padding: 3px 0; }}
+.row ol.captions .label {{ flex: 0 0 auto; order: -1; min-width: 190px; }}
+.row ol.captions .caption {{ flex: 1 1 auto; overflow-wrap: anywhere; }}
+.row ol.captions .right .caption {{ font-weight: 600; }}
 """

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from pipelines import extract
 from pipelines.config import PipelineConfig
-from pipelines.evaluation import GALLERY, collect, evaluate_model, metrics_of, rank
+from pipelines.evaluation import GALLERY, PICTURES, collect, evaluate_model, metrics_of, rank
 from pipelines.runner import console
 from pipelines.stage import StageDir, StageError, StageReport, fingerprint
 
@@ -92,10 +92,11 @@ def _evaluate(members: Sequence[Member], reports: Sequence[StageReport], stage: 
                 "vse.seed": config.seed,
             }
         )
+        directory = stage.create()
         rows = [metrics_of(report) for report in reports]
         for number, row in enumerate(rows, start=1):
             tracker.log_metrics({f"member_{number}/{name}": value for name, value in row.items()})
-        metrics, summary = collect(rank(config, galleries, stage.create()), split, tracker)
+        metrics, summary = collect(rank(config, galleries, directory), split, tracker, directory / PICTURES)
     content = {"metrics": metrics, "members": rows, "split": split, "folds": folds}
     stage.complete({**content, "summary": f"{len(members)} models together: {summary}"})
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NAME = "evaluate"
 # Raised when the same model and data would give other outputs.
 VERSION = 2
-GALLERY = "gallery"
+GALLERY, PICTURES = "gallery", "pictures"
 # Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
 _CAPTION_LENGTHS = (6, 10, 14, 20)
 
@@ -105,14 +105,14 @@ def _evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker
     embedded = embed_split(config, model)
     directory = stage.create()
     embedded.gallery.save(directory / GALLERY)
-    for picture in draw(embedded, directory / "pictures"):
-        tracker.log_artifact(picture, "pictures")
+    for picture in draw(embedded, directory / PICTURES):
+        tracker.log_artifact(picture, PICTURES)
     graphed = (name for name in config.evaluation.protocols if name in GRAPH_PROTOCOLS)
     found = chain(
         rank(config, [embedded.gallery], directory),
         (evaluate_captions(config, name, embedded, directory) for name in graphed),
     )
-    metrics, summary = collect(found, split, tracker)
+    metrics, summary = collect(found, split, tracker, directory / PICTURES)
     stage.complete({"metrics": metrics, "split": split, "folds": folds, "summary": summary})
 
 
@@ -136,8 +136,14 @@ def rank(config: PipelineConfig, galleries: Sequence[Gallery], directory: Path) 
         yield RANKINGS[name](embedded)
 
 
-def collect(found: Iterable[Findings], split: str, tracker: Tracker) -> tuple[dict[str, float], str]:
+def collect(found: Iterable[Findings], split: str, tracker: Tracker, pictures: Path) -> tuple[dict[str, float], str]:
     """Log what each protocol finds as soon as it has: metrics under the split's name, pictures, files.
+
+    Args:
+        found: what the protocols find.
+        split: its name.
+        tracker: of the run.
+        pictures: folder for the pictures.
 
     Returns:
         All metrics, and a summary.
@@ -149,7 +155,9 @@ def collect(found: Iterable[Findings], split: str, tracker: Tracker) -> tuple[di
         summaries.append(findings.summary)
         tracker.log_metrics({f"{split}/{name}": value for name, value in findings.metrics.items()})
         for name, figure in findings.figures.items():
-            tracker.log_figure(figure, f"pictures/{name}.png")
+            pictures.mkdir(exist_ok=True)
+            figure.savefig(pictures / f"{name}.png", bbox_inches="tight")
+            tracker.log_artifact(pictures / f"{name}.png", PICTURES)
         for file in findings.files:
             tracker.log_artifact(file, findings.name)
     return metrics, f"{split} {'; '.join(summaries)}"

@@ -7,8 +7,9 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -16,12 +17,14 @@ from rich.table import Table
 from pipelines import cluster
 from pipelines.config import PipelineConfig
 from pipelines.preflight import check_before_start
-from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint
+from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint, unwritten
 from pipelines.tracking import PipelineRuns, recorded_run_url
 
 STAGES = ("extract", "parse", "train", "evaluate", "index", "register")
 _OF_EMBEDDINGS = {"index", "register"}
 
+# A run of one of these leaves a report behind; features alone have nothing to report.
+_REPORTED = frozenset(("train", "evaluate", "register"))
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
 
@@ -49,18 +52,17 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     """
     check_before_start(config)
     names = _applicable(config, names)
-    stages = [name for name in STAGES if name != "parse" or config.reads_graphs or name in names]
-    plans = {name: _stage(name).plan(config) for name in stages}
+    plans = _plans(config, names)
     if dry_run:
         _print_plan([plans[name] for name in names])
         return
     _require_inputs(plans, names)
-    identity = fingerprint([plan.fingerprint for plan in plans.values()])
+    identity = _identity(plans)
     todo = [name for name in names if not plans[name].complete]
     if todo:
         outcomes = _run(config, identity, plans, names, within)
     else:
-        outcomes = [_nothing_to_do(plans[name]) for name in names]
+        outcomes = [*(_nothing_to_do(plans[name]) for name in names), *_earlier_report(config, identity)]
     _print_outcomes(outcomes)
     console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
 
@@ -79,6 +81,38 @@ def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in useless]
 
 
+def report(config: PipelineConfig, identity: str | None = None) -> Path:
+    """Write the report of a pipeline, whether it has come to its end or not.
+
+    Args:
+        config: the configuration.
+        identity: of the pipeline's run; found from the plans of its stages where it is not given.
+
+    Returns:
+        The file.
+
+    Raises:
+        StageError: it cannot be written.
+    """
+    from pipelines.reporting.write import write_report
+
+    plans = _plans(config)
+    try:
+        return write_report(config, identity or _identity(plans), plans)
+    except OSError as error:
+        raise unwritten("report", config.work_dir, error) from error
+
+
+def _plans(config: PipelineConfig, names: Sequence[str] = ()) -> dict[str, StagePlan]:
+    """What the stages of a pipeline would do now, in their order; captions are parsed where it is needed or named."""
+    stages = [name for name in STAGES if name != "parse" or config.reads_graphs or name in names]
+    return {name: _stage(name).plan(config) for name in stages}
+
+
+def _identity(plans: Mapping[str, StagePlan]) -> str:
+    return fingerprint([plan.fingerprint for plan in plans.values()])
+
+
 def _run(
     config: PipelineConfig, identity: str, plans: dict[str, StagePlan], names: Sequence[str], within: str | None
 ) -> list[_Outcome]:
@@ -95,6 +129,9 @@ def _run(
             for name in names:
                 outcomes.append(_run_stage(config, runs, name))
                 parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
+            if _REPORTED.intersection(names):
+                outcomes.append(_write_report(config, identity))
+                parent.log_artifact(outcomes[-1].report.directory)
     finally:
         if not was_connected:
             cluster.disconnect()
@@ -117,6 +154,25 @@ def _nothing_to_do(plan: StagePlan) -> _Outcome:
     manifest = plan.directory / MANIFEST
     summary = json.loads(manifest.read_text(encoding="utf-8")).get("summary") if manifest.is_file() else None
     return _Outcome(StageReport(plan.name, plan.directory, summary or plan.size, up_to_date=True), 0.0)
+
+
+def _write_report(config: PipelineConfig, identity: str) -> _Outcome:
+    start = time.monotonic()
+    path = report(config, identity)
+    return _Outcome(StageReport("report", path, _size(path)), time.monotonic() - start)
+
+
+def _earlier_report(config: PipelineConfig, identity: str) -> Iterator[_Outcome]:
+    """The report that an earlier run has left, where there is one."""
+    from pipelines.reporting.path import report_path
+
+    path = report_path(config, identity)
+    if path.is_file():
+        yield _Outcome(StageReport("report", path, _size(path), up_to_date=True), 0.0)
+
+
+def _size(page: Path) -> str:
+    return f"one page of {page.stat().st_size / 1e6:.1f} MB"
 
 
 def _stage(name: str) -> Stage:

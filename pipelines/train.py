@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import extract, parse
 from pipelines.config import PipelineConfig
-from pipelines.config.training import HingeLoss
 from pipelines.data_inputs import log_splits
 from pipelines.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
 from pipelines.training_inputs import prepare
@@ -236,15 +235,12 @@ def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str,
     """Log the curves and the checkpoints."""
     from pipelines.checkpoints import newest_checkpoint
     from pipelines.loss_log import read_losses
-    from vse_core.evaluation.plots import plot_loss_curve, plot_recall_curves
+    from pipelines.training_curves import loss_curve
+    from vse_core.evaluation.plots import plot_recall_curves
 
     losses = read_losses(directory)
     if losses:
-        marks: dict[str, Any] = {}
-        if isinstance(config.loss, HingeLoss):
-            marks["all_negatives_steps"] = config.loss.all_negatives.steps(manifest["steps_per_epoch"])
-            marks["plateau"] = config.loss.plateau(config.training.batch_size)
-        tracker.log_figure(plot_loss_curve(losses, **marks), "plots/loss.png")
+        tracker.log_figure(loss_curve(config, losses, manifest["steps_per_epoch"]), "plots/loss.png")
     tracker.log_figure(plot_recall_curves(manifest["history"], manifest["chance"]), "plots/recall.png")
     for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
         for file in sorted(path.iterdir()) if path is not None else []:

@@ -81,7 +81,7 @@ def test_captions_are_parsed_where_something_reads_the_graphs(
 ) -> None:
     reading = config.model_copy(update={"evaluation": EvaluationConfig(protocols=("retrieval", "attack"))})
     runner.run_stages(reading, runner.STAGES)
-    assert [row[:2] for row in rows()] == [[name, "done"] for name in runner.STAGES]
+    assert [row[:2] for row in rows()] == [[name, "done"] for name in (*runner.STAGES, "report")]
     assert stages["parse"].runs == 1
 
 
@@ -96,13 +96,44 @@ def test_captions_are_parsed_where_that_alone_is_asked_for(
 def test_all_stages_run_once(config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows) -> None:
     runner.run_stages(config, runner.STAGES)
     first = rows()
-    assert [row[:2] for row in first] == [[name, "done"] for name in WITHOUT_PARSE]
+    assert [row[:2] for row in first] == [[name, "done"] for name in (*WITHOUT_PARSE, "report")]
     assert first[0][3:] == ["result of extract", str(config.work_dir / "extract" / ("0" * 16))]
     runner.run_stages(config, runner.STAGES)
-    assert [row[:4] for row in rows()] == [[name, "up to date", "0.0", f"result of {name}"] for name in WITHOUT_PARSE]
+    *others, report = rows()
+    assert [row[:4] for row in others] == [[name, "up to date", "0.0", f"result of {name}"] for name in WITHOUT_PARSE]
+    assert report[:2] == ["report", "up to date"]
     assert [stage.runs for stage in stages.values()] == [1, 0, 1, 1, 1, 1]
     assert set(statuses(config).values()) == {"FINISHED"}
     assert len(statuses(config)) == 6
+
+
+def test_the_report_is_on_disk_and_in_mlflow_and_its_path_is_printed(
+    config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows
+) -> None:
+    runner.run_stages(config, runner.STAGES)
+    path = Path(rows()[-1][4])
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    assert "All stages are done." in path.read_text()
+    client = MlflowClient(config.tracking_uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    (parent,) = client.search_runs([experiment.experiment_id], f"tags.`mlflow.runName` LIKE '{config.preset}-%'")
+    assert [file.path for file in client.list_artifacts(parent.info.run_id)] == ["report.html"]
+
+
+def test_features_alone_are_not_reported(config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows) -> None:
+    runner.run_stages(config, ["extract"])
+    assert [row[0] for row in rows()] == ["extract"]
+
+
+def test_a_report_is_written_of_a_run_that_has_not_come_to_its_end(
+    config: PipelineConfig, stages: dict[str, CountingStage]
+) -> None:
+    stages["evaluate"].failure = StageError("evaluate: no disk")
+    with pytest.raises(StageError, match="no disk"):
+        runner.run_stages(config, runner.STAGES)
+    content = runner.report(config).read_text()
+    assert f"2 of {len(WITHOUT_PARSE)} stages are done." in content
+    assert "StageError: evaluate: no disk" in content
 
 
 def test_a_dry_run_does_nothing(config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows) -> None:

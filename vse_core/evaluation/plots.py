@@ -91,7 +91,7 @@ def _draw_losses(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
         return
     window = max(5, len(x) // 40) | 1
     axes.plot(x, y, color=OKABE_ITO["sky"], linewidth=0.9, label="loss of a step")
-    median = _running_median(y, window)
+    median = running_median(y, window)
     axes.plot(x, median, color=OKABE_ITO["blue"], linewidth=2.0, label=f"median of {window} points")
 
 
@@ -133,6 +133,39 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tidy(axes)
+    return figure
+
+
+def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float]]) -> Figure:
+    """Plot the learning rate of each part of a model by optimiser step, on a logarithmic axis.
+
+    Where a rate is 0, as before a part is trained at all, its line is interrupted.
+
+    Args:
+        steps: optimiser steps, ascending.
+        rates: name of each part -> its rate at every step.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: there are no parts, or a part has not a rate for each step.
+    """
+    if not rates:
+        raise ValueError("there are no learning rates to plot: name at least one part of the model")
+    figure, axes = _figure_with_axes(8.0, 3.6)
+    for (colour, marker), (name, values) in zip(_LENGTH_STYLES, rates.items(), strict=False):
+        if len(values) != len(steps):
+            raise ValueError(f"{name!r} needs a rate for each of {len(steps)} steps; got {len(values)}")
+        shown = np.where(np.asarray(values) > 0, values, np.nan)
+        style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
+        axes.plot(steps, shown, label=name, markevery=max(1, len(steps) // 12), **style)
+    axes.set_yscale("log")
+    axes.set_title("Learning rate")
+    axes.set_xlabel("optimiser step")
+    axes.set_ylabel("learning rate (log scale)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9)
     return figure
 
 
@@ -255,7 +288,7 @@ def _check_history(history: Sequence[Mapping[str, float]], needed: Sequence[str]
             raise ValueError(f"the result of epoch {epoch} lacks {', '.join(missing)}; it has {has}")
 
 
-def _running_median(values: np.ndarray, window: int) -> np.ndarray:
+def running_median(values: np.ndarray, window: int) -> np.ndarray:
     """Return the median of a centred window of odd length, cut short at both ends."""
     half = window // 2
     return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))])

@@ -1,0 +1,28 @@
+"""Write the report of a pipeline run: one HTML page that opens anywhere, also of a run that has not come to its end.
+
+Runs of the main job write it by themselves; this is for one that was made before, or that has failed:
+
+    python pipelines/report.py --config pipelines/configs/flickr8k.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from pipelines.command import config_parser, guarded
+from pipelines.config import load_config
+from pipelines.runner import report
+
+
+def main() -> None:
+    """Read the command line, and write the report of that configuration's run."""
+    options = config_parser("Write the report of a pipeline run.").parse_args()
+    sys.stdout.write(f"{report(load_config(options.config, options.set))}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

@@ -1,0 +1,92 @@
+"""What MLflow has recorded of the stages of a run: when they began and ended, how, and the metrics on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.tracking.client import TrackingError, connect, outages
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+    from pipelines.config import PipelineConfig
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a metric.
+
+    Attributes:
+        step: it was logged at.
+        value: of the metric.
+        at: when, in milliseconds since 1970.
+    """
+
+    step: int
+    value: float
+    at: int
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run in MLflow.
+
+    Attributes:
+        run_id: MLflow's number of it.
+        status: "FINISHED", "FAILED", "KILLED" or "RUNNING".
+        began, ended: milliseconds since 1970; `ended` is None while it goes on.
+        params: by name.
+        tags: by name.
+        metrics: by name, in the order in which they were logged.
+    """
+
+    run_id: str
+    status: str
+    began: int
+    ended: int | None
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: Mapping[str, Sequence[Point]]
+
+    @property
+    def seconds(self) -> float | None:
+        """From its first start to its end, pauses between starts included; None while it goes on."""
+        return None if self.ended is None else (self.ended - self.began) / 1000
+
+    def values(self, metric: str) -> list[float]:
+        """The values of a metric; none where it was not logged."""
+        return [point.value for point in self.metrics.get(metric, ())]
+
+
+def recorded_runs(config: PipelineConfig, stage: str, fingerprint: str) -> list[RecordedRun]:
+    """The runs in which a stage has worked on this output, of whatever pipeline, the first one first.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    try:
+        client = connect(config.tracking_uri)
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        wanted = f"tags.`vse.stage` = '{stage}' and tags.`vse.fingerprint` = '{fingerprint}'"
+        runs = client.search_runs(experiments, wanted, order_by=["start_time ASC"]) if experiments else []
+        return [_recorded(client, run) for run in runs]
+    except outages() as error:
+        reason = str(error).partition("\n")[0]
+        raise TrackingError(f"MLflow at {config.tracking_uri} does not answer: {reason}") from error
+
+
+def _recorded(client: MlflowClient, run: Run) -> RecordedRun:
+    metrics = {}
+    for name in sorted(run.data.metrics):
+        history = client.get_metric_history(run.info.run_id, name)
+        metrics[name] = sorted((Point(each.step, each.value, each.timestamp) for each in history), key=_logged)
+    info = run.info
+    times = info.start_time, info.end_time
+    return RecordedRun(info.run_id, info.status, *times, dict(run.data.params), dict(run.data.tags), metrics)
+
+
+def _logged(point: Point) -> tuple[int, int]:
+    return point.at, point.step

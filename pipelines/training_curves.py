@@ -1,0 +1,29 @@
+"""The curve of a training's loss, with what its configuration says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import PipelineConfig
+from pipelines.config.training import HingeLoss
+from vse_core.evaluation.plots import plot_loss_curve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def loss_curve(config: PipelineConfig, losses: Sequence[Mapping[str, float]], steps_per_epoch: int | None) -> Figure:
+    """Plot the losses of a run; those of a margin with the end of all negatives and the level of a collapsed model.
+
+    Args:
+        config: of the run.
+        losses: as `read_losses` gives them, at least one.
+        steps_per_epoch: length of an epoch; None where it is not known yet.
+    """
+    marks: dict[str, Any] = {}
+    if isinstance(config.loss, HingeLoss):
+        marks["plateau"] = config.loss.plateau(config.training.batch_size)
+        if steps_per_epoch is not None:
+            marks["all_negatives_steps"] = config.loss.all_negatives.steps(steps_per_epoch)
+    return plot_loss_curve(losses, **marks)
