@@ -75,11 +75,16 @@ def make_parser(description: str) -> argparse.ArgumentParser:
 def config_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that name a configuration."""
     parser = CommandParser(description=description)
+    add_config_options(parser)
+    return parser
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a configuration."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file (default: generated scenes)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key: training.epochs=5 (repeatable)"
     )
-    return parser
 
 
 def guarded(command: Callable[[], None]) -> int:

@@ -4,12 +4,15 @@ B images, C captions, K views, D embedding.
 """
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -21,13 +24,34 @@ from preprocessing.features.extractor import ImageExtractor
 from preprocessing.features.images import ImageError
 from preprocessing.features.pictures import PictureExtractor
 from preprocessing.shards.pixels import decode_pixels, whole_view
+from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.regions import RegionEncoder
 from vse_core.evaluation.embedding import embed_images
-from vse_core.models import UnifiedModel, load_model
+from vse_core.models import Model, UnifiedModel, load_model
 
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
 
 _IMAGES_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class ImageRegions:
+    """An image and its regions in the joint space.
+
+    Attributes:
+        image_KD: unit vectors of the image's K views.
+        regions_PND: unit vectors of its N regions or cells, by each of the P projections that the model has.
+        places: rows and columns of the grid, or boxes (N, 4) of left, top, right and bottom in pixels.
+    """
+
+    image_KD: Tensor
+    regions_PND: Tensor
+    places: tuple[int, int] | npt.NDArray[np.float32]
+
+    def of_view(self, view: int) -> Tensor:
+        """The regions (N, D) as a view sees them."""
+        return self.regions_PND[view if len(self.regions_PND) > 1 else 0]
 
 
 class QueryError(ValueError):
@@ -138,6 +162,32 @@ class Embedder:
             raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
         return halves_NF
 
+    @property
+    def model(self) -> Model:
+        """The model, in evaluation mode."""
+        return self._model
+
+    def embed_with_regions(self, uri: str) -> ImageRegions:
+        """Embed an image and each of its regions or grid cells by itself.
+
+        Raises:
+            QueryError: the image is missing or cannot be read.
+            ValueError: the model takes pictures whole, or where its features lie in an image is not known.
+        """
+        encoder = self._model.image_encoder
+        if not isinstance(encoder, FeatureEncoder | RegionEncoder):
+            raise ValueError("the model takes pictures, not features of regions: its regions cannot be embedded")
+        try:
+            (stored,) = self._extractor([self._extractor.load(uri)])
+        except ImageError as error:
+            raise QueryError(0, str(error)) from error
+        features_1NF, lengths_1 = (tensor.to(self.device) for tensor in self._inputs([stored]))
+        with torch.inference_mode():
+            image_KD = self._model.encode_images(features_1NF, lengths_1)[0].cpu()
+            regions, _ = encoder.regions(features_1NF, lengths_1)
+        regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
+        return ImageRegions(image_KD, regions_PND, _places(stored, regions_PND.shape[1]))
+
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():
             raise QueryError(position, "the text is empty")
@@ -164,6 +214,20 @@ class Embedder:
         arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
         sets = [torch.from_numpy(array_NF) for array_NF in arrays]
         return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
+
+
+def _places(stored: Any, count: int) -> tuple[int, int] | npt.NDArray[np.float32]:
+    """Where the features of an image lie in it.
+
+    Raises:
+        ValueError: they have no boxes, and are no square grid.
+    """
+    if isinstance(stored, RegionFeatures) and "boxes" in stored.companions:
+        return np.asarray(stored.companions["boxes"], dtype=np.float32)
+    side = math.isqrt(count)
+    if side * side != count:
+        raise ValueError(f"where the {count} features of an image lie is not known: they are no square grid")
+    return side, side
 
 
 def default_device() -> str:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator
 
 from pipelines.config.search import SearchConfig
@@ -96,6 +97,49 @@ def plot_parallel_coordinates(results: Results, search: SearchConfig) -> Figure:
     axes.spines[:].set_visible(False)
     axes.set_title("dashed: ended early", fontsize=9)
     figure.colorbar(ScalarMappable(rsums, colours), ax=axes, label="RSUM (%, of 600)")
+    return figure
+
+
+def plot_grid(results: Results, search: SearchConfig) -> Figure:
+    """Plot the mean RSUM of every combination of two keys, the best framed (VSE-infinity, figure 6).
+
+    Args:
+        results: of the search.
+        search: over two keys, each with values.
+
+    Raises:
+        ValueError: it is another search, or no setting has an RSUM.
+    """
+    keys = list(search.space)
+    if len(keys) != 2 or any(domain.values is None for domain in search.space.values()):
+        raise ValueError(f"a grid is drawn of two keys with values; the search {search.name!r} has {', '.join(keys)}")
+    rows, columns = ([_name(value) for value in search.space[key].extremes] for key in keys)
+    means = np.full((len(rows), len(columns)), np.nan)
+    for setting in results.by_setting():
+        place = tuple(
+            names.index(_name(setting.settings[key])) for names, key in zip((rows, columns), keys, strict=True)
+        )
+        means[place] = np.nan if setting.mean is None else setting.mean
+    if np.isnan(means).all():
+        raise ValueError("there is no setting with an RSUM to plot")
+    figure = Figure(figsize=(2.6 + 1.15 * len(columns), 1.8 + 0.62 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(means, cmap="viridis", aspect="auto")
+    middle = (np.nanmin(means) + np.nanmax(means)) / 2
+    for (row, column), mean in np.ndenumerate(means):
+        text = "none" if np.isnan(mean) else f"{mean:.1f}"
+        colour = "black" if np.isnan(mean) or mean > middle else "white"
+        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=10)
+    best_row, best_column = np.unravel_index(int(np.nanargmax(means)), means.shape)
+    frame = Rectangle((best_column - 0.5, best_row - 0.5), 1, 1, fill=False, edgecolor=OKABE_ITO["vermillion"])
+    frame.set(linewidth=4, label=f"best: {np.nanmax(means):.1f}", clip_on=False)
+    axes.add_patch(frame)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel(keys[1])
+    axes.set_ylabel(keys[0])
+    axes.legend(handles=[frame], frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=9)
+    figure.colorbar(image, ax=axes, label="RSUM (%, of 600)")
     return figure
 
 

@@ -117,3 +117,15 @@ def test_missing_parts_are_named(bundle: Path, tmp_path: Path) -> None:
         Embedder(tmp_path, bundle / "extractor")
     with pytest.raises(FileNotFoundError, match=r"extractor\.json is missing"):
         Embedder(bundle / "model", tmp_path)
+
+
+def test_regions_pool_to_the_image_and_lie_on_the_grid(bundle: Path, embedder: Embedder) -> None:
+    found = embedder.embed_with_regions("scene://0/0")
+    torch.testing.assert_close(found.image_KD, embedder.embed_images(["scene://0/0"])[0], atol=1e-5, rtol=0)
+    rows, columns = found.places
+    assert rows == columns
+    assert found.regions_PND.shape == (1, rows * columns, EMBED_DIM)
+    torch.testing.assert_close(found.regions_PND.norm(dim=-1), torch.ones(1, rows * columns), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.of_view(3), found.regions_PND[0])
+    with pytest.raises(QueryError, match="no such file"):
+        embedder.embed_with_regions("/no/such/image.jpg")

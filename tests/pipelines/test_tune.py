@@ -9,7 +9,7 @@ import yaml
 
 from pipelines.config import ConfigError, load_config
 from pipelines.config.search import SearchConfig, check_space, load_search, with_settings
-from pipelines.search_plots import plot_parallel_coordinates, plot_sensitivity
+from pipelines.search_plots import plot_grid, plot_parallel_coordinates, plot_sensitivity
 from pipelines.search_results import Results, Trial, read_results, write_results
 
 SEARCHES = Path(__file__).resolve().parents[2] / "pipelines" / "configs" / "searches"
@@ -137,3 +137,27 @@ def test_plots_show_every_trial() -> None:
     assert [label.get_text() for label in panels[2].get_xticklabels()] == ["mean", "kmax 5"]
     with pytest.raises(ValueError, match="no trial with an RSUM"):
         plot_sensitivity(Results([trial(0, 0.1, None)]), search())
+
+
+def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best() -> None:
+    image, text = "model.image.pooling", "model.text.pooling"
+    kinds = {"max": {"name": "max"}, "kmax 5": {"name": "kmax", "k": 5}, "mean": {"name": "mean"}}
+    space = {key: {"values": list(kinds.values())[:count]} for key, count in ((image, 2), (text, 3))}
+    grid = SearchConfig.model_validate({"name": "kmax", "method": "grid", "seeds": 2, "space": space})
+    rsums = {("max", "max"): (200.0, 210.0), ("max", "mean"): (230.0, 250.0), ("kmax 5", "kmax 5"): (100.0, None)}
+    trials = [
+        Trial(f"t{row}-{column}-{seed}", {image: kinds[row], text: kinds[column]}, seed, rsum, 1, 5, False, "")
+        for (row, column), values in rsums.items()
+        for seed, rsum in enumerate(values)
+    ]
+    axes = plot_grid(Results(trials), grid).axes[0]
+    shown = {text.get_position(): text.get_text() for text in axes.texts}
+    assert shown == {(0, 0): "205.0", (1, 0): "none", (2, 0): "240.0", (0, 1): "none", (1, 1): "none", (2, 1): "none"}
+    (frame,) = axes.patches
+    assert (frame.get_xy(), frame.get_label()) == ((1.5, -0.5), "best: 240.0")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["max", "kmax 5"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (text, image)
+    with pytest.raises(ValueError, match="a grid is drawn of two keys with values"):
+        plot_grid(Results(trials), search())
+    with pytest.raises(ValueError, match="no setting with an RSUM"):
+        plot_grid(Results([]), grid)

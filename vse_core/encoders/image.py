@@ -70,6 +70,25 @@ class FeatureEncoder(nn.Module):
         Raises:
             ValueError: a length is 0 or exceeds N.
         """
+        sets_BND, _ = self._project(features_BNF, lengths_B)
+        pooled = self.pooling(sets_BND, lengths_B)
+        return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
+
+    def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The features in the joint space, each by itself, before they are pooled.
+
+        Returns:
+            Unit vectors (B, P, N, D) by each of P projections, zero where there is no element, and the mask (B, N) of
+            the elements that there are.
+
+        Raises:
+            ValueError: a length is 0 or exceeds N.
+        """
+        sets_BND, mask_BN = self._project(features_BNF, lengths_B)
+        return unit_length(sets_BND.unflatten(2, (self.projections, -1)).transpose(1, 2)), mask_BN
+
+    def _project(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The sets in the joint space, projections side by side, zero where there is no element; and their mask."""
         check_lengths(features_BNF, lengths_B)
         rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
         rows_MD = self.fc(rows_MF)
@@ -77,8 +96,7 @@ class FeatureEncoder(nn.Module):
             rows_MD = rows_MD + self.mlp(rows_MF, self._padding(mask_BN, rows_MF))
         sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
         sets_BND[mask_BN] = self.dropout(rows_MD)
-        pooled = self.pooling(sets_BND, lengths_B)
-        return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
+        return sets_BND, mask_BN
 
     def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """What the features, of a part of a batch, add to the statistics of the MLP's batch norm.

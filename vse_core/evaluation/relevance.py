@@ -80,10 +80,7 @@ def plot_relevance(
     _check(queries, relevance_QN, regions, similarities)
     size = photograph_HW3.shape[:2]
     even_QN = relevance_QN.double() * relevance_QN.shape[1]
-    if isinstance(regions, tuple):
-        heat_QHW = _grid_heat(even_QN, regions, size)
-    else:
-        heat_QHW = np.stack([_box_heat(values_N, regions, size) for values_N in even_QN.numpy()])
+    heat_QHW = _heat(even_QN, regions, size)
     titles = [textwrap.fill(f"“{text}”", _LINE_LENGTH) for text in queries]
     if similarities is not None:
         titles = [f"{title}\nsimilarity {score:.3f}" for title, score in zip(titles, similarities, strict=True)]
@@ -96,10 +93,58 @@ def plot_relevance(
         axes.set_title(title, fontsize=10)
         if not isinstance(regions, tuple):
             _outline(axes, regions[int(relevance_QN[place].argmax())])
-    colours = ScalarMappable(scale, _COLOURS)
-    bar = figure.colorbar(colours, ax=panels, shrink=0.85, pad=0.015, aspect=25)
-    bar.set_label("relevance (1 = evenly spread)", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+    _add_scale(figure, panels, scale)
+    return figure
+
+
+def plot_retrieved(
+    query: str,
+    photographs: Sequence[np.ndarray],
+    relevance_SN: Sequence[Tensor],
+    regions: Sequence[tuple[int, int] | np.ndarray],
+    similarities: Sequence[float],
+) -> Figure:
+    """Show the photographs that a query finds, and below each where in it the query is found (UniVSE, figure 6).
+
+    All maps share one scale, as in `plot_relevance`.
+
+    Args:
+        query: its text.
+        photographs: S of them, (H, W, 3) RGB, 0 to 255, the best first.
+        relevance_SN: for each the query's row of `relevance`, (N,).
+        regions: for each where its N values lie, as `plot_relevance` takes it.
+        similarities: of the query with each whole photograph.
+
+    Returns:
+        The figure: photographs above, maps below, one colour bar.
+
+    Raises:
+        ValueError: there is no photograph, or maps, regions and similarities do not fit each other.
+    """
+    if not photographs or not len(photographs) == len(relevance_SN) == len(regions) == len(similarities):
+        numbers = f"{len(photographs)}, {len(relevance_SN)}, {len(regions)} and {len(similarities)}"
+        raise ValueError(f"every photograph needs a map, regions and a similarity; got {numbers}")
+    heats = []
+    for photograph_HW3, relevance_N, places in zip(photographs, relevance_SN, regions, strict=True):
+        _check([query], relevance_N.unsqueeze(0), places, None)
+        even_1N = relevance_N.double().unsqueeze(0) * len(relevance_N)
+        heats.append(_heat(even_1N, places, photograph_HW3.shape[:2])[0])
+    scale = Normalize(0.0, max(float(heat_HW.max()) for heat_HW in heats))
+    height = 2 * _PANEL_WIDTH * max(min(each.shape[0] / each.shape[1], 1.6) for each in photographs) + 0.9
+    figure = Figure(figsize=(len(photographs) * _PANEL_WIDTH + 0.9, height), layout="compressed")
+    grid = figure.subplots(2, len(photographs), squeeze=False)
+    for column, photograph_HW3 in enumerate(photographs):
+        above, below = grid[:, column]
+        above.imshow(photograph_HW3)
+        above.set_title(f"{column + 1}. similarity {similarities[column]:.3f}", fontsize=10)
+        _draw_heat(below, photograph_HW3, heats[column], scale)
+        places = regions[column]
+        if not isinstance(places, tuple):
+            _outline(below, places[int(relevance_SN[column].argmax())])
+    for axes in grid.flat:
+        axes.set_axis_off()
+    figure.suptitle(textwrap.fill(f"“{query}”", 2 * _LINE_LENGTH), fontsize=12)
+    _add_scale(figure, list(grid.flat), scale)
     return figure
 
 
@@ -118,6 +163,13 @@ def _check(
     here = regions[0] * regions[1] if isinstance(regions, tuple) else len(regions)
     if here != relevance_QN.shape[1]:
         raise ValueError(f"each map has {relevance_QN.shape[1]} values, but there are {here} regions")
+
+
+def _heat(values_QN: Tensor, regions: tuple[int, int] | np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Heat (Q, H, W) of the values of cells or boxes."""
+    if isinstance(regions, tuple):
+        return _grid_heat(values_QN, regions, size)
+    return np.stack([_box_heat(values_N, regions, size) for values_N in values_QN.numpy()])
 
 
 def _grid_heat(values_QN: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
@@ -162,6 +214,13 @@ def _draw_heat(axes: Axes, photograph_HW3: np.ndarray, heat_HW: np.ndarray, scal
     axes.imshow(luminance_HW, cmap="gray", vmin=0, vmax=255)
     low, high = _OPACITY
     axes.imshow(heat_HW, cmap=_COLOURS, norm=scale, alpha=low + (high - low) * np.asarray(scale(heat_HW)))
+
+
+def _add_scale(figure: Figure, panels: Sequence[Axes], scale: Normalize) -> None:
+    """Put a colour bar beside the panels."""
+    bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=panels, shrink=0.85, pad=0.015, aspect=25)
+    bar.set_label("relevance (1 = evenly spread)", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
 
 
 def _outline(axes: Axes, box_4: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from PIL import Image
 
-from vse_core.evaluation.relevance import plot_relevance, relevance
+from vse_core.evaluation.relevance import plot_relevance, plot_retrieved, relevance
 
 PHOTOGRAPH = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
 
@@ -142,3 +142,28 @@ def test_misfits_are_refused(
 ):
     with pytest.raises(ValueError, match=message):
         plot_relevance(PHOTOGRAPH, queries, torch.ones(rows, 4), regions, similarities)
+
+
+def test_retrieved_photographs_stand_above_their_maps_on_one_scale():
+    other = PHOTOGRAPH[:40, :60]
+    boxes = np.array([[0.0, 0.0, 30.0, 40.0], [30.0, 0.0, 60.0, 40.0]])
+    rows = [maps([1.0, 1.0, 1.0, 1.0, 1.0, 7.0])[0], maps([1.0, 3.0])[0]]
+    figure = plot_retrieved("black dog", [PHOTOGRAPH, other], rows, [(2, 3), boxes], [0.257, 0.1])
+    first, second, below_first, below_second, bar = figure.axes
+    for axes, photograph, title in ((first, PHOTOGRAPH, "1. similarity 0.257"), (second, other, "2. similarity 0.100")):
+        (shown,) = axes.get_images()
+        assert np.array_equal(np.asarray(shown.get_array()), photograph)
+        assert axes.get_title() == title
+    assert heat(below_first)[59, 79] == pytest.approx(6 * 7 / 12)
+    assert heat(below_second)[0, 10] == pytest.approx(2 * 1 / 4)
+    assert heat(below_second)[0, 50] == pytest.approx(2 * 3 / 4)
+    assert len(below_second.patches) == 2  # the best box, white on black
+    norms = [axes.get_images()[1].norm for axes in (below_first, below_second)]
+    assert norms[0] is norms[1]
+    assert norms[0].vmax == pytest.approx(3.5)
+    assert figure.get_suptitle() == "“black dog”"
+    assert bar.get_ylabel() == "relevance (1 = evenly spread)"
+    with pytest.raises(ValueError, match="every photograph needs a map, regions and a similarity; got 1, 0, 1 and 1"):
+        plot_retrieved("dog", [PHOTOGRAPH], [], [(2, 3)], [0.1])
+    with pytest.raises(ValueError, match="each map has 2 values, but there are 6 regions"):
+        plot_retrieved("dog", [PHOTOGRAPH], rows[1:], [(2, 3)], [0.1])

@@ -1,0 +1,87 @@
+"""A model as a figure needs it: what is registered of it, and what MLflow has recorded of its training."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pipelines.config import PipelineConfig
+from pipelines.embedder import Embedder
+from pipelines.gallery import Gallery, GalleryError
+from pipelines.registry import find_bundle, tags_of, version_of
+from pipelines.reporting.recorded import RecordedRun, recorded_runs
+from pipelines.stage import StageError
+from preprocessing.features import ExtractorError
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A registered model, or a directory with the same parts.
+
+    Attributes:
+        reference: NAME, NAME@ALIAS, NAME/VERSION, or the directory.
+        config: says where MLflow is.
+    """
+
+    reference: str
+    config: PipelineConfig
+
+    @cached_property
+    def bundle(self) -> tuple[str, Path]:
+        """What to call the model, and the directory of its parts."""
+        return find_bundle(self.reference, self.config.tracking_uri)
+
+    @property
+    def name(self) -> str:
+        """What to call the model."""
+        return self.bundle[0]
+
+    @cached_property
+    def gallery(self) -> Gallery:
+        """Images and captions of the split it was evaluated on, embedded.
+
+        Raises:
+            StageError: it cannot be read.
+        """
+        try:
+            return Gallery.load(self.bundle[1] / "gallery")
+        except GalleryError as error:
+            raise StageError(f"{self.name}: {error}") from error
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The model with its caption encoder and its extractor.
+
+        Raises:
+            StageError: it cannot be loaded.
+        """
+        try:
+            return Embedder(self.bundle[1] / "model", self.bundle[1] / "extractor")
+        except (FileNotFoundError, ValueError, ExtractorError) as error:
+            raise StageError(f"{self.name} cannot be loaded: {error}") from error
+
+    @cached_property
+    def training(self) -> RecordedRun:
+        """The run in which it was trained, the last one where there were several.
+
+        Raises:
+            StageError: it is no registered model, or MLflow has no such run.
+        """
+        runs = recorded_runs(self.config, "train", self._train_fingerprint())
+        if not runs:
+            raise StageError(
+                f"{self.name}: MLflow at {self.config.tracking_uri} has no run of its training: name a model that was "
+                "trained and registered there"
+            )
+        return runs[-1]
+
+    def _train_fingerprint(self) -> str:
+        if self.name == str(self.bundle[1]):
+            raise StageError(f"{self.name} is a directory, of whose training nothing is known: name a registered model")
+        version = version_of(self.name, self.config.tracking_uri)
+        tags = tags_of(re.split("[@/]", self.name)[0], version, self.config.tracking_uri)
+        if "vse.train_fingerprint" not in tags:
+            raise StageError(f"{self.name} does not say which training it comes from: it was registered by other means")
+        return tags["vse.train_fingerprint"]

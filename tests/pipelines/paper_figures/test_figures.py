@@ -1,0 +1,206 @@
+"""Every figure of the papers by one command, from a small bundle of real parts and from recorded trainings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from mlflow import MlflowClient
+from PIL import Image
+
+from pipelines import figures
+from pipelines.config import PipelineConfig, load_config
+from pipelines.gallery import Gallery
+from pipelines.paper_figures import exhibit, of_models, of_runs
+from pipelines.paper_figures.exhibit import Exhibit
+from pipelines.reporting.recorded import Point, RecordedRun
+from pipelines.stage import StageError
+from pipelines.tracking import PipelineRuns
+from preprocessing.datasets import Caption, Record
+from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_bundle(tmp_path_factory.mktemp("figures"))
+
+
+@pytest.fixture
+def config(work_dir: Path) -> PipelineConfig:
+    return load_config(None, [f"work_dir={work_dir}"])
+
+
+def points(values: Sequence[float], steps: Sequence[int] | None = None) -> list[Point]:
+    steps = steps or range(1, len(values) + 1)
+    return [Point(step, value, at) for at, (step, value) in enumerate(zip(steps, values, strict=True))]
+
+
+def trained(
+    name: str, config: PipelineConfig, loss: str, metrics: Mapping[str, list[Point]], split: str = "dev"
+) -> Exhibit:
+    """A model of which nothing is known but its training."""
+    exhibit = Exhibit(name, config)
+    params = {"loss.name": loss, "loss.bound": "joint", "loss.lam": "0.7"}
+    vars(exhibit)["bundle"] = (name, Path("/nowhere"))
+    vars(exhibit)["training"] = RecordedRun("r", "FINISHED", 0, 1, params, {"vse.split": split}, metrics)
+    return exhibit
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "more"),
+    [
+        ("gpo-coefficients", ["gpo_coefficients.png"], []),
+        ("caption-similarity", ["caption_similarity.png"], []),
+        ("top-5", ["top_5_images.png", "top_5_captions.png"], []),
+        ("relevance", ["relevance_1.png", "relevance_2.png"], ["--query", "red circle", "--query", "a blue star"]),
+    ],
+)
+def test_a_command_writes_files_and_logs_them(
+    bundle: Path,
+    config: PipelineConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    files: list[str],
+    more: list[str],
+) -> None:
+    words = ["figures.py", name, "--set", f"work_dir={config.work_dir}", "--model", str(bundle), *more]
+    monkeypatch.setattr(sys, "argv", words)
+    figures.main()
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [file.name for file in written] == files
+    for file in written:
+        assert file.parent == config.work_dir / "figures" / name
+        assert Image.open(file).format == "PNG"
+    client = MlflowClient(config.tracking_uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == (f"figure {name}", "FINISHED")
+    logged = [Path(file.path).name for file in client.list_artifacts(run.info.run_id, "figures")]
+    assert sorted(logged) == sorted(files)
+
+
+def test_every_figure_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        figures._parser().parse_args(["--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in figures.FIGURES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["kmax-grid", "--model", "x"], ["top-5", "--model", "x", "--query", "dog"], ["nothing"], ["top-5"]],
+)
+def test_options_that_a_figure_does_not_take_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        figures._parser().parse_args(words)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_the_retrieved_images_are_those_of_a_naive_search(bundle: Path, config: PipelineConfig) -> None:
+    exhibit = Exhibit(str(bundle), config)
+    (figure,) = of_models.relevance_maps(exhibit, ["red circle"]).values()
+    query = exhibit.embedder.embed_texts(["red circle"])[0]
+    scores = sorted((float(image[0] @ query) for image in exhibit.gallery.images_BKD), reverse=True)[:3]
+    titles = [axes.get_title() for axes in figure.axes[:3]]
+    assert titles == [f"{place}. similarity {score:.3f}" for place, score in enumerate(scores, start=1)]
+    regions = exhibit.embedder.embed_with_regions(exhibit.gallery.records[0].image_uri)
+    assert len(exhibit.gallery.records) == IMAGES
+    assert regions.places == (6, 6)
+
+
+def test_a_query_that_cannot_be_embedded_is_named(bundle: Path, config: PipelineConfig) -> None:
+    with pytest.raises(StageError, match="the query ' ' cannot be embedded: the text is empty"):
+        of_models.relevance_maps(Exhibit(str(bundle), config), ["dog", " "])
+
+
+def test_a_model_of_one_view_has_no_attention_to_compare(bundle: Path, config: PipelineConfig) -> None:
+    with pytest.raises(StageError, match="has one view of each image"):
+        of_models.view_attention(Exhibit(str(bundle), config))
+
+
+def test_nothing_is_known_of_the_training_of_a_directory(bundle: Path, config: PipelineConfig) -> None:
+    with pytest.raises(StageError, match="of whose training nothing is known: name a registered model"):
+        of_runs.convergence([Exhibit(str(bundle), config)])
+
+
+def two_views(images: int = 5) -> Gallery:
+    """Two views an image; its two captions choose the first and the second, but those of image 0 both the first."""
+    images_BKD = torch.eye(2 * images).reshape(images, 2, -1)
+    chosen = [view for image in range(images) for view in ((0, 0) if image == 0 else (0, 1))]
+    texts = torch.stack([images_BKD[place // 2, view] for place, view in enumerate(chosen)])
+    records = [
+        Record(f"i{i}", f"scene://0/{i}", "dev", tuple(Caption(f"i{i}#{j}", f"caption {j}") for j in (0, 1)))
+        for i in range(images)
+    ]
+    return Gallery(images_BKD, texts, tuple(records))
+
+
+def test_view_diversity_counts_the_captions_of_each_view(config: PipelineConfig) -> None:
+    exhibit = trained("mv/1", config, "multi_view", {})
+    vars(exhibit)["gallery"] = two_views()
+    (axes,) = of_models.view_diversity([exhibit])["view_diversity"].axes
+    bars = [bar.get_height() for container in axes.containers for bar in container]
+    assert bars == pytest.approx([60.0, 40.0])
+    assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.00"
+
+
+def test_differing_pairs_are_the_first_of_each_image() -> None:
+    images, views = [0, 0, 0, 1, 1, 2, 2, 2, 2], [1, 1, 1, 0, 2, 2, 2, 0, 1]
+    assert of_models.differing_pairs(images, views) == [(3, 4), (5, 7)]
+
+
+def test_convergence_takes_the_last_value_of_a_repeated_epoch(config: PipelineConfig) -> None:
+    adopt = trained("a/1", config, "adopt", {"dev/rsum": points([100.0, 90.0, 240.0], [10, 10, 20])})
+    triplet = trained("t/4", config, "triplet", {"dev/rsum": points([50.0, 60.0])})
+    (axes,) = of_runs.convergence([adopt, triplet])["convergence"].axes
+    lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+    assert [list(line.get_ydata()) for line in lines] == [[90.0, 240.0], [50.0, 60.0]]
+    assert lines[0].get_label().startswith("a/1 (loss adopt): best 240.0")
+    with pytest.raises(StageError, match="different splits: dev and val"):
+        of_runs.convergence([adopt, trained("v/1", config, "adopt", {}, "val")])
+    with pytest.raises(StageError, match="x/1: MLflow has no RSUM"):
+        of_runs.convergence([trained("x/1", config, "adopt", {})])
+
+
+def test_negatives_are_those_that_were_logged(config: PipelineConfig) -> None:
+    adopt = trained("a/1", config, "adopt", {"train/negatives": points([120.0, 30.0, 4.0], [10, 20, 30])})
+    (axes,) = of_runs.negatives([adopt])["negatives"].axes
+    (line,) = axes.get_lines()
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([10, 20, 30], [120.0, 30.0, 4.0])
+    with pytest.raises(StageError, match=r"as it does with loss.name adopt; this one is triplet"):
+        of_runs.negatives([trained("t/1", config, "triplet", {})])
+
+
+def test_a_search_that_has_not_ended_is_said_to_be(config: PipelineConfig, tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text("name: grid\nmethod: grid\nspace:\n  loss.margin: {values: [0.1, 0.2]}\n")
+    options = figures._parser().parse_args(["kmax-grid", "--search", str(file)])
+    with pytest.raises(StageError, match=r"has not come to its end .*pipelines/tune\.py"):
+        figures.draw("kmax-grid", config, options)
+
+
+def test_the_training_of_a_registered_model_is_found_by_its_tag(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PipelineRuns(config, "f" * 64) as runs, runs.parent, runs.child("train") as tracker:
+        tracker.set_tags({"vse.fingerprint": "abc"})
+        tracker.log_params({"loss": {"name": "adopt"}})
+    tags = {"vse.train_fingerprint": "abc"}
+    monkeypatch.setattr(exhibit, "version_of", lambda *_: 7)
+    monkeypatch.setattr(exhibit, "tags_of", lambda name, version, _: tags if (name, version) == ("scenes", 7) else {})
+    model = Exhibit("scenes@champion", config)
+    vars(model)["bundle"] = ("scenes@champion", Path("/nowhere"))
+    assert model.training.params == {"loss.name": "adopt"}
+    tags["vse.train_fingerprint"] = "another"
+    again = Exhibit("scenes@champion", config)
+    vars(again)["bundle"] = ("scenes@champion", Path("/nowhere"))
+    with pytest.raises(StageError, match="has no run of its training"):
+        _ = again.training
+    del tags["vse.train_fingerprint"]
+    with pytest.raises(StageError, match="does not say which training it comes from"):
+        _ = again.training

@@ -1,0 +1,77 @@
+"""How alike the captions of one image are, beside captions of different images.
+
+C captions, D embedding, P pairs.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from vse_core.evaluation.plots import OKABE_ITO, tidy
+
+_BINS = 60
+
+
+def caption_similarities(texts_CD: Tensor, image_of_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines of pairs of captions: of the same image, and, one with the next, of different ones.
+
+    Args:
+        texts_CD: (C, D) unit vectors, image after image.
+        image_of_C: the image of each caption, ascending.
+
+    Returns:
+        All pairs of the same image, each once (P,); and for each caption that with the caption half the data set
+        further on, where that is of another image.
+    """
+    texts_CD = texts_CD.float()
+    _, counts = torch.unique_consecutive(image_of_C, return_counts=True)
+    same = []
+    for block_cD in texts_CD.split(counts.tolist()):
+        above = torch.triu_indices(len(block_cD), len(block_cD), offset=1)
+        same.append((block_cD @ block_cD.T)[above[0], above[1]])
+    partner_C = torch.arange(len(texts_CD)).roll(-(len(texts_CD) // 2))
+    differs_C = image_of_C != image_of_C[partner_C]
+    other = (texts_CD * texts_CD[partner_C]).sum(dim=1)[differs_C]
+    return torch.cat(same), other
+
+
+def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figure:
+    """Plot the distribution of the similarity of captions of one image (MV-VSE, figure 2).
+
+    Differs from the paper, which has no captions of different images to compare with.
+
+    Args:
+        same_P: cosines of pairs of captions of the same image.
+        other_P: cosines of pairs of captions of different images.
+        title: whose captions, and by which encoder.
+
+    Returns:
+        The figure: two densities, of which the first is filled, with their means.
+
+    Raises:
+        ValueError: there is no pair of the same image.
+    """
+    if not len(same_P):
+        raise ValueError("no image has two captions: there is no similarity within images to plot")
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    edges = np.linspace(-1.0, 1.0, 2 * _BINS + 1)
+    kinds: tuple[tuple[Tensor, str, dict[str, Any]], ...] = (
+        (same_P, "of one image", {"color": OKABE_ITO["blue"], "alpha": 0.75}),
+        (other_P, "of different images", {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}),
+    )
+    for values, name, style in kinds:
+        if len(values):
+            label = f"{name}: mean {float(values.mean()):.2f}, {len(values):,} pairs"
+            axes.hist(values.numpy(), bins=edges, weights=np.full(len(values), 100 / len(values)), label=label, **style)
+    lowest = min(float(values.min()) for values, _, _ in kinds if len(values))
+    axes.set_xlim(max(-1.0, lowest - 0.05), 1.0)
+    axes.set_xlabel("cosine of two captions")
+    axes.set_ylabel("pairs (%)")
+    axes.set_title(title)
+    axes.legend(frameon=False, fontsize=9)
+    return figure

@@ -1,0 +1,90 @@
+"""Figures of how training went: RSUM by epoch of several runs, and the number of negatives over time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vse_core.evaluation.plots import OKABE_ITO, running_median, tidy
+
+_LINES = (
+    ("blue", "o", "-"),
+    ("vermillion", "s", "--"),
+    ("green", "^", "-."),
+    ("purple", "D", ":"),
+    ("orange", "v", "-"),
+)
+# Above this number of points single steps are noise, and a running median carries the message.
+_SMOOTH_FROM_POINTS = 60
+
+
+def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure:
+    """Plot RSUM after each epoch of several runs (VSE+2AD, appendix, figure 1: with ADOPT and without).
+
+    Args:
+        rsums: name of each run -> its RSUM after each epoch.
+        split: what it was measured on.
+
+    Returns:
+        The figure; the best epoch of each run is starred, and named in the legend.
+
+    Raises:
+        ValueError: there is no run, more than can be told apart, or a run without an epoch.
+    """
+    if not 0 < len(rsums) <= len(_LINES) or not all(rsums.values()):
+        counts = {name: len(values) for name, values in rsums.items()}
+        raise ValueError(f"1 to {len(_LINES)} runs of one epoch at least can be plotted; got {counts}")
+    figure = Figure(figsize=(7.5, 4.4), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    for (colour, marker, dash), (name, values) in zip(_LINES, rsums.items(), strict=False):
+        epochs = range(1, len(values) + 1)
+        best = int(np.argmax(values))
+        label = f"{name}: best {values[best]:.1f} after epoch {best + 1}"
+        style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "linestyle": dash, "linewidth": 1.8}
+        axes.plot(epochs, values, label=label, markersize=5, **style)
+        star: dict[str, Any] = {"marker": "*", "markersize": 16, "linestyle": "none", "markeredgecolor": "black"}
+        axes.plot([best + 1], [values[best]], color=OKABE_ITO[colour], zorder=4, **star)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(f"RSUM on {split} (%, of 600)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    return figure
+
+
+def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> Figure:
+    """Plot the number of negatives that each pair is contrasted with, by optimiser step (VSE+2AD, appendix, figure 2).
+
+    Args:
+        numbers: name of each run -> optimiser steps, ascending, and the number of negatives at each.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: there is no run, more than can be told apart, or a run without a step.
+    """
+    if not 0 < len(numbers) <= len(_LINES) or not all(len(steps) for steps, _ in numbers.values()):
+        counts = {name: len(steps) for name, (steps, _) in numbers.items()}
+        raise ValueError(f"1 to {len(_LINES)} runs of one step at least can be plotted; got {counts}")
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    for (colour, _, dash), (name, (steps, values)) in zip(_LINES, numbers.items(), strict=False):
+        label = f"{name}: {values[0]:g} at first, {values[-1]:g} at last"
+        if len(values) < _SMOOTH_FROM_POINTS:
+            axes.plot(steps, values, color=OKABE_ITO[colour], linestyle=dash, linewidth=1.8, label=label)
+            continue
+        axes.plot(steps, values, color=OKABE_ITO[colour], linewidth=0.7, alpha=0.35)
+        window = max(5, len(values) // 40) | 1
+        median = running_median(np.asarray(values, dtype=np.float64), window)
+        smooth = f"{label}; median of {window} points"
+        axes.plot(steps, median, color=OKABE_ITO[colour], linestyle=dash, linewidth=2.0, label=smooth)
+    axes.set_ylim(0, None)
+    axes.set_xlabel("optimiser step")
+    axes.set_ylabel("negatives of each pair, K")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9)
+    return figure

@@ -1,0 +1,165 @@
+"""What the views of an image do: how different they are, which of them captions choose, and the figures of both.
+
+B images, C captions, K views, D embedding, M models.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from vse_core.evaluation.plots import GREY, OKABE_ITO, tidy
+
+# Beside their colours, bars of views differ in their hatching.
+_VIEW_STYLES = (
+    ("blue", ""),
+    ("orange", "//"),
+    ("green", ".."),
+    ("purple", "xx"),
+    ("sky", "\\\\"),
+    ("vermillion", "++"),
+)
+_MOST_COLUMNS = 4
+
+
+def chosen_views(images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor) -> Tensor:
+    """Which view of its own image each caption is nearest to (the maximum of MV-VSE's equation (6)).
+
+    Args:
+        images_BKD: (B, K, D) unit vectors.
+        texts_CD: (C, D) unit vectors.
+        image_of_C: the image of each caption.
+
+    Returns:
+        (C,) numbers of views, from 0.
+    """
+    own_CKD = images_BKD.float()[image_of_C]
+    return torch.einsum("ckd,cd->ck", own_CKD, texts_CD.float()).argmax(dim=1)
+
+
+def view_similarity(images_BKD: Tensor) -> float:
+    """The cosine of two different views of an image, averaged over all pairs of views and all images.
+
+    Raises:
+        ValueError: images have a single view.
+    """
+    views = images_BKD.shape[1]
+    if views < 2:
+        raise ValueError("the similarity of views needs images of two views at least; these have one")
+    cosines_BKK = torch.einsum("bkd,bjd->bkj", images_BKD.float(), images_BKD.float())
+    # Every pair stands there twice, and every view beside itself with a cosine of 1.
+    sums_B = cosines_BKK.sum(dim=(1, 2)) - cosines_BKK.diagonal(dim1=1, dim2=2).sum(dim=1)
+    return float(sums_B.mean() / (views * (views - 1)))
+
+
+@dataclass(frozen=True)
+class ViewSummary:
+    """What is drawn of one model.
+
+    Attributes:
+        name: of the model.
+        lam: the weight of the nearest view's loss that it was trained with; None where there was none.
+        shares: of captions that choose each of its K views; they add up to 1.
+        similarity: of its views (`view_similarity`); None for a single view.
+        rsum: of retrieval.
+    """
+
+    name: str
+    lam: float | None
+    shares: Sequence[float]
+    similarity: float | None
+    rsum: float
+
+
+def plot_view_diversity(models: Sequence[ViewSummary]) -> Figure:
+    """Plot which views captions choose, and RSUM and the views' similarity over lambda and over K (MV-VSE, figure 4).
+
+    Panels (a) and (b) of the paper, over the number of views and over lambda, are drawn of the models that differ in
+    it alone, where there are two at least; (c) and (d), the choice of views, of every model.
+
+    Args:
+        models: M of them.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: there is no model.
+    """
+    if not models:
+        raise ValueError("there is nothing to plot: name at least one model")
+    curves = [curve for curve in (_over_views(models), _over_lambda(models)) if curve is not None]
+    count = len(models) + sum(2 if similar else 1 for _, _, similar in curves)
+    columns = min(count, _MOST_COLUMNS)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(3.9 * columns, 3.5 * rows), layout="constrained")
+    panels = iter(figure.subplots(rows, columns, squeeze=False).flat)
+    for label, points, has_similarity in curves:
+        _draw_curve(next(panels), label, [(x, model.rsum) for x, model in points], "RSUM (%, of 600)", "blue", "o")
+        if has_similarity:
+            similarities = [(x, model.similarity) for x, model in points]
+            _draw_curve(next(panels), label, similarities, "mean cosine of two views", "vermillion", "s")
+    for model in models:
+        _draw_shares(next(panels), model)
+    for axes in panels:
+        axes.remove()
+    return figure
+
+
+_Curve = tuple[str, list[tuple[float, ViewSummary]], bool]
+
+
+def _over_views(models: Sequence[ViewSummary]) -> _Curve | None:
+    """RSUM over K, of models of one lambda."""
+    points = sorted(((float(len(model.shares)), model) for model in models), key=_place)
+    numbers = {x for x, _ in points}
+    is_alone = len(numbers) == len(points) > 1 and len({model.lam for model in models}) == 1
+    return ("number of views K", points, False) if is_alone else None
+
+
+def _over_lambda(models: Sequence[ViewSummary]) -> _Curve | None:
+    """RSUM and similarity over lambda, of models of one K."""
+    points = sorted(((model.lam, model) for model in models if model.lam is not None), key=_place)
+    is_alone = len({x for x, _ in points}) == len(points) == len(models) > 1
+    if not is_alone or len({len(model.shares) for model in models}) > 1 or models[0].similarity is None:
+        return None
+    return "λ: 0 = upper bound over all views, 1 = nearest view alone", points, True
+
+
+def _place(point: tuple[float, ViewSummary]) -> float:
+    return point[0]
+
+
+def _draw_curve(axes: Axes, label: str, points: Sequence[Any], quantity: str, colour: str, marker: str) -> None:
+    tidy(axes)
+    style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 6, "linewidth": 1.8}
+    axes.plot([x for x, _ in points], [y for _, y in points], **style)
+    axes.set_xticks([x for x, _ in points])
+    axes.set_xlabel(label, fontsize=9)
+    axes.set_ylabel(quantity)
+
+
+def _draw_shares(axes: Axes, model: ViewSummary) -> None:
+    """Draw the shares of a model's views as bars, and the even share as a line."""
+    tidy(axes)
+    axes.grid(visible=False, axis="x")
+    for view, share in enumerate(model.shares, start=1):
+        colour, hatch = _VIEW_STYLES[(view - 1) % len(_VIEW_STYLES)]
+        style: dict[str, Any] = {"color": OKABE_ITO[colour], "hatch": hatch, "edgecolor": "white"}
+        bars = axes.bar([view], [100 * share], 0.65, **style)
+        axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=1.5)
+    even = 100 / len(model.shares)
+    axes.axhline(even, color=GREY, linestyle=":", linewidth=1.4, label=f"even: {even:.1f}")
+    lam = "" if model.lam is None else f", λ = {model.lam:g}"
+    similarity = "" if model.similarity is None else f"\nmean cosine of two views {model.similarity:.2f}"
+    axes.set_title(f"{model.name}{lam}{similarity}", fontsize=10)
+    axes.set_xticks(range(1, len(model.shares) + 1))
+    axes.set_xlabel("view")
+    axes.set_ylabel("captions nearest to it (%)")
+    axes.set_ylim(0, min(118.0, 100 * float(np.max(model.shares)) * 1.25 + 5))
+    axes.legend(frameon=False, fontsize=9, loc="upper right")
