@@ -97,8 +97,10 @@ def report(config: PipelineConfig, identity: str | None = None) -> Path:
     from pipelines.reporting.write import write_report
 
     plans = _plans(config)
+    identity = identity or _identity(plans)
+    useful = _applicable(config, STAGES)
     try:
-        return write_report(config, identity or _identity(plans), plans)
+        return write_report(config, identity, {name: plan for name, plan in plans.items() if name in useful})
     except OSError as error:
         raise unwritten("report", config.work_dir, error) from error
 
