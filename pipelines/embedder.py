@@ -181,12 +181,12 @@ class Embedder:
             (stored,) = self._extractor([self._extractor.load(uri)])
         except ImageError as error:
             raise QueryError(0, str(error)) from error
-        features_1NF, lengths_1 = (tensor.to(self.device) for tensor in self._inputs([stored]))
+        features_1NF, lengths_1 = self._inputs([stored])
+        images_1KD: Tensor = embed_images(self._model, [(features_1NF, lengths_1)])
         with torch.inference_mode():
-            image_KD = self._model.encode_images(features_1NF, lengths_1)[0].cpu()
-            regions, _ = encoder.regions(features_1NF, lengths_1)
+            regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
         regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
-        return ImageRegions(image_KD, regions_PND, _places(stored, regions_PND.shape[1]))
+        return ImageRegions(images_1KD[0], regions_PND, _places(stored, regions_PND.shape[1]))
 
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():

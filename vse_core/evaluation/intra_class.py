@@ -67,7 +67,13 @@ def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figu
     for values, name, style in kinds:
         if len(values):
             label = f"{name}: mean {float(values.mean()):.2f}, {len(values):,} pairs"
-            axes.hist(values.numpy(), bins=edges, weights=np.full(len(values), 100 / len(values)), label=label, **style)
+            axes.hist(
+                values.numpy(),
+                bins=edges.tolist(),
+                weights=np.full(len(values), 100 / len(values)),
+                label=label,
+                **style,
+            )
     lowest = min(float(values.min()) for values, _, _ in kinds if len(values))
     axes.set_xlim(max(-1.0, lowest - 0.05), 1.0)
     axes.set_xlabel("cosine of two captions")

@@ -156,7 +156,7 @@ def _draw_shares(axes: Axes, model: ViewSummary) -> None:
     even = 100 / len(model.shares)
     axes.axhline(even, color=GREY, linestyle=":", linewidth=1.4, label=f"even: {even:.1f}")
     lam = "" if model.lam is None else f", λ = {model.lam:g}"
-    similarity = "" if model.similarity is None else f"\nmean cosine of two views {model.similarity:.2f}"
+    similarity = "" if model.similarity is None else f"\nmean cosine of two views {model.similarity:.3f}"
     axes.set_title(f"{model.name}{lam}{similarity}", fontsize=10)
     axes.set_xticks(range(1, len(model.shares) + 1))
     axes.set_xlabel("view")

@@ -146,7 +146,7 @@ def test_view_diversity_counts_the_captions_of_each_view(config: PipelineConfig)
     (axes,) = of_models.view_diversity([exhibit])["view_diversity"].axes
     bars = [bar.get_height() for container in axes.containers for bar in container]
     assert bars == pytest.approx([60.0, 40.0])
-    assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.00"
+    assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.000"
 
 
 def test_differing_pairs_are_the_first_of_each_image() -> None:

@@ -54,7 +54,7 @@ def test_the_choice_of_a_single_model_is_bars_that_differ_in_more_than_colour() 
     assert heights(axes) == pytest.approx([50.0, 30.0, 20.0])
     assert len({bar.get_hatch() for container in axes.containers for bar in container}) == 3
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("view", "captions nearest to it (%)")
-    assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.81"
+    assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.810"
 
 
 def test_models_of_other_lambdas_have_curves_in_their_order() -> None:
