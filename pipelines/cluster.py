@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +75,11 @@ def join_or_start(address: str | None) -> None:
     import ray
 
     try:
-        if address is None:
-            _start_local()
-        else:
-            ray.init(address=address, logging_level="WARNING")
+        with _keeping_sigterm():
+            if address is None:
+                _start_local()
+            else:
+                ray.init(address=address, logging_level="WARNING")
     except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
@@ -83,6 +87,20 @@ def join_or_start(address: str | None) -> None:
             f"{where}: cannot connect ({type(error).__name__}: {reason}); check that `ray status` answers there, "
             "and that RAY_AUTH_MODE and the token are the same on both sides"
         ) from error
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Leave the answer of this process to SIGTERM as it is.
+
+    Ray puts its own in the place of it, and aborts the process three seconds later, whatever it has still to write.
+    """
+    answer = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(answer) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, answer)
 
 
 def disconnect() -> None:

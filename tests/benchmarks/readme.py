@@ -158,7 +158,10 @@ def _training_failure(case: dict[str, Any]) -> str:
             f"{case['steps_during_the_outage']} steps meanwhile, {case['requests_refused']} requests refused"
         )
     if "workers" in case:
-        happened.append(f"{', '.join(map(str, case['workers']))} workers")
+        beyond, most = case["first_step_beyond_1e-5"], case["largest_relative_difference_of_losses"]
+        happened.append(
+            f"{', '.join(map(str, case['workers']))} workers; losses within 1e-5 up to step {beyond}, {most:.1e}"
+        )
     if case.get("checkpoint_made_for_it"):
         happened.append("a checkpoint is made before")
     happened.append(f"{case['steps_repeated']} of {case['steps']} steps repeated")

@@ -37,7 +37,7 @@ from tests.by_hand import Quiet, train_by_hand  # noqa: E402
 SCRIPT = "from pipelines.command import main; main('extract', 'train')"
 EPOCHS = 3
 SETTINGS = [
-    "dataset.images={train: 640, dev: 100}",
+    "dataset.images={train: 320, dev: 100}",
     f"training.epochs={EPOCHS}",
     "training.batch_size=128",
     "training.log_steps=1",

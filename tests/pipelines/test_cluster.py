@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -96,3 +98,28 @@ def test_a_type_of_gpu_needs_gpus() -> None:
 
 def test_the_backend_follows_the_gpus() -> None:
     assert [config(f"gpus_per_worker={gpus}").training.backend for gpus in (0, 0.5, 1)] == ["gloo", "gloo", "nccl"]
+
+
+TERMINATED = """
+import os, signal, sys, time
+from pipelines import cluster
+from pipelines.command import guarded
+
+def command():
+    cluster.join_or_start(sys.argv[1])
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    finally:
+        time.sleep(4)  # Ray would abort the process after three seconds
+        print("all is written")
+
+sys.exit(guarded(command))
+"""
+
+
+def test_a_driver_that_is_told_to_end_has_the_time_to_write(ray_cluster: str) -> None:
+    script = [sys.executable, "-c", TERMINATED, ray_cluster]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 130, done.stderr
+    assert "all is written" in done.stdout
