@@ -1,1 +1,1 @@
-"""The verbs (extract, train, evaluate, register, full, search) and what they share: configuration, tracking, Ray."""
+"""The verbs, a file each (full, extract, train, evaluate, search, serve ...), and what they share."""

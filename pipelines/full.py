@@ -1,4 +1,4 @@
-"""The main job, from images and captions to a registered model: extract, train, evaluate, register.
+"""The main job, from images and captions to a registered model: extract, train, evaluate, index, register.
 
 python pipelines/full.py --config pipelines/configs/flickr8k.yaml
 
