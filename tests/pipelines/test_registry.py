@@ -90,7 +90,7 @@ def test_nothing_registered_is_a_pickle(registered: Registered) -> None:
     files = [path for path in registered.artifacts.rglob("*") if path.is_file()]
     # spaCy names its files, of msgpack and JSON, without endings.
     suffixes = {path.suffix or path.name for path in files if "english" not in path.parts}
-    page = {".html", ".css", ".js"}  # of the search service, which is part of the code
+    page = {".html", ".css", ".js", ".csv"}  # of the search service and the report, which are part of the code
     assert suffixes <= {".py", ".json", ".safetensors", ".faiss", ".yaml", ".txt", "MLmodel", *page}
     assert not [path for path in files if path.read_bytes()[:2] in {bytes([128, protocol]) for protocol in range(2, 6)}]
     assert not [path for path in files if "__pycache__" in path.parts]
