@@ -47,7 +47,7 @@ def recipe(run: Run) -> Section:
 
 def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
     """The keys in which model, loss and training differ from the preset's: key, value there, value here."""
-    preset = merged(preset_layers(config.preset))
+    preset = _preset(config)
     rows = []
     for section, kind in _SECTIONS.items():
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
@@ -58,6 +58,16 @@ def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
             (key, there.get(key, _ABSENT), here.get(key, _ABSENT)) for key in keys if there.get(key) != here.get(key)
         ]
     return rows
+
+
+def _preset(config: PipelineConfig) -> dict[str, Any]:
+    """The preset's settings, and with them the file that a preset of HGR leaves for the user to name."""
+    preset = merged(preset_layers(config.preset))
+    text = preset["model"].get("text", {})
+    if config.model.text.name == "role_graphs" == text.get("name"):
+        named = {"graphs": str(config.model.text.graphs), **text}
+        return {**preset, "model": {**preset["model"], "text": named}}
+    return preset
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

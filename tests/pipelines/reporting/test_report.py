@@ -110,6 +110,12 @@ def test_mlflow_may_be_away(tmp_path: Path) -> None:
     assert "<img" in curves(run).body
 
 
+@pytest.mark.parametrize("preset", ["hgr", "hgr_infty"])
+def test_a_file_that_only_the_user_can_name_is_no_difference(preset: str) -> None:
+    config = load_config(None, [f"preset={preset}", "model.text.graphs=/data/graphs.json"])
+    assert "model.text.graphs" not in {key for key, _, _ in differences(config)}
+
+
 def test_differences_from_the_preset_are_those_of_the_configuration() -> None:
     config = load_config(None, ["loss.margin=0.3", "model.image.pooling={name: kmax, k: 5}"])
     found = {key: (there, here) for key, there, here in differences(config)}
