@@ -9,7 +9,7 @@ VSE_WORK_DIR ?= $(HOME)/vse-work
 UI_PORT ?= 5000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-servers test-alone test-fast lint format types bench ui
+.PHONY: help setup demo test test-servers test-alone test-long test-fast lint format types bench ui
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,14 +25,17 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## the main job on generated scenes: no data, no network, no GPU needed
 	$(BIN)/python pipelines/full.py $(if $(CONFIG),--config $(CONFIG))
 
-test: $(STAMP)  ## all tests: those with servers, which mostly wait, beside those without
+test: $(STAMP)  ## the tests: those with servers, which mostly wait, beside those without
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-servers test-alone
 
 test-servers: $(STAMP)
-	$(BIN)/python -m pytest -m "ray or s3"
+	$(BIN)/python -m pytest -m "(ray or s3) and not long"
 
 test-alone: $(STAMP)
-	$(BIN)/python -m pytest -m "not ray and not s3"
+	$(BIN)/python -m pytest -m "not ray and not s3 and not long"
+
+test-long: $(STAMP)  ## the tests that take minutes each
+	$(BIN)/python -m pytest -m long
 
 test-fast: $(STAMP)  ## the tests that start no Ray and take seconds
 	$(BIN)/python -m pytest -m "not ray and not s3 and not slow"

@@ -16,7 +16,7 @@ from pipelines.registry import CHALLENGER
 from pipelines.retrain_journal import LOG, STATUS, Journal
 from tests.integration.arriving_scenes import ArrivingScenes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
 
 TINY = (
     "name=shop",
