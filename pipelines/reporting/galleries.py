@@ -38,11 +38,12 @@ def galleries(run: Run) -> Section:
         return Section("Galleries", missing("what queries find: the evaluation has not come to its end"))
     try:
         gallery = Gallery.load(directory / GALLERY)
+        # Of a model without embeddings of its own (HGR) there is nothing to show.
+        samples = {"t2i": text_to_image_rows(gallery, _SAMPLE), "i2t": image_to_text_rows(gallery, _SAMPLE)}
     except GalleryError as error:
         return Section("Galleries", missing(f"what queries find: {error}"))
     legend = "A green frame and ✓ mark a right result, an orange ✗ a wrong one; the number is the similarity."
     parts = [paragraph(legend)]
-    samples = {"t2i": text_to_image_rows(gallery, _SAMPLE), "i2t": image_to_text_rows(gallery, _SAMPLE)}
     for direction, title in _DIRECTIONS.items():
         parts += [heading(f"{title}: a sample, evenly spread"), _sheet(samples[direction])]
         parts += _extremes(gallery, directory / _TABLE, direction, title)
