@@ -40,25 +40,19 @@ from pipelines import train
 from pipelines.config import PipelineConfig
 from pipelines.config.training import EVALUATION_PROTOCOLS
 from pipelines.evaluation import GALLERY, NAME, VERSION, evaluate_into, evaluation_content
-from pipelines.stage import StageDir, StagePlan, StageReport, fingerprint
+from pipelines.stage import StageDir, StagePlan, StageReport, fingerprint, whole_plan
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
+
+# Told by the stages that read what this one makes.
+MISSING = "the model has not been evaluated; run the stages train and evaluate first"
 
 
 def plan(config: PipelineConfig) -> StagePlan:
     """Say what evaluation would do now."""
     stage = _stage(config)
-    return StagePlan(
-        name=NAME,
-        fingerprint=stage.fingerprint,
-        directory=stage.path,
-        total=1,
-        done=int(stage.is_complete()),
-        unit="splits",
-        size=f"split {config.dataset.eval_split}",
-        outputs={GALLERY: stage.path / GALLERY},
-    )
+    return whole_plan(stage, "splits", f"split {config.dataset.eval_split}", {GALLERY: stage.path / GALLERY})
 
 
 def run(config: PipelineConfig, tracker: Tracker) -> StageReport:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pipelines import evaluate, train
 from pipelines.evaluation import GALLERY
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint
+from pipelines.stage import StageDir, StagePlan, StageReport, fingerprint, pull_finished, whole_plan
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -30,16 +30,7 @@ VERSION = 1
 def plan(config: PipelineConfig) -> StagePlan:
     """Say whether the gallery of the model that the configuration leads to is indexed."""
     stage = _stage(config)
-    return StagePlan(
-        name=NAME,
-        fingerprint=stage.fingerprint,
-        directory=stage.path,
-        total=1,
-        done=int(stage.is_complete()),
-        unit="indices",
-        size=f"gallery of split {config.dataset.eval_split}",
-        outputs={NAME: stage.path / NAME},
-    )
+    return whole_plan(stage, "indices", f"gallery of split {config.dataset.eval_split}", {NAME: stage.path / NAME})
 
 
 def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
@@ -51,9 +42,7 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     stage = _stage(config)
     if not stage.is_complete():
         evaluated = evaluate.plan(config)
-        if not evaluated.complete:
-            raise StageError(f"{NAME}: the model has not been evaluated; run the stages train and evaluate first")
-        StageDir(config.work_dir, evaluated.name, evaluated.fingerprint, config.mirror).pull()
+        pull_finished(evaluated, config, f"{NAME}: {evaluate.MISSING}")
         facts = _build(config, evaluated.outputs[GALLERY], stage.create() / NAME)
         tracker.set_tags({"vse.fingerprint": stage.fingerprint})
         tracker.log_metrics({f"index/{items}_recall": each.recall for items, each in facts.items()})

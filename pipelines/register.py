@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pipelines import evaluate, extract, index, train
 from pipelines.evaluation import GALLERY
 from pipelines.model_card import FILE, Evidence, description, model_card
-from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in
+from pipelines.stage import StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in, pull_finished
 from preprocessing.shards.storage import write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -59,15 +59,9 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
     if _is_registered(config, stage):
         return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
     evaluated = evaluate.plan(config)
-    if not evaluated.complete:
-        raise StageError(f"{NAME}: the model has not been evaluated; run the stages train and evaluate first")
-    evaluation = StageDir(config.work_dir, evaluated.name, evaluated.fingerprint, config.mirror)
-    evaluation.pull()
-    metrics = evaluation.read_manifest()["metrics"]
+    metrics = pull_finished(evaluated, config, f"{NAME}: {evaluate.MISSING}").read_manifest()["metrics"]
     indexed = index.plan(config)
-    if not indexed.complete:
-        raise StageError(f"{NAME}: the gallery has not been indexed; run the stage index first")
-    StageDir(config.work_dir, indexed.name, indexed.fingerprint, config.mirror).pull()
+    pull_finished(indexed, config, f"{NAME}: the gallery has not been indexed; run the stage index first")
     split = config.dataset.eval_split
     _write_bundle(config, evaluated.outputs[GALLERY], indexed.outputs[index.NAME], stage.create())
     tags = _tags(config, metrics["rsum"])

@@ -189,6 +189,37 @@ class StagePlan:
         return f"partly done ({self.done} of {self.total} {self.unit})" if self.done else "to do"
 
 
+def whole_plan(stage: StageDir, unit: str, size: str, outputs: Mapping[str, Path]) -> StagePlan:
+    """The plan of a stage that makes one thing at once, and so is either done or to do.
+
+    Args:
+        stage: where its output is or will be.
+        unit: name of such things, plural.
+        size: the amount of work in words.
+        outputs: the parts of the output that later stages read.
+    """
+    done = int(stage.is_complete())
+    return StagePlan(stage.stage, stage.fingerprint, stage.path, 1, done, unit, size, outputs)
+
+
+def pull_finished(plan: StagePlan, config: PipelineConfig, missing: str) -> StageDir:
+    """The output of an earlier stage, with all of it on this machine.
+
+    Args:
+        plan: of the earlier stage.
+        config: says where outputs are.
+        missing: what to tell where that stage has not come to its end.
+
+    Raises:
+        StageError: it has not.
+    """
+    if not plan.complete:
+        raise StageError(missing)
+    stage = StageDir(config.work_dir, plan.name, plan.fingerprint, config.mirror)
+    stage.pull()
+    return stage
+
+
 @dataclass(frozen=True)
 class StageReport:
     """What a stage has done, for the final table.

@@ -41,9 +41,11 @@ class _Answers:
         self._uploads = Places(MAX_UPLOADS, "uploads")
 
     async def health(self, _request: Request) -> Response:
+        """`GET /health`: it answers as soon as the model is there."""
         return JSONResponse({"status": "ok"})
 
     async def model(self, _request: Request) -> Response:
+        """`GET /model`: what is served, for the page."""
         return JSONResponse(self._service.facts())
 
     async def search(self, request: Request) -> Response:
@@ -65,11 +67,13 @@ class _Answers:
             return JSONResponse(await self._searches.run(work))
 
     async def picture(self, request: Request) -> Response:
+        """`GET /images/ID`: one picture of the gallery."""
         image_id = request.path_params["image_id"]
         data = await self._pictures.run(partial(self._service.picture, image_id))
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
     async def relevance(self, request: Request) -> Response:
+        """`POST /relevance`: where in a picture the parts of a text are."""
         _require_json(_content_type(request), ("application/json",))
         query = await json_query(request, RelevanceQuery)
         return JSONResponse(await self._searches.run(partial(self._service.relevance, query.text, query.image_id)))
