@@ -1,8 +1,9 @@
 """What a second worker brings on the same cores, and what Ray Train costs against the same loop started by hand.
 
 One model on one split, with the same global batch: by one process, and by two, each started by hand and by the training
-stage on a Ray of its own. A step's time is the median over the epochs after the first; a run's time is from the command
-to the end, with the start of Ray and of the processes.
+stage on a Ray of its own, all with the settings of memory that the stage gives its workers. A step's time is the median
+over the epochs after the first; a run's time is from the command to the end, with the start of Ray and of the
+processes.
 
 It starts Ray on this machine, so no other cluster should run here.
 
@@ -30,6 +31,7 @@ sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported b
 from reader import RESULTS, machine  # noqa: E402
 
 from pipelines import train  # noqa: E402
+from pipelines.cluster import KEEP_MEMORY  # noqa: E402
 from pipelines.config import load_config  # noqa: E402
 from preprocessing.shards.storage import write_json_atomic  # noqa: E402
 from tests.by_hand import Quiet, train_by_hand  # noqa: E402
@@ -91,9 +93,12 @@ def by_hand(settings: list[str], work_dir: Path, workers: int, threads: int) -> 
     """Seconds of the same by processes that are started by hand, and of its steps."""
     times = work_dir / "times.jsonl"
     trained = train.plan(load_config(None, settings)).directory
+    # As torchrun sets it and Ray, for the threads that read ahead.
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     began = time.perf_counter()
     train_by_hand(settings, trained, work_dir / "by_hand", workers, threads, Timed(times))
     seconds = time.perf_counter() - began
+    del os.environ["OMP_NUM_THREADS"]
     return seconds, [tuple(json.loads(line)) for line in times.read_text().splitlines()]
 
 
@@ -152,6 +157,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "scaling.json", help="JSON file for the result")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    os.environ.update(KEEP_MEMORY)
     times = measure(arguments.folder.absolute(), arguments.rounds)
     single = times["1 process of 1 thread"]
     result = {
