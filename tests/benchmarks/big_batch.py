@@ -1,9 +1,9 @@
 """Memory and time of a step on a big batch: encoded in chunks with cached gradients, and encoded at once.
 
 Each way is a process of its own, which takes one small step first, so that libraries, weights, gradients and the
-optimiser's state are there before. What is reported is the growth of its largest resident set during the big step, on a
-GPU that of the memory allocated. The gradients of both ways are compared on fewer pairs, in float64: in float32 each
-is as far from that as rounding makes it, which is reported too.
+optimiser's state are there before. What is reported is how far memory rises during the big step above what is held
+before it: the resident set (Linux), on a GPU what is allocated. The gradients of both ways are compared on fewer pairs,
+in float64: in float32 each is as far from that as rounding makes it, which is reported too.
 
 Run: python tests/benchmarks/big_batch.py
 """
@@ -11,8 +11,8 @@ Run: python tests/benchmarks/big_batch.py
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
-import resource
 import shlex
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from evaluation import forget_peak, held_bytes
 from reader import RESULTS, machine
 from torch import Tensor, nn
 
@@ -99,18 +100,25 @@ class Way:
             [parameter.grad.flatten() for parameter in self.model.parameters() if parameter.grad is not None]
         )
 
-    def peak_bytes(self) -> int:
-        """The largest memory so far."""
+    def begin(self) -> int:
+        """The memory that is held now; the largest is that from here on."""
         if self.device == "cuda":
-            return torch.cuda.max_memory_allocated()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            torch.cuda.reset_peak_memory_stats()
+            return torch.cuda.memory_allocated()
+        ctypes.CDLL(None).malloc_trim(0)  # what is free must be taken from the system again, to be seen
+        forget_peak()
+        return held_bytes("VmRSS")
+
+    def peak_bytes(self) -> int:
+        """The largest memory since the beginning."""
+        return torch.cuda.max_memory_allocated() if self.device == "cuda" else held_bytes("VmHWM")
 
 
 def measure_one(system: str, chunk: int, pairs: int, device: str) -> dict[str, float]:
     """Take one big step."""
     way, share = Way(system, chunk, device), make_batch(pairs, device)
     way.step(make_batch(8, device))
-    before, began = way.peak_bytes(), time.perf_counter()
+    before, began = way.begin(), time.perf_counter()
     way.step(share)
     return {"seconds": time.perf_counter() - began, "bytes": way.peak_bytes() - before}
 
