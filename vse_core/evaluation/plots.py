@@ -99,8 +99,8 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
     """Plot R@1, R@5 and R@10 of both directions and RSUM by epoch.
 
     Args:
-        history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r01`, `i2t_r05`, `i2t_r10`, `t2i_r01`,
-            `t2i_r05`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
+        history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r01`, `i2t_r05`, `i2t_r10`,
+            `t2i_r01`, `t2i_r05`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
         chance: the RSUM of a random ranking, drawn as a reference. None: not drawn.
 
     Returns:
