@@ -25,7 +25,7 @@ NAME = "ensemble"
 # Raised when the same members would give other metrics.
 VERSION = 2
 
-_COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)}
+_COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k:02}" for way in ("i2t", "t2i") for k in (1, 5, 10)}
 # Width of the table in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 140
 

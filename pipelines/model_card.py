@@ -76,7 +76,7 @@ def _summary(config: PipelineConfig) -> str:
 
 def _metrics(config: PipelineConfig, metrics: Mapping[str, float]) -> list[str]:
     """A table of recalls both ways, with 95 % intervals of a bootstrap over the images."""
-    names = {"rsum": "RSUM"} | {f"{way}_r{k}": f"{said}, R@{k}" for way, said in _WAYS.items() for k in (1, 5, 10)}
+    names = {"rsum": "RSUM"} | {f"{way}_r{k:02}": f"{said}, R@{k}" for way, said in _WAYS.items() for k in (1, 5, 10)}
     rows = [(said, _interval(name, metrics)) for name, said in names.items() if name in metrics]
     others = sorted({name.partition("/")[0] for name in metrics if "/" in name})
     more = [f"\nProtocols besides, in the run: {', '.join(others)}."] if others else []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NAME = "train"
 # Raised when the same inputs and settings would give another model.
-VERSION = 1
+VERSION = 2
 # How a run is carried out, not what comes out of it.
 _WITHOUT_EFFECT = {
     "workers",

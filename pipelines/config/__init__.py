@@ -105,7 +105,7 @@ class RegistryConfig(Strict):
         None, pattern=_IDENTIFIER, description="registered model; by default the configuration's name"
     )
     guards: dict[str, Annotated[Float, Field(ge=0)]] = Field(
-        {"i2t_r1": 1.0, "t2i_r1": 1.0},
+        {"i2t_r01": 1.0, "t2i_r01": 1.0},
         description="metric of the evaluation -> by how much a new champion's may be lower than the old one's",
     )
     card: CardConfig = Field(CardConfig(), description="for the card of the model")

@@ -30,9 +30,9 @@ _ALPHAS = tuple(step / 10 for step in range(11))
 def attack(subject: Subject) -> Findings:
     """Recalls under UniVSE's three attacks (5 adversarial captions a caption, shared by all images), and VSE-C's three.
 
-    Metrics are ``attack/object_r1``, ``attack/object_recall_sum`` and so on, ``attack/total`` the sum over UniVSE's
-    attacks, ``attack/vse_c_noun_r1`` and so on; for UniVSE ``attack/total_sentences`` is the total of sentences without
-    components (alpha = 1). The adversarial captions are written to a file for each attack.
+    Metrics are ``attack/object_r01``, ``attack/object_recall_sum`` and so on, ``attack/total`` the sum over UniVSE's
+    attacks, ``attack/vse_c_noun_r01`` and so on; for UniVSE ``attack/total_sentences`` is the total of sentences
+    without components (alpha = 1). The adversarial captions are written to a file for each attack.
     """
     counts = [len(captions) for captions in subject.captions]
     # Written as the adversarial ones are, so that nothing but the changed words tells them apart.

@@ -27,8 +27,8 @@ def crisscrossed(embedded: Embedded) -> Findings:
 
     True are the data set's own pairs, the captions of an image among each other, and what people rated: a caption
     with an image, or two captions, at 3 or more, two images at 2.5 or more. A query that nothing answers, as many an
-    image has no other like it, is left out. Metrics are ``cxc/i2t_r1`` ... ``cxc/i2i_ties``, with intervals
-    ``cxc/i2t_r1_low`` and so on, ``cxc/i2t_queries``, and ``cxc/unknown_pairs``, the number of ratings of images or
+    image has no other like it, is left out. Metrics are ``cxc/i2t_r01`` ... ``cxc/i2i_ties``, with intervals
+    ``cxc/i2t_r01_low`` and so on, ``cxc/i2t_queries``, and ``cxc/unknown_pairs``, the number of ratings of images or
     captions that are not in the gallery: 0 where the split is whole.
 
     Raises:
@@ -56,7 +56,7 @@ def crisscrossed(embedded: Embedded) -> Findings:
         asked = items[direction[0]].take(torch.tensor(queries))
         tables.append(query_rows(direction, ranks, asked, items[direction[-1]]))
     files = write_query_tables(embedded.directory, "cxc", tables)
-    summary = "CxC R@1 " + ", ".join(f"{direction} {metrics[f'cxc/{direction}_r1']:.1f}" for direction in DIRECTIONS)
+    summary = "CxC R@1 " + ", ".join(f"{direction} {metrics[f'cxc/{direction}_r01']:.1f}" for direction in DIRECTIONS)
     return Findings("cxc", metrics, summary, files=files)
 
 

@@ -71,7 +71,7 @@ class Embedded:
 def retrieval(embedded: Embedded, folds: int) -> Findings:
     """Evaluate image-text retrieval of any split.
 
-    Metrics are ``rsum``, ``i2t_r1`` ... ``t2i_ties``, with the intervals ``rsum_low``, ``rsum_high`` and so on.
+    Metrics are ``rsum``, ``i2t_r01`` ... ``t2i_ties``, with the intervals ``rsum_low``, ``rsum_high`` and so on.
 
     Args:
         embedded: the split.
@@ -112,7 +112,7 @@ def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.
 
 
 def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: bool = True) -> dict[str, float]:
-    """Metrics of a direction by itself, with their intervals: ``r1``, ``r1_low``, ``r1_high`` ... ``ties``.
+    """Metrics of a direction by itself, with their intervals: ``r01``, ``r01_low``, ``r01_high`` ... ``ties``.
 
     Args:
         ranks: of its Q queries.

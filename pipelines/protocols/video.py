@@ -23,7 +23,7 @@ def video_retrieval(name: str, embedded: Embedded) -> Findings:
 
     A sentence that several videos share is one item of the gallery and one query, and all of them are right for it; a
     video's rank is that of its best sentence. The median rank is not rounded. Metrics are ``NAME/rsum``,
-    ``NAME/v2t_r1`` ... ``NAME/t2v_ties``, with intervals ``NAME/v2t_r1_low`` and so on, and ``NAME/sentences``.
+    ``NAME/v2t_r01`` ... ``NAME/t2v_ties``, with intervals ``NAME/v2t_r01_low`` and so on, and ``NAME/sentences``.
     """
     captions = Items.captions(embedded.records)
     first_S, sentence_of_C = different(captions.names)
@@ -41,7 +41,7 @@ def video_retrieval(name: str, embedded: Embedded) -> Findings:
         values = direction_values(ranks, round_median=False)
         metrics |= {f"{name}/{way}_{key}": value for key, value in values.items()}
         tables.append(query_rows(way, ranks, items[way[0]], items[way[-1]]))
-    rsum = sum(metrics[f"{name}/{way}_r{k}"] for way in _DIRECTIONS for k in (1, 5, 10))
+    rsum = sum(metrics[f"{name}/{way}_r{k:02}"] for way in _DIRECTIONS for k in (1, 5, 10))
     metrics |= {f"{name}/rsum": rsum, f"{name}/sentences": float(len(first_S))}
     files = write_query_tables(embedded.directory, name, tables)
     return Findings(name, metrics, f"{VIDEO_PROTOCOLS[name].title} RSUM {rsum:.1f}", files=files)

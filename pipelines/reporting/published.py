@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FILE = Path(__file__).with_name("published.csv")
-RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
+RECALLS = ("i2t_r01", "i2t_r05", "i2t_r10", "t2i_r01", "t2i_r05", "t2i_r10")
 # Recalls are printed with one decimal: the sum of six of them is that far from the sum of the exact ones at most.
 _ROUNDING = 0.3
 

@@ -130,7 +130,7 @@ class Tracker:
         """Log metrics at a step.
 
         Raises:
-            ValueError: MLflow does not allow a name; "dev/i2t_r1" it does, "dev/i2t_r@1" it does not.
+            ValueError: MLflow does not allow a name; "dev/i2t_r01" it does, "dev/i2t_r@1" it does not.
         """
         for name, value in metrics.items():
             if not _METRIC_NAME.fullmatch(name):

@@ -50,7 +50,7 @@ def quality_table() -> str:
 def _ensemble_row(result: dict[str, Any]) -> list[str]:
     """Two models of VSE-infinity together, with what each has alone."""
     metrics = result["metrics"]
-    recalls = [" / ".join(f"{metrics[f'{way}_r{k}']:.1f}" for k in (1, 5, 10)) for way in ("i2t", "t2i")]
+    recalls = [" / ".join(f"{metrics[f'{way}_r{k:02}']:.1f}" for k in (1, 5, 10)) for way in ("i2t", "t2i")]
     alone = " and ".join(f"{member['rsum']:.1f}" for member in result["members"].values())
     label = "**VSE-infinity over regions and over the grid together** (`flickr8k_regions_grid.yaml`)"
     return [label, *recalls, f"**{metrics['rsum']:.1f}** ({alone} alone)"]
@@ -62,7 +62,7 @@ def _quality_row(label: str, runs: list[dict[str, Any]]) -> list[str]:
     def mean(metric: str) -> str:
         return f"{statistics.mean(run['metrics'][metric] for run in runs):.1f}"
 
-    recalls = [" / ".join(mean(f"{way}_r{k}") for k in (1, 5, 10)) for way in ("i2t", "t2i")]
+    recalls = [" / ".join(mean(f"{way}_r{k:02}") for k in (1, 5, 10)) for way in ("i2t", "t2i")]
     epochs = len(runs[0]["rsum_by_epoch"])
     each = ", ".join(f"{run['metrics']['rsum']:.1f}" for run in runs)
     spread = f" ({each})" if len(runs) > 1 else ""

@@ -70,7 +70,7 @@ def test_metrics_tables_and_queries(members: dict[str, Member], capsys: pytest.C
     assert 0 < metrics["rsum_low"] < metrics["rsum"] < metrics["rsum_high"]
     assert metrics["rsum_p"] < 0.01
     assert metrics["t2i_won"] + metrics["t2i_lost"] + metrics["t2i_drawn"] == 2 * IMAGES
-    assert metrics["i2t_gained"] - metrics["i2t_missed"] == pytest.approx(metrics["i2t_r1"] * IMAGES / 100)
+    assert metrics["i2t_gained"] - metrics["i2t_missed"] == pytest.approx(metrics["i2t_r01"] * IMAGES / 100)
     assert {item.path for item in client.list_artifacts(run.info.run_id, "compare")} == {
         "compare/queries.parquet",
         "compare/won.csv",

@@ -14,7 +14,7 @@ METRICS = {
     "rsum": 251.34,
     "rsum_low": 244.0,
     "rsum_high": 259.96,
-    "i2t_r1": 21.0,
+    "i2t_r01": 21.0,
     "t2i_r10": 60.5,
     "t2i_r10_low": 58.0,
     "t2i_r10_high": 63.0,

@@ -39,7 +39,7 @@ def contest(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     found = {"rsum": [5.0, 1.0, 9.0], "r1": [30.0, 28.0]}
 
     def compared(first: object, second: object) -> StageReport:
-        metrics = [{"rsum": 0.0, "i2t_r1": r1, "t2i_r1": 20.0} for r1 in found["r1"]]
+        metrics = [{"rsum": 0.0, "i2t_r01": r1, "t2i_r01": 20.0} for r1 in found["r1"]]
         recalls = {"rsum": [250.0, 245.0, *found["rsum"], 0.01]}
         (tmp_path / "manifest.json").write_text(json.dumps({"recalls": recalls, "metrics": metrics}))
         return StageReport("compare", tmp_path, "")
@@ -72,7 +72,7 @@ def test_the_first_model_needs_no_contest(config: PipelineConfig, client: Mlflow
         ([5.0, -0.5, 9.0], [30.0, 28.0], False, "not better by more than chance"),
         ([-40.0, -50.0, -30.0], [5.0, 28.0], False, "not better by more than chance"),
         ([5.0, 1.0, 9.0], [27.5, 28.0], True, "better"),
-        ([5.0, 1.0, 9.0], [26.0, 28.0], False, "but i2t_r1 falls by 2.0, more than 1"),
+        ([5.0, 1.0, 9.0], [26.0, 28.0], False, "but i2t_r01 falls by 2.0, more than 1"),
     ],
 )
 def test_a_contest(

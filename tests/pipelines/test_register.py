@@ -41,7 +41,7 @@ def config(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pip
         write_manifest(tmp_path / split, {"counts": counts, "set_aside": [], "fingerprint": f"features of {split}"})
     write_manifest(tmp_path / "training", {"history": [{"rsum": 300.0}, {"rsum": 321.5}], "seconds": 12.0})
     evaluation = StageDir(config.work_dir, "evaluate", "fingerprint of evaluate")
-    evaluation.complete({"metrics": {"rsum": 321.5, "i2t_r1": 40.0}})
+    evaluation.complete({"metrics": {"rsum": 321.5, "i2t_r01": 40.0}})
     for module in (extract, train, evaluate, index):
         monkeypatch.setattr(module, "plan", lambda _, name=module.NAME: plan(name))
     monkeypatch.setattr(train, "best_model", lambda _: bundle / "model")
@@ -73,7 +73,7 @@ def test_register_makes_one_version_and_says_so_the_second_time(config: Pipeline
     assert expected.items() <= version.tags.items()
     assert version.tags["vse.data_fingerprint"] == "fingerprint of extract"
     (model,) = client.search_logged_models([client.get_run(version.run_id).info.experiment_id])
-    assert {metric.key: metric.value for metric in model.metrics} == {f"{split}/rsum": 321.5, f"{split}/i2t_r1": 40.0}
+    assert {metric.key: metric.value for metric in model.metrics} == {f"{split}/rsum": 321.5, f"{split}/i2t_r01": 40.0}
     run_of_version = client.get_run(version.run_id)
     assert run_of_version.info.status == "FINISHED"
     assert run_of_version.data.tags["vse.model_uri"] == "models:/tiny/1"

@@ -70,12 +70,12 @@ def test_a_pipeline_has_a_parent_and_a_child_for_each_stage(config: PipelineConf
     runs = PipelineRuns(config, FINGERPRINT)
     with runs.parent as parent, runs.child("extract") as child:
         parent.log_params({"seed": 0, "model": {"embed_dim": 256}})
-        child.log_metrics({"dev/i2t_r1": 1.5}, step=3)
-        child.log_metrics({"dev/i2t_r1": 2.5}, step=4)
+        child.log_metrics({"dev/i2t_r01": 1.5}, step=3)
+        child.log_metrics({"dev/i2t_r01": 2.5}, step=4)
     run = stored(config, child)
     assert run.data.tags["mlflow.parentRunId"] == parent.run_id
     assert run.info.status == stored(config, parent).info.status == "FINISHED"
-    assert history(config, child, "dev/i2t_r1") == [(3, 1.5), (4, 2.5)]
+    assert history(config, child, "dev/i2t_r01") == [(3, 1.5), (4, 2.5)]
     assert stored(config, parent).data.params == {"seed": "0", "model.embed_dim": "256"}
     assert run.info.artifact_uri.startswith((config.work_dir / "mlartifacts").as_uri())
     experiment = MlflowClient(config.tracking_uri).get_experiment_by_name("scenes")

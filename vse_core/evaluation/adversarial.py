@@ -36,7 +36,7 @@ class AttackResult:
     adversarials: int
 
     def as_dict(self) -> dict[str, float]:
-        """Flat names and values: ``recall_sum``, ``r1`` ... ``ties``."""
+        """Flat names and values: ``recall_sum``, ``r01`` ... ``ties``."""
         return {"recall_sum": self.image_to_text.recall_sum, **vars(self.image_to_text)}
 
 

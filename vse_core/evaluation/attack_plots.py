@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from vse_core.evaluation.plots import GREY, OKABE_ITO, tidy
 from vse_core.evaluation.recall import DirectionMetrics
 
-_RECALLS = {"R@1": "r1", "R@5": "r5", "R@10": "r10"}
+_RECALLS = {"R@1": "r01", "R@5": "r05", "R@10": "r10"}
 # Yellow is left out: on white it is too light for a thin line.
 _LINES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 _BARS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "black")

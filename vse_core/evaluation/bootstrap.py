@@ -11,7 +11,7 @@ from vse_core.evaluation.recall import RetrievalRanks
 # Q queries, G groups of queries that are drawn together, R resamples, M metrics; r resamples of a chunk.
 
 RESAMPLES = 1000
-RECALLS = {"r1": 1, "r5": 5, "r10": 10}
+RECALLS = {"r01": 1, "r05": 5, "r10": 10}
 # Draws held at once: 64 MiB of numbers.
 _CHUNK_DRAWS = 2**23
 

@@ -46,10 +46,21 @@ def top_k(queries_QVD: Tensor, gallery_BKD: Tensor, k: int, chunk_size: int = 81
     index_QM = torch.empty((len(queries_QVD), 0), dtype=torch.int64, device=gallery_BKD.device)
     for start in range(0, len(gallery_BKD), chunk_size):
         scores_QB = view_similarities(queries_QVD, gallery_BKD[start : start + chunk_size])
-        here_QB = torch.arange(start, start + scores_QB.shape[1], device=gallery_BKD.device).expand_as(scores_QB)
-        # Descending indices into a stable sort put the later of two equals first; torch.topk promises no order there.
-        merged_QM = torch.cat([scores_QB.flip(1), best_QM], dim=1)
-        merged_index_QM = torch.cat([here_QB.flip(1), index_QM], dim=1)
+        chosen_QM = _best_of_chunk(scores_QB, k)
+        # Later items stand first, and a stable sort leaves equals as they stand.
+        merged_QM = torch.cat([scores_QB.gather(1, chosen_QM), best_QM], dim=1)
+        merged_index_QM = torch.cat([chosen_QM + start, index_QM], dim=1)
         sorted_QM, order_QM = merged_QM.sort(dim=1, descending=True, stable=True)
         best_QM, index_QM = sorted_QM[:, :k], merged_index_QM.gather(1, order_QM[:, :k])
     return best_QM, index_QM
+
+
+def _best_of_chunk(scores_QB: Tensor, k: int) -> Tensor:
+    """The places of each row's k best, of equals the later ones; the last place comes first."""
+    values_Qk, places_Qk = scores_QB.topk(min(k, scores_QB.shape[1]), dim=1)
+    # Which of several equals torch.topk takes is open: rows whose last one has equals outside are sorted instead.
+    is_open_Q = (scores_QB >= values_Qk[:, -1:]).sum(dim=1) > values_Qk.shape[1]
+    if is_open_Q.any():
+        order = scores_QB[is_open_Q].flip(1).sort(dim=1, descending=True, stable=True).indices
+        places_Qk[is_open_Q] = scores_QB.shape[1] - 1 - order[:, : places_Qk.shape[1]]
+    return places_Qk.sort(dim=1, descending=True).values

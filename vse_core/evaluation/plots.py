@@ -99,8 +99,8 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
     """Plot R@1, R@5 and R@10 of both directions and RSUM by epoch.
 
     Args:
-        history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r1`, `i2t_r5`, `i2t_r10`, `t2i_r1`,
-            `t2i_r5`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
+        history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r01`, `i2t_r05`, `i2t_r10`,
+            `t2i_r01`, `t2i_r05`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
         chance: the RSUM of a random ranking, drawn as a reference. None: not drawn.
 
     Returns:
@@ -110,14 +110,14 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
         ValueError: there is no epoch, or a mapping lacks one of the keys.
     """
     epochs = range(1, len(history) + 1)
-    recalls = [f"{direction}_r{rank}" for direction in _DIRECTIONS for rank in _RECALL_RANKS]
+    recalls = [f"{direction}_r{rank:02}" for direction in _DIRECTIONS for rank in _RECALL_RANKS]
     _check_history(history, [*recalls, "rsum"])
     figure = Figure(figsize=(12.0, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for axes, (direction, title) in zip((left, middle), _DIRECTIONS.items(), strict=True):
         for rank in _RECALL_RANKS:
             colour, marker = _RANK_STYLES[rank]
-            values = [result[f"{direction}_r{rank}"] for result in history]
+            values = [result[f"{direction}_r{rank:02}"] for result in history]
             style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 5, "linewidth": 1.8}
             axes.plot(epochs, values, label=f"R@{rank}", **style)
         axes.set_title(title)

@@ -26,14 +26,14 @@ class DirectionMetrics:
     """Metrics of one direction of retrieval.
 
     Attributes:
-        r1, r5, r10: percentage of queries whose best true item is among the first 1, 5, 10.
+        r01, r05, r10: percentage of queries whose best true item is among the first 1, 5, 10.
         median_rank: ``floor(median) + 1`` of the 0-based ranks, as published.
         mean_rank: mean of the ranks, counted from 1.
         ties: queries whose best true item shares its similarity with a false one (a collapsed model has many).
     """
 
-    r1: float
-    r5: float
+    r01: float
+    r05: float
     r10: float
     median_rank: float
     mean_rank: float
@@ -42,7 +42,7 @@ class DirectionMetrics:
     @property
     def recall_sum(self) -> float:
         """R@1 + R@5 + R@10, at most 300."""
-        return self.r1 + self.r5 + self.r10
+        return self.r01 + self.r05 + self.r10
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RetrievalResult:
         return self.image_to_text.recall_sum + self.text_to_image.recall_sum
 
     def as_dict(self) -> dict[str, float]:
-        """Flat names and values: ``rsum``, ``i2t_r1`` ... ``t2i_mean_rank``."""
+        """Flat names and values: ``rsum``, ``i2t_r01`` ... ``t2i_mean_rank``."""
         flat = {"rsum": self.rsum}
         for prefix, metrics in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
             flat |= {f"{prefix}_{name}": value for name, value in vars(metrics).items()}
@@ -297,11 +297,11 @@ def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetri
         round_median: round the median of an even number of ranks down, as image-text evaluations do.
     """
     ranks_Q = ranks.ranks_Q.double().sort().values
-    r1, r5, r10 = (100.0 * (ranks_Q < k).double().mean().item() for k in (1, 5, 10))
+    r01, r05, r10 = (100.0 * (ranks_Q < k).double().mean().item() for k in (1, 5, 10))
     # Of an even number of ranks torch.median takes the lower of the two middle ones; the published code averages them.
     middle = (ranks_Q[(len(ranks_Q) - 1) // 2].item() + ranks_Q[len(ranks_Q) // 2].item()) / 2
     median = float(int(middle) if round_median else middle) + 1
-    return DirectionMetrics(r1, r5, r10, median, ranks_Q.mean().item() + 1, float(ranks.tied_Q.sum()))
+    return DirectionMetrics(r01, r05, r10, median, ranks_Q.mean().item() + 1, float(ranks.tied_Q.sum()))
 
 
 def _average(results: list[RetrievalResult]) -> RetrievalResult:

@@ -90,9 +90,9 @@ def test_every_direction_is_that_of_loops(tmp_path: Path, seed: int) -> None:
         assert [row["rank"] - 1 for row in rows if row["direction"] == direction] == ranks
         for k in (1, 5, 10):
             recall = 100 * np.mean([rank < k for rank in ranks])
-            assert found.metrics[f"cxc/{direction}_r{k}"] == pytest.approx(recall)
+            assert found.metrics[f"cxc/{direction}_r{k:02}"] == pytest.approx(recall)
         assert found.metrics[f"cxc/{direction}_queries"] == len(ranks)
-        assert found.metrics[f"cxc/{direction}_r1_low"] <= found.metrics[f"cxc/{direction}_r1_high"]
+        assert found.metrics[f"cxc/{direction}_r01_low"] <= found.metrics[f"cxc/{direction}_r01_high"]
     assert found.metrics["cxc/unknown_pairs"] == 3
     assert len(expected["i2i"]) < IMAGES
     assert [file.name for file in found.files] == ["cxc_queries.parquet", "cxc_worst_queries.csv"]

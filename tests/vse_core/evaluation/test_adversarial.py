@@ -62,7 +62,7 @@ def test_ranks_are_those_of_a_sort(
         image_tensor, text_tensor, attack_tensor = tensors
         result = evaluate_attack(image_tensor, text_tensor, counts, attack_tensor, attack_counts, protocol)
     found = result.image_to_text
-    for k, recall in ((1, found.r1), (5, found.r5), (10, found.r10)):
+    for k, recall in ((1, found.r01), (5, found.r05), (10, found.r10)):
         assert recall == pytest.approx(100 * sum(rank < k for rank in ranks) / len(ranks))
     assert found.mean_rank == pytest.approx(np.mean(ranks) + 1)
     assert found.median_rank == np.floor(np.median(ranks)) + 1
@@ -87,9 +87,9 @@ def test_a_model_blind_to_the_attack_gains_nothing(protocol: AttackProtocol, eac
     # Wide vectors and odd numbers of rows: the products are not exact, yet every adversarial ties with its caption.
     images = unit(7, 1, 300, seed=2)
     texts = images.squeeze(1).repeat_interleave(3, dim=0)
-    assert evaluate_retrieval(images, texts, 3).image_to_text.r1 == 100
+    assert evaluate_retrieval(images, texts, 3).image_to_text.r01 == 100
     result = evaluate_attack(images, texts, 3, texts.repeat_interleave(each, dim=0), each, protocol)
-    assert result.image_to_text.r1 == 0
+    assert result.image_to_text.r01 == 0
     assert result.image_to_text.ties == 7
     assert result.image_to_text.r10 == (100 if each == 1 else 0)
 
@@ -100,7 +100,7 @@ def test_own_adversarials_are_fewer_than_all():
     own = evaluate_attack(images, texts, 5, attacks, protocol="own")
     assert own.image_to_text.mean_rank < shared.image_to_text.mean_rank
     assert shared.as_dict()["recall_sum"] == pytest.approx(shared.image_to_text.recall_sum)
-    assert set(own.as_dict()) == {"recall_sum", "r1", "r5", "r10", "median_rank", "mean_rank", "ties"}
+    assert set(own.as_dict()) == {"recall_sum", "r01", "r05", "r10", "median_rank", "mean_rank", "ties"}
 
 
 @pytest.mark.parametrize("protocol", ["shared", "own"])

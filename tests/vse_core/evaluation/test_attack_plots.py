@@ -13,8 +13,8 @@ from vse_core.evaluation.recall import DirectionMetrics
 ALPHAS = [0.0, 0.5, 0.75, 1.0]
 
 
-def metrics(r1: float, r5: float = 50.0, r10: float = 60.0) -> DirectionMetrics:
-    return DirectionMetrics(r1, r5, r10, median_rank=1.0, mean_rank=1.0, ties=0)
+def metrics(r01: float, r05: float = 50.0, r10: float = 60.0) -> DirectionMetrics:
+    return DirectionMetrics(r01, r05, r10, median_rank=1.0, mean_rank=1.0, ties=0)
 
 
 def labels(axes: Axes) -> list[str]:

@@ -41,7 +41,7 @@ def naive_resample(ranks: RetrievalRanks, drawn: list[int]) -> dict[str, float]:
         if of == image
     ]
     recalls = {
-        f"{way}_r{k}": 100 * float(np.mean([rank < k for rank in found]))
+        f"{way}_r{k:02}": 100 * float(np.mean([rank < k for rank in found]))
         for way, found in (("i2t", images), ("t2i", captions))
         for k in (1, 5, 10)
     }
@@ -77,16 +77,16 @@ def test_chunks_of_resamples_draw_what_one_chunk_draws(monkeypatch: pytest.Monke
 
 
 def test_an_interval_is_as_wide_as_the_binomial_distribution_says():
-    found = resampled_recalls(ranks_of([0] * 300 + [50] * 700), resamples=4000)["r1"]
+    found = resampled_recalls(ranks_of([0] * 300 + [50] * 700), resamples=4000)["r01"]
     assert float(found.mean()) == pytest.approx(30, abs=0.2)
     assert float(found.std()) == pytest.approx(100 * np.sqrt(0.3 * 0.7 / 1000), rel=0.05)
 
 
 def test_the_captions_of_an_image_are_no_independent_queries():
     hits = [0, 50] * 100
-    alone = resampled_recalls(ranks_of([rank for rank in hits for _ in range(5)]))["r1"]
+    alone = resampled_recalls(ranks_of([rank for rank in hits for _ in range(5)]))["r01"]
     image = torch.arange(200).repeat_interleave(5)
-    together = resampled_recalls(ranks_of([rank for rank in hits for _ in range(5)]), image)["r1"]
+    together = resampled_recalls(ranks_of([rank for rank in hits for _ in range(5)]), image)["r01"]
     assert float(together.std()) == pytest.approx(np.sqrt(5) * float(alone.std()), rel=0.15)
 
 

@@ -60,7 +60,7 @@ def test_an_ensemble_of_levels_and_embeddings_takes_the_mean() -> None:
     found = evaluate_ensemble([(videos, texts), (images_BD, texts_CD)], [1, 1, 2, 1, 2])
     first = mean.argmax(dim=1).tolist()
     owners = [0, 1, 2, 2, 3, 4, 4]
-    assert found.image_to_text.r1 == pytest.approx(100 * sum(owners[t] == v for v, t in enumerate(first)) / 5)
+    assert found.image_to_text.r01 == pytest.approx(100 * sum(owners[t] == v for v, t in enumerate(first)) / 5)
 
 
 def test_levels_are_not_compared_among_themselves() -> None:

@@ -15,7 +15,7 @@ def losses(*values: float) -> list[dict[str, float]]:
 
 
 def result(**changes: float) -> dict[str, float]:
-    recalls = {"i2t_r1": 20.0, "i2t_r5": 45.0, "i2t_r10": 60.0, "t2i_r1": 15.0, "t2i_r5": 40.0, "t2i_r10": 55.0}
+    recalls = {"i2t_r01": 20.0, "i2t_r05": 45.0, "i2t_r10": 60.0, "t2i_r01": 15.0, "t2i_r05": 40.0, "t2i_r10": 55.0}
     recalls |= changes
     return {**recalls, "rsum": sum(recalls.values()), "i2t_median_rank": 7.0}
 
@@ -68,7 +68,7 @@ def test_loss_curve_refuses(bad: list[dict[str, float]], message: str) -> None:
 
 
 def test_recall_curves_show_both_directions_and_the_best_epoch() -> None:
-    history = [result(), result(i2t_r1=40.0), result(i2t_r1=30.0)]
+    history = [result(), result(i2t_r01=40.0), result(i2t_r01=30.0)]
     left, middle, right = plot_recall_curves(history, chance=3.2).axes
     assert line(left, "R@1") == ([1, 2, 3], [20.0, 40.0, 30.0])
     assert line(middle, "R@10")[1] == [55.0, 55.0, 55.0]
@@ -83,8 +83,8 @@ def test_recall_curves_show_both_directions_and_the_best_epoch() -> None:
 
 def test_recall_curves_name_what_is_missing() -> None:
     incomplete: dict[str, Any] = result()
-    del incomplete["t2i_r5"]
-    with pytest.raises(ValueError, match="epoch 2 lacks t2i_r5"):
+    del incomplete["t2i_r05"]
+    with pytest.raises(ValueError, match="epoch 2 lacks t2i_r05"):
         plot_recall_curves([result(), incomplete])
     with pytest.raises(ValueError, match="no recalls"):
         plot_recall_curves([])

@@ -26,7 +26,7 @@ def rank_oracle(sims: np.ndarray, counts: list[int]) -> tuple[list[int], list[in
 
 
 def check(direction: recall.DirectionMetrics, ranks: list[int]) -> None:
-    for name, k in (("r1", 1), ("r5", 5), ("r10", 10)):
+    for name, k in (("r01", 1), ("r05", 5), ("r10", 10)):
         assert getattr(direction, name) == pytest.approx(100 * np.mean([rank < k for rank in ranks]))
     assert direction.median_rank == np.floor(np.median(ranks)) + 1
     assert direction.mean_rank == pytest.approx(np.mean(ranks) + 1)
@@ -77,7 +77,7 @@ def test_a_model_of_nan_is_last_not_first(side: str):
 
 def test_one_image_is_always_found():
     result = evaluate_retrieval(torch.randn(1, 1, 4), torch.randn(5, 4))
-    assert result.image_to_text.r1 == result.text_to_image.r1 == 100
+    assert result.image_to_text.r01 == result.text_to_image.r01 == 100
 
 
 def test_duplicates_in_a_gallery_tie_exactly():
@@ -97,7 +97,7 @@ def test_folds_average_contiguous_parts():
     result = evaluate_retrieval(images, texts, folds=5)
     assert result.rsum == pytest.approx(np.mean([fold.rsum for fold in folds]))
     assert result.image_to_text.mean_rank == pytest.approx(np.mean([f.image_to_text.mean_rank for f in folds]))
-    assert result.as_dict()["t2i_r5"] == pytest.approx(np.mean([f.text_to_image.r5 for f in folds]))
+    assert result.as_dict()["t2i_r05"] == pytest.approx(np.mean([f.text_to_image.r05 for f in folds]))
 
 
 @pytest.mark.parametrize(
