@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pipelines.config import load_config
 from pipelines.trainer import Splits, Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.shards.reader import ShardReader
+from tests.ports import free_port
 
 
 class Quiet:
@@ -50,9 +50,7 @@ def train_by_hand(
         threads: of each.
         observer: of the first process, into which it is pickled; by default one that ignores all it is told.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     out.mkdir()
     mp.spawn(_rank, args=(workers, threads, port, settings, trained, out, observer or Quiet()), nprocs=workers)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from PIL import Image
 from pipelines.search_model import default_tracking_uri
 from pipelines.serve import serving
 from tests import browser
+from tests.ports import free_port
 
 _SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length >= 8"
 
@@ -38,9 +38,7 @@ def save(page: browser.Page, file: Path) -> None:
 
 def search(options: argparse.Namespace) -> None:
     """Serve the model, type the text, ask for the maps of the first pictures."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     uri = options.tracking_uri or default_tracking_uri()
     with serving(options.model, uri, "127.0.0.1", port), browser.running() as page:
         page.resize(1060, 800)

@@ -14,7 +14,6 @@ import http.client
 import json
 import multiprocessing
 import shlex
-import socket
 import statistics
 import sys
 import time
@@ -24,13 +23,17 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import torch
-from reader import RESULTS, machine
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported by their own names
 
-from pipelines.search_model import SearchModel, default_tracking_uri, load_search_model
-from pipelines.serve import serving
-from preprocessing.features.images import read_image_bytes
-from preprocessing.shards.storage import write_json_atomic
+import torch  # noqa: E402
+from reader import RESULTS, machine  # noqa: E402
+
+from pipelines.search_model import SearchModel, default_tracking_uri, load_search_model  # noqa: E402
+from pipelines.serve import serving  # noqa: E402
+from preprocessing.features.images import read_image_bytes  # noqa: E402
+from preprocessing.shards.storage import write_json_atomic  # noqa: E402
+from tests.ports import free_port  # noqa: E402
 
 QUERIES = 64
 K = 12
@@ -116,9 +119,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     result["reference"] = reference(model, texts, uris, options.seconds)
     name = model.name
     del model  # the replica has its own
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     spawn = multiprocessing.get_context("spawn")
     with serving(name, options.tracking_uri, "127.0.0.1", port), ProcessPoolExecutor(1, spawn) as elsewhere:
         result["service"] = {

@@ -33,6 +33,7 @@ sys.path[0] = str(ROOT)
 from preprocessing.shards.storage import write_json_atomic  # noqa: E402
 from tests.integration import faults, s3_server  # noqa: E402
 from tests.integration.hosts import HEAD, Hosts  # noqa: E402
+from tests.ports import free_port  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results") / "training_faults.json"
 SCRIPT = "from pipelines.command import main; main('extract', 'train')"
@@ -232,7 +233,7 @@ class Faults:
     def mlflow_away(self) -> dict[str, Any]:
         """The MLflow server is stopped for a minute in mid-run."""
         quiet = self.quiet(LONG)
-        work_dir, port = self._begun("mlflow"), _free_port()
+        work_dir, port = self._begun("mlflow"), free_port()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(_mlflow_server(work_dir, port))
             address = f"http://127.0.0.1:{port}"
@@ -449,13 +450,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def _statuses(work_dir: Path) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sysconfig
 import time
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.infra.pins import INFRA
+from tests.ports import free_port
 
 SERVE = INFRA / "mlflow" / "serve.sh"
 _START_SECONDS = 120
@@ -34,9 +34,7 @@ def running(
         hosts: names that it goes by; with a star for the port: "127.0.0.1:*".
         environment: what else it is to know, such as where S3 is.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {
         "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
         "MLFLOW_HOST": "127.0.0.1",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.ports import free_port
 
 _USER = "mlflow"
 
@@ -38,9 +39,7 @@ def running() -> Iterator[dict[str, str]]:
     if account:
         shutil.chown(folder, "postgres", "postgres")
         shutil.chown(folder / "password", "postgres", "postgres")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     quiet = {"stdout": subprocess.DEVNULL, "cwd": folder, "check": True, **account}
     data = folder / "data"
     initdb = [programs_folder / "initdb", "--pgdata", data, "--username", _USER, "--no-sync", "--encoding", "UTF8"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.ports import free_port
 
 ACCESS_KEY, SECRET_KEY, REGION = "test:tester", "testing", "us-east-1"  # as in swift_server.py
 
@@ -54,9 +55,7 @@ def start(folder: Path) -> Swift:
     folder.mkdir(parents=True, exist_ok=True)
     port_file = folder / "port"
     port_file.unlink(missing_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        memcached = str(free.getsockname()[1])
+    memcached = str(free_port())
     # Debian's Python must not see the packages of ours.
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONWARNINGS": "ignore"}
     commands = (

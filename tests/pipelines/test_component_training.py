@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from itertools import chain
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.test_trainer import KilledError, Recorder
 from tests.pipelines.tiny_graphs import write_split
+from tests.ports import free_port
 from vse_core.models import UnifiedModel, load_model
 
 SYSTEMS = ["univse", "vse_c"]
@@ -138,9 +138,7 @@ def run_rank(rank: int, world: int, port: int, system: str, shards: str, out: st
 
 def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_path: Path):
     system, losses, _ = undisturbed
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     # The files that all processes read are written once, as the stage does it.
     make_trainer(make_config(system), shards, tmp_path, None)
     mp.spawn(run_rank, args=(2, port, system, str(shards), str(tmp_path)), nprocs=2)

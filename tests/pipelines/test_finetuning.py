@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
 from tests.by_hand import Quiet
+from tests.ports import free_port
 from vse_core.encoders import resnet
 from vse_core.models import build_model, load_model
 
@@ -164,9 +164,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
 def test_two_processes_train_the_same_model_through_all_stages(
     shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer]
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     mp.spawn(run_rank, args=(2, port, str(shards), str(tmp_path)), nprocs=2)
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed[0]), rel=1e-4, abs=1e-4)
     states = [torch.load(tmp_path / f"state-{rank}.pt", weights_only=True) for rank in range(2)]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.spaced_words import SpacedWords
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.test_trainer import KilledError, Recorder, losses_of, write_split
+from tests.ports import free_port
 from vse_core.evaluation import evaluate_retrieval
 from vse_core.models import HierarchicalModel, load_model
 from vse_core.outputs import VideoLevels
@@ -127,9 +127,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
 @pytest.mark.slow
 def test_two_processes_have_the_losses_of_one(shards: Path, tmp_path: Path) -> None:
     alone = make_trainer(make_config(shards, *NO_DROPOUT), shards, tmp_path / "one", Recorder()).run()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (tmp_path / "two").mkdir()
     mp.spawn(run_rank, args=(2, port, str(shards), str(tmp_path / "two")), nprocs=2)
     assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-5, abs=1e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines import preemption
+from tests.ports import free_port
 
 
 def run_rank(rank: int, port: int, folder: str) -> None:
@@ -38,9 +38,7 @@ def run_rank(rank: int, port: int, folder: str) -> None:
 
 
 def test_the_checkpoint_comes_before_the_end(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     context = mp.spawn(run_rank, args=(port, str(tmp_path)), nprocs=2, join=False)
     first, second = context.processes
     second.join(60)

@@ -18,6 +18,7 @@ from pipelines import serve
 from pipelines.stage import StageError
 from tests.pipelines.serving.bad_requests import BAD_REQUESTS, encoded
 from tests.pipelines.tiny_bundle import write_tiny_bundle
+from tests.ports import free_port
 
 TOKEN = "a token of some length"
 
@@ -40,13 +41,6 @@ def test_any_other_address_does(host: str) -> None:
 def test_a_short_token_is_refused(host: str) -> None:
     with pytest.raises(StageError, match="VSE_SERVE_TOKEN has 6 characters; take 16 at least"):
         serve.read_token(host, "secret")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def ask(port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> tuple[int, str]:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encod
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
+from tests.ports import free_port
 from vse_core.encoders.pretrained import load_pretrained
 from vse_core.models import load_model
 
@@ -133,9 +133,7 @@ def test_two_processes_give_the_losses_of_one_where_nothing_drops_out(shards: Pa
     folder = write_bert(tmp_path / "bert", dropout=0.0)
     config = make_config(bert_text(folder), "training.epochs=1")
     make_trainer(config, shards, tmp_path / "one", Recorder()).run()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     mp.spawn(run_rank, args=(2, port, str(shards), str(folder), str(tmp_path / "two")), nprocs=2)
     assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-4)
 

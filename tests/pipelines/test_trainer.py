@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
 from tests.by_hand import Quiet
+from tests.ports import free_port
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
 from vse_core.training.step import NonFiniteLossError
@@ -166,9 +166,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, out: str, die_at: in
 
 
 def run_group(world: int, shards: Path, out: Path, die_at: int | None = None) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at), nprocs=world)
 
 

@@ -1,13 +1,13 @@
 """A global batch shared by 1, 2, 4 processes, at once or in chunks, gives the loss, gradients, statistics of one."""
 
 import os
-import socket
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from tests.ports import free_port
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from tests.vse_core.training.tiny_unified import (
     adversarial_batch,
@@ -118,12 +118,6 @@ def batch_of(name: str, seed: int) -> tuple[list, torch.Tensor]:
     if name == "unified-bare":
         inputs[4] = random_components(SIZE, torch.Generator().manual_seed(seed), without=tuple(range(SIZE)))
     return inputs, ids
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
