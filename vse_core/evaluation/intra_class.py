@@ -59,23 +59,23 @@ def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figu
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
-    edges = np.linspace(-1.0, 1.0, 2 * _BINS + 1)
     kinds: tuple[tuple[Tensor, str, dict[str, Any]], ...] = (
         (same_P, "of one image", {"color": OKABE_ITO["blue"], "alpha": 0.75}),
         (other_P, "of different images", {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}),
     )
+    lowest = max(-1.0, min(float(values.min()) for values, _, _ in kinds if len(values)) - 0.01)
+    edges = np.linspace(lowest, 1.0, _BINS + 1)
     for values, name, style in kinds:
         if len(values):
             label = f"{name}: mean {float(values.mean()):.2f}, {len(values):,} pairs"
             axes.hist(
-                values.numpy(),
+                values.clamp(max=1.0).numpy(),
                 bins=edges.tolist(),
                 weights=np.full(len(values), 100 / len(values)),
                 label=label,
                 **style,
             )
-    lowest = min(float(values.min()) for values, _, _ in kinds if len(values))
-    axes.set_xlim(max(-1.0, lowest - 0.05), 1.0)
+    axes.set_xlim(lowest, 1.0)
     axes.set_xlabel("cosine of two captions")
     axes.set_ylabel("pairs (%)")
     axes.set_title(title)
