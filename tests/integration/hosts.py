@@ -10,10 +10,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HEAD = 1
+_RAY = str(Path(sys.executable).with_name("ray"))
+# A head that tasks, actors and people keep away from.
+_BARE_HEAD = (_RAY, "start", "--head", "--num-cpus", "0", "--include-dashboard", "false")
 _START_SECONDS = 120.0
 _PORT = 6379
 _STARTED = "Ray runtime started"
@@ -33,14 +36,15 @@ class Hosts:
     Args:
         folder: for their temporary folders and logs; with a short path, since sockets lie in it.
         environment: of all their processes.
+        head: what starts Ray on the head; takes the options of `ray start`.
 
     Raises:
         HostsUnavailableError: this machine does not allow it.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], head: Sequence[str] = _BARE_HEAD) -> None:
         _require_programs()
-        self._folder = folder
+        self._folder, self._head = folder, head
         self._environment = {**os.environ, **environment, "RAY_TMPDIR": str(folder / "ray")}
         self._name = f"vse{os.getpid()}"
         self._hosts: dict[int, subprocess.Popen[bytes]] = {}
@@ -109,16 +113,15 @@ class Hosts:
         own.mkdir()
         options = ["--node-ip-address", _ip_of(number), "--object-store-memory", "100000000", "--block"]
         if number == HEAD:
-            options += ["--head", "--port", str(_PORT), "--num-cpus", "0", "--system-config", _SYSTEM]
-            options += ["--include-dashboard", "false", "--disable-usage-stats"]
+            start = [*self._head, "--port", str(_PORT), "--system-config", _SYSTEM, "--disable-usage-stats"]
         else:
-            options += ["--address", self.address, "--num-cpus", "1"]
+            start = [_RAY, "start", "--address", self.address, "--num-cpus", "1"]
         enter = ["ip", "netns", "exec", f"{self._name}-{number}"]
         unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         boot = ["bash", "-c", _BOOT, str(own), str(self._folder / "ray")]
         with self._log(number).open("wb") as log:
             self._hosts[number] = subprocess.Popen(
-                [*enter, *unshare, *boot, str(Path(sys.executable).with_name("ray")), "start", *options],
+                [*enter, *unshare, *boot, *start, *options],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
