@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator
 
 from pipelines.config.search import SearchConfig
-from pipelines.search_results import Results, Trial
+from pipelines.search_results import Results, Trial, value_text
 from vse_core.evaluation.plots import OKABE_ITO, tidy
 
 _COLUMNS = 3
@@ -113,11 +113,11 @@ def plot_grid(results: Results, search: SearchConfig) -> Figure:
     keys = list(search.space)
     if len(keys) != 2 or any(domain.values is None for domain in search.space.values()):
         raise ValueError(f"a grid is drawn of two keys with values; the search {search.name!r} has {', '.join(keys)}")
-    rows, columns = ([_name(value) for value in search.space[key].extremes] for key in keys)
+    rows, columns = ([value_text(value) for value in search.space[key].extremes] for key in keys)
     means = np.full((len(rows), len(columns)), np.nan)
     for setting in results.by_setting():
         place = tuple(
-            names.index(_name(setting.settings[key])) for names, key in zip((rows, columns), keys, strict=True)
+            names.index(value_text(setting.settings[key])) for names, key in zip((rows, columns), keys, strict=True)
         )
         means[place] = np.nan if setting.mean is None else setting.mean
     if np.isnan(means).all():
@@ -152,7 +152,7 @@ class _Scale:
         self.is_logarithmic = domain.log_uniform is not None
         drawn = [trial.settings[key] for trial in trials]
         is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in drawn)
-        self._named = None if domain.values is None and is_number else [_name(value) for value in domain.extremes]
+        self._named = None if domain.values is None and is_number else [value_text(value) for value in domain.extremes]
         self._bounds = (0.0, 1.0)
         places = [float(number) for number in range(len(domain.extremes))] if self._named else list(domain.extremes)
         shown = [np.log(place) if self.is_logarithmic else place for place in places]
@@ -161,7 +161,7 @@ class _Scale:
     def place(self, trial: Trial) -> float:
         """Where a trial stands along the axis."""
         value = trial.settings[self.key]
-        return float(value) if self._named is None else float(self._named.index(_name(value)))
+        return float(value) if self._named is None else float(self._named.index(value_text(value)))
 
     def share(self, trial: Trial) -> float:
         """The same from 0 to 1."""
@@ -201,9 +201,3 @@ def _trained(results: Results) -> list[Trial]:
 def _rsum(trial: Trial) -> float:
     assert trial.rsum is not None
     return trial.rsum
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(str(part) for part in value.values())
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -96,6 +96,13 @@ def read_results(path: Path) -> Results:
         return Results([_trial(row) for row in csv.DictReader(file)])
 
 
+def value_text(value: Any) -> str:
+    """What tables and plots call a value; of a mapping its values, the name first: ``kmax 10``."""
+    if isinstance(value, Mapping):
+        return " ".join(value_text(value[key]) for key in sorted(value, key=lambda key: (key != "name", key)))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 

@@ -132,18 +132,16 @@ def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
 
 
 def _print_results(results: Results, search: SearchConfig, directory: Path) -> None:
+    from pipelines.search_results import value_text
+
     table = Table("rank", *search.space, "RSUM", "epochs", "trainings", title=search.name)
     for rank, setting in enumerate(results.by_setting(), start=1):
         spread = f" ± {setting.deviation:.1f}" if setting.deviation is not None else ""
         figure = f"{setting.mean:.1f}{spread}" if setting.mean is not None else setting.problem
-        values = [_short(setting.settings[key]) for key in search.space]
+        values = [value_text(setting.settings[key]) for key in search.space]
         table.add_row(str(rank), *values, figure, str(setting.epochs), str(setting.trainings))
     console().print(table)
     console().print(f"the best as a configuration: {directory / BEST}", soft_wrap=True)
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

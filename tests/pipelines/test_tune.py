@@ -139,7 +139,7 @@ def test_plots_show_every_trial() -> None:
         plot_sensitivity(Results([trial(0, 0.1, None)]), search())
 
 
-def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best() -> None:
+def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best(tmp_path: Path) -> None:
     image, text = "model.image.pooling", "model.text.pooling"
     kinds = {"max": {"name": "max"}, "kmax 5": {"name": "kmax", "k": 5}, "mean": {"name": "mean"}}
     space = {key: {"values": list(kinds.values())[:count]} for key, count in ((image, 2), (text, 3))}
@@ -150,7 +150,8 @@ def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best() -> Non
         for (row, column), values in rsums.items()
         for seed, rsum in enumerate(values)
     ]
-    axes = plot_grid(Results(trials), grid).axes[0]
+    write_results(Results(trials), tmp_path / "trials.csv")
+    axes = plot_grid(read_results(tmp_path / "trials.csv"), grid).axes[0]
     shown = {text.get_position(): text.get_text() for text in axes.texts}
     assert shown == {(0, 0): "205.0", (1, 0): "none", (2, 0): "240.0", (0, 1): "none", (1, 1): "none", (2, 1): "none"}
     (frame,) = axes.patches
