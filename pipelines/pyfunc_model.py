@@ -1,13 +1,17 @@
 """The registered model as MLflow runs it: texts, images or their features in, embeddings out.
 
 MLflow keeps a copy of this file beside the model and executes it on loading ("models from code"), so that nothing is
-pickled.
+pickled. Our packages lie beside it as one archive, `code/packages.zip`.
 """
 
+import atexit
 import base64
 import binascii
 import math
+import shutil
+import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +23,25 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from torch import Tensor
 
-from pipelines.embedder import Embedder, QueryError
-from pipelines.gallery import Gallery
+
+def _unpack_code() -> None:
+    """Let imports find the packages that were registered with the model.
+
+    They are unpacked until this process ends, since they read files that lie beside their modules. The archive is as
+    trusted as this file: what is in it runs.
+    """
+    for archive in Path(__file__).parent.glob("code/*.zip"):  # there is none while a model is being registered
+        folder = tempfile.mkdtemp(prefix="vse-code-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)
+        sys.path.insert(0, folder)
+
+
+_unpack_code()
+
+from pipelines.embedder import Embedder, QueryError  # noqa: E402
+from pipelines.gallery import Gallery  # noqa: E402
 
 _COLUMNS = ("text", "image", "features")
 _LISTED = "'text', 'image' and 'features'"

@@ -6,6 +6,8 @@ and `index` (of the gallery). MLflow keeps copies of them with the code that rea
 
 import importlib.metadata
 import re
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
+from mlflow.models.model import ModelInfo
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from pipelines.stage import StageError
@@ -29,7 +32,7 @@ CHALLENGER = "challenger"
 FINGERPRINT_TAG = "vse.fingerprint"
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = tuple(str(ROOT / package) for package in ("vse_core", "preprocessing", "pipelines"))
+PACKAGES = ("vse_core", "preprocessing", "pipelines")
 REQUIREMENTS = (
     "mlflow",
     "nltk",
@@ -106,21 +109,43 @@ def register_bundle(
     client = MlflowClient()
     found = find_registered(client, name, fingerprint)
     if found is None:
-        info = mlflow.pyfunc.log_model(
-            name=name,
-            python_model=str(Path(__file__).with_name("pyfunc_model.py")),
-            artifacts={part: str(bundle / part) for part in BUNDLE_PARTS},
-            code_paths=list(CODE),
-            pip_requirements=[f"{package}=={importlib.metadata.version(package)}" for package in REQUIREMENTS],
-            signature=model_signature(),
-            input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
-            tags=dict(tags),
-        )
+        info = _log_bundle(bundle, name, tags)
         mlflow.log_metrics(dict(metrics), run_id=run.info.run_id, model_id=info.model_id)
         version = mlflow.register_model(info.model_uri, name, tags={**tags, FINGERPRINT_TAG: fingerprint})
         found = RegisteredVersion(name, int(version.version), info.model_id)
     client.set_registered_model_alias(name, CHALLENGER, str(found.version))
     return found
+
+
+def _log_bundle(bundle: Path, name: str, tags: Mapping[str, str]) -> ModelInfo:
+    """Log a bundle as a pyfunc in the active run."""
+    with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
+        code = Path(folder) / "packages.zip"
+        _pack_code(code)
+        return mlflow.pyfunc.log_model(
+            name=name,
+            python_model=str(Path(__file__).with_name("pyfunc_model.py")),
+            artifacts={part: str(bundle / part) for part in BUNDLE_PARTS},
+            code_paths=[str(code)],
+            pip_requirements=[f"{package}=={importlib.metadata.version(package)}" for package in REQUIREMENTS],
+            signature=model_signature(),
+            input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
+            tags=dict(tags),
+        )
+
+
+def _pack_code(archive: Path) -> None:
+    """Write our packages into one archive; the same packages give the same bytes.
+
+    MLflow sends the files of a model through a server one after the other: the hundreds of these packages would take
+    minutes.
+    """
+    with zipfile.ZipFile(archive, "w") as packed:
+        for package in PACKAGES:
+            for path in sorted((ROOT / package).rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    member = zipfile.ZipInfo(path.relative_to(ROOT).as_posix())
+                    packed.writestr(member, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def resolve(client: MlflowClient, reference: str) -> str:

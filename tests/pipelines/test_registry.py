@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from pipelines import registry
 from pipelines.gallery import Gallery
 from pipelines.registry import (
     CHALLENGER,
@@ -86,14 +88,26 @@ def test_metrics_point_to_the_logged_model(registered: Registered) -> None:
     ]
 
 
-def test_nothing_registered_is_a_pickle(registered: Registered) -> None:
-    files = [path for path in registered.artifacts.rglob("*") if path.is_file()]
+def test_nothing_registered_is_a_pickle(registered: Registered, tmp_path: Path) -> None:
+    (archive,) = registered.artifacts.rglob("packages.zip")
+    unpacked = tmp_path / "code"
+    shutil.unpack_archive(archive, unpacked)
+    logged = [path for path in registered.artifacts.rglob("*") if path.is_file() and path != archive]
+    files = [*logged, *(path for path in unpacked.rglob("*") if path.is_file())]
     # spaCy names its files, of msgpack and JSON, without endings.
     suffixes = {path.suffix or path.name for path in files if "english" not in path.parts}
     page = {".html", ".css", ".js", ".csv"}  # of the search service and the report, which are part of the code
     assert suffixes <= {".py", ".json", ".safetensors", ".faiss", ".yaml", ".txt", "MLmodel", *page}
     assert not [path for path in files if path.read_bytes()[:2] in {bytes([128, protocol]) for protocol in range(2, 6)}]
     assert not [path for path in files if "__pycache__" in path.parts]
+
+
+def test_a_model_is_few_files_with_the_same_code_each_time(registered: Registered, tmp_path: Path) -> None:
+    # A server takes them one by one.
+    assert len([path for path in registered.artifacts.rglob("*") if path.is_file()]) < 40
+    (archive,) = registered.artifacts.rglob("packages.zip")
+    registry._pack_code(tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
 
 
 def test_bundle_and_model_are_found_by_name_and_by_directory(registered: Registered, tmp_path: Path) -> None:
@@ -244,13 +258,17 @@ import pipelines, preprocessing, vse_core
 print(json.dumps({"embedding": output["embedding"][0],
                   "code": [module.__file__ for module in (pipelines, preprocessing, vse_core)]}))
 """
+    unpacked = tmp_path / "temporary"
+    unpacked.mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["TMPDIR"] = str(unpacked)
     command = [sys.executable, "-c", script, registered.uri]
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     output = json.loads(result.stdout.splitlines()[-1])
     assert len(output["embedding"]) == EMBED_DIM
-    assert all(file.startswith(str(registered.artifacts)) for file in output["code"])
+    assert all(file.startswith(str(unpacked)) for file in output["code"])
+    assert list(unpacked.glob("vse-code-*")) == []  # it went with the process
 
 
 def test_version_knows_its_uri() -> None:
