@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "register"
 # Raised when the same checkpoint would be registered as something else.
-VERSION = 2
+VERSION = 3
 
 
 def plan(config: PipelineConfig) -> StagePlan:
