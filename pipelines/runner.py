@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from rich.table import Table
 from pipelines import cluster
 from pipelines.config import PipelineConfig
 from pipelines.preflight import check_before_start
-from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint, unwritten
+from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint, manifest_in, unwritten
 from pipelines.tracking import PipelineRuns, recorded_run_url
 
 STAGES = ("extract", "parse", "train", "evaluate", "index", "register")
@@ -25,6 +26,8 @@ _OF_EMBEDDINGS = {"index", "register"}
 
 # A run of one of these leaves a report behind; features alone have nothing to report.
 _REPORTED = frozenset(("train", "evaluate", "register"))
+# What comparisons of models begin with: "rsum", "i2t_r01".
+_HEADLINE = re.compile(r"rsum|[a-z0-9]+_r\d+")
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
 
@@ -130,6 +133,7 @@ def _run(
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in plans.items()})
             for name in names:
                 outcomes.append(_run_stage(config, runs, name))
+                parent.log_metrics(_headlines(config, outcomes[-1].report))
                 parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
             if _REPORTED.intersection(names):
                 outcomes.append(_write_report(config, identity))
@@ -150,6 +154,14 @@ def _run_stage(config: PipelineConfig, runs: PipelineRuns, name: str) -> _Outcom
         report = _stage(name).run(config, tracker)
         tracker.describe(report.summary)
     return _Outcome(report, time.monotonic() - start)
+
+
+def _headlines(config: PipelineConfig, report: StageReport) -> dict[str, float]:
+    """RSUM and recalls of an evaluation, for the pipeline's own row in MLflow; nothing of other stages."""
+    if report.name != "evaluate":
+        return {}
+    found = manifest_in(report.directory)["metrics"]
+    return {f"{config.dataset.eval_split}/{name}": value for name, value in found.items() if _HEADLINE.fullmatch(name)}
 
 
 def _nothing_to_do(plan: StagePlan) -> _Outcome:
