@@ -71,8 +71,9 @@ def page() -> Iterator[browser.Page]:
 @pytest.fixture(scope="module")
 def bucket(swift: s3_server.Swift) -> Any:
     """A bucket, in boto3's words."""
-    keys = {"aws_access_key_id": s3_server.ACCESS_KEY, "aws_secret_access_key": s3_server.SECRET_KEY}
-    s3 = boto3.resource("s3", endpoint_url=swift.endpoint, region_name=s3_server.REGION, **keys)
+    # A session of its own: the default one would remember where this server is, and later tests have another.
+    session = boto3.Session(s3_server.ACCESS_KEY, s3_server.SECRET_KEY, region_name=s3_server.REGION)
+    s3 = session.resource("s3", endpoint_url=swift.endpoint)
     return s3.create_bucket(Bucket="mlflow")
 
 
