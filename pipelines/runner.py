@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from rich.table import Table
 from pipelines import cluster
 from pipelines.config import PipelineConfig
 from pipelines.preflight import check_before_start
+from pipelines.reporting.published import RECALLS
 from pipelines.stage import MANIFEST, Stage, StageError, StagePlan, StageReport, fingerprint, manifest_in, unwritten
 from pipelines.tracking import PipelineRuns, recorded_run_url
 
@@ -26,8 +26,6 @@ _OF_EMBEDDINGS = {"index", "register"}
 
 # A run of one of these leaves a report behind; features alone have nothing to report.
 _REPORTED = frozenset(("train", "evaluate", "register"))
-# What comparisons of models begin with: "rsum", "i2t_r01".
-_HEADLINE = re.compile(r"rsum|[a-z0-9]+_r\d+")
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
 
@@ -161,7 +159,7 @@ def _headlines(config: PipelineConfig, report: StageReport) -> dict[str, float]:
     if report.name != "evaluate":
         return {}
     found = manifest_in(report.directory)["metrics"]
-    return {f"{config.dataset.eval_split}/{name}": value for name, value in found.items() if _HEADLINE.fullmatch(name)}
+    return {f"{config.dataset.eval_split}/{name}": found[name] for name in ("rsum", *RECALLS)}
 
 
 def _nothing_to_do(plan: StagePlan) -> _Outcome:

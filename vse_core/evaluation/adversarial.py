@@ -115,6 +115,7 @@ def _own_similarities(
     """What gives the similarities of a run of images with all true captions and each one's own adversarial ones."""
 
     def similarities(run: slice) -> Tensor:
+        """Those of others' adversarial captions are -inf: they are in no gallery but their own image's."""
         here = slice(*torch.searchsorted(image_of_A, torch.tensor([run.start, run.stop])).tolist())
         sims_bN = against_the_model(similarity_matrix(images_BKD[run], _candidates(texts_CD, adversarial_AD[here])))
         foreign_ba = image_of_A[here] != torch.arange(run.start, run.stop).unsqueeze(1)

@@ -252,6 +252,7 @@ def _mean_similarities(members: Sequence[Member]) -> Callable[[slice, slice], Te
     pairs = unified_members(members)
 
     def similarities(images: slice, captions: slice) -> Tensor:
+        """The mean over the members, of one member its own."""
         each_bc = (compare(of_images[images], of_texts[captions]) for of_images, of_texts in pairs)
         sum_bc = functools.reduce(torch.add, each_bc)
         return sum_bc / len(pairs) if len(pairs) > 1 else sum_bc
@@ -306,6 +307,7 @@ def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetri
 
 def _average(results: list[RetrievalResult]) -> RetrievalResult:
     def mean(direction: str) -> DirectionMetrics:
+        """Every metric of a direction, each by itself."""
         rows = [vars(getattr(result, direction)) for result in results]
         return DirectionMetrics(**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})
 
