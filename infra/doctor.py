@@ -1,6 +1,6 @@
 """Look at everything a run depends on, on every machine, and say what to do about what is wrong.
 
-    python -m infra.doctor --config pipelines/configs/flickr8k.yaml
+    python -m infra.doctor --config pipelines/config/data/flickr8k.yaml
 
 One line a check, exit status 1 if anything is wrong. With a cluster, the configuration's or that of RAY_ADDRESS, each
 of its machines is asked; without one, this machine. Nothing is started and nothing stays behind.
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from infra.findings import Finding, about_clocks, about_disk, about_gpus, about_storage, about_versions
 from infra.node_facts import NodeFacts, Probe, node_facts, requirements
-from pipelines import cluster
-from pipelines.command import config_parser
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.preflight import check_tracking
+from pipelines.runtime import cluster
+from pipelines.runtime.cli import config_parser
+from pipelines.stages.preflight import check_tracking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

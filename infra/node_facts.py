@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pipelines.preflight import check_storage
+from pipelines.stages.preflight import check_storage
 
 DISTRIBUTION = "vse-pipeline"
 

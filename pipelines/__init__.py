@@ -1,1 +1,1 @@
-"""The verbs, a file each (full, extract, train, evaluate, search, serve ...), and what they share."""
+"""The pipeline: a script for each command, and a folder for each job that they do."""

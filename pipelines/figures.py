@@ -1,156 +1,16 @@
 """The figures of the papers, each by one command from a registered model; they go into files and into MLflow.
 
-python pipelines/figures.py gpo-coefficients --config pipelines/configs/flickr8k.yaml --model flickr8k/1
+python pipelines/figures.py gpo-coefficients --config pipelines/config/data/flickr8k.yaml --model flickr8k/1
 python pipelines/figures.py convergence --config FILE --model flickr8k_vse_2ad/1 --model flickr8k/4
-python pipelines/figures.py kmax-grid --config FILE --search pipelines/configs/searches/kmax_grid.yaml
+python pipelines/figures.py kmax-grid --config FILE --search pipelines/config/searches/kmax_grid.yaml
 """
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
-if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+import _repository  # noqa: F401
 
-import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from pipelines.command import add_config_options, guarded
-from pipelines.command_parser import CommandParser
-from pipelines.config import PipelineConfig, load_config
-from pipelines.config.search import load_search
-from pipelines.stage import fingerprint, unwritten
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from PIL.Image import Image
-
-NAME = "figures"
-# What UniVSE's figure 6 asks for.
-_QUERIES = ("black dog", "white dog", "player swing bat")
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure that can be asked for.
-
-    Attributes:
-        title: what it shows, and where in the papers it stands.
-        takes: one model, several of them, a search, or a model and queries.
-    """
-
-    title: str
-    takes: Literal["model", "models", "search", "queries"]
-
-
-FIGURES = {
-    "gpo-coefficients": PaperFigure("pooling weights learned by GPO (VSE-infinity, figure 5)", "model"),
-    "kmax-grid": PaperFigure("RSUM over K of both poolings, from a finished search (VSE-infinity, figure 6)", "search"),
-    "caption-similarity": PaperFigure("similarity of the captions of one image (MV-VSE, figure 2)", "model"),
-    "view-diversity": PaperFigure("choice and similarity of views, over lambda or K (MV-VSE, figure 4)", "models"),
-    "view-attention": PaperFigure("where two views of an image look (MV-VSE, figure 5)", "model"),
-    "top-5": PaperFigure("the first five retrievals, right and wrong marked (VSE+2AD, figure 4)", "model"),
-    "convergence": PaperFigure("RSUM by epoch of several trainings (VSE+2AD, appendix, figure 1)", "models"),
-    "negatives": PaperFigure("number of negatives over time (VSE+2AD, appendix, figure 2)", "models"),
-    "alpha-sweep": PaperFigure("recalls over alpha, without and under attack (UniVSE, figure 5)", "model"),
-    "relevance": PaperFigure("where in the images that it finds a query is found (UniVSE, figure 6)", "queries"),
-}
-
-
-def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Figure | Image]:
-    """Draw a figure; its pictures by their names.
-
-    Raises:
-        StageError: a model, training or search that it needs is not there, or is of another kind.
-    """
-    from pipelines.paper_figures import of_models, of_runs
-    from pipelines.paper_figures.exhibit import Exhibit
-
-    if name == "kmax-grid":
-        return {**of_runs.kmax_grid(config, load_search(options.search))}
-    exhibits = [Exhibit(reference, config) for reference in options.model]
-    of_several: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
-        "view-diversity": of_models.view_diversity,
-        "convergence": of_runs.convergence,
-        "negatives": of_runs.negatives,
-    }
-    of_one: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
-        "gpo-coefficients": of_models.gpo_coefficients,
-        "caption-similarity": of_models.caption_similarity,
-        "view-attention": of_models.view_attention,
-        "top-5": of_models.top_5,
-        "alpha-sweep": of_runs.alpha_sweep,
-    }
-    if name in of_several:
-        return {**of_several[name](exhibits)}
-    if name == "relevance":
-        return {**of_models.relevance_maps(exhibits[0], options.query or _QUERIES)}
-    return {**of_one[name](exhibits[0])}
-
-
-def keep(name: str, config: PipelineConfig, pictures: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
-    """Write pictures as PNG into a folder, and log them to a run of their own in MLflow.
-
-    Raises:
-        StageError: the folder cannot be written.
-        TrackingError: MLflow does not answer.
-    """
-    from matplotlib.figure import Figure
-
-    from pipelines.tracking import PipelineRuns
-
-    files = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for each, picture in pictures.items():
-            files.append(folder / f"{each}.png")
-            if isinstance(picture, Figure):
-                picture.savefig(files[-1], bbox_inches="tight", dpi=120)
-            else:
-                picture.save(files[-1])
-    except OSError as error:
-        raise unwritten(NAME, folder, error) from error
-    identity = fingerprint([NAME, name, [str(file) for file in files]])
-    with PipelineRuns(config, identity, f"figure {name}") as runs, runs.parent as tracker:
-        tracker.set_tags({"vse.figure": name})
-        for file in files:
-            tracker.log_artifact(file, NAME)
-    return files
-
-
-def main() -> None:
-    """Read the command line, draw, and print the files."""
-    options = _parser().parse_args()
-    config = load_config(options.config, options.set)
-    folder = options.output or config.work_dir / NAME / options.figure
-    for file in keep(options.figure, config, draw(options.figure, config, options), folder):
-        sys.stdout.write(f"{file}\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(description="Draw a figure of the papers.")
-    names = parser.add_subparsers(dest="figure", required=True, metavar="FIGURE")
-    for name, figure in FIGURES.items():
-        child = names.add_parser(name, help=figure.title, description=f"Draw the {figure.title}.")
-        add_config_options(child)
-        child.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (default: in work_dir)")
-        if figure.takes == "search":
-            child.add_argument("--search", type=Path, required=True, metavar="FILE", help="YAML file of the search")
-            continue
-        known = "NAME, NAME@ALIAS, NAME/VERSION, or the output directory of a register stage"
-        if figure.takes == "models":
-            child.add_argument("--model", required=True, action="append", metavar="MODEL", help=f"{known} (repeatable)")
-        else:
-            child.add_argument("--model", required=True, nargs=1, metavar="MODEL", help=known)
-        if figure.takes == "queries":
-            child.add_argument(
-                "--query", action="append", metavar="TEXT", help="what to look for (repeatable; default: the paper's)"
-            )
-    return parser
-
+from pipelines.paper_figures.draw import main
+from pipelines.runtime.cli import guarded
 
 if __name__ == "__main__":
     sys.exit(guarded(main))

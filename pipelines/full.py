@@ -1,12 +1,13 @@
 """The main job, from images and captions to a registered model: extract, train, evaluate, index, register.
 
-python pipelines/full.py --config pipelines/configs/flickr8k.yaml
+python pipelines/full.py --config pipelines/config/data/flickr8k.yaml
 
 It ends with a table of what was done, of which the last row names the report: one HTML page, also kept in MLflow.
 """
 
-from pipelines.command import main
-from pipelines.runner import STAGES
+import _repository  # noqa: F401
+
+from pipelines.stages.runner import STAGES, main
 
 if __name__ == "__main__":
     main(*STAGES)

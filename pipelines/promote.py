@@ -1,166 +1,19 @@
 """Promote the newest registered model to champion where it is better than the champion, or go back to the one before.
 
-python pipelines/promote.py --config pipelines/configs/flickr8k.yaml
-python pipelines/promote.py --config pipelines/configs/flickr8k.yaml --rollback
+python pipelines/promote.py --config pipelines/config/data/flickr8k.yaml
+python pipelines/promote.py --config pipelines/config/data/flickr8k.yaml --rollback
 
 Both models are evaluated on the split of the configuration. The challenger takes the champion's place only where its
 RSUM is higher by more than chance (the 95 % interval of a paired bootstrap over the images lies above 0) and no metric
 of `registry.guards` falls by more than it may. The first model becomes champion without a contest.
 """
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
-if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+import _repository  # noqa: F401
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from pipelines.stage import StageError, manifest_in
-
-if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
-
-NAME = "promote"
-CHAMPION = "champion"
-DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What was decided.
-
-    Attributes:
-        promoted: the challenger is the champion now.
-        challenger: its version.
-        champion: the version that it was compared with; None where there was none.
-        reason: in words.
-    """
-
-    promoted: bool
-    challenger: int
-    champion: int | None
-    reason: str
-
-
-def promote(config: PipelineConfig, reference: str | None = None) -> Decision:
-    """Judge a challenger, and make it champion where it has won; the decision is kept as a tag of its version.
-
-    Args:
-        config: names the registered model, the data to compare on, and what is guarded.
-        reference: of the challenger; None takes the alias "challenger".
-
-    Raises:
-        StageError: there is no such model, it does not fit the features, or a guarded metric is unknown.
-    """
-    from pipelines.registry import CHALLENGER, aliases_of, set_alias, tag_version, version_of
-
-    name, uri = config.registered_model, config.tracking_uri
-    challenger = version_of(reference or f"{name}@{CHALLENGER}", uri)
-    champion = aliases_of(name, uri).get(CHAMPION)
-    if champion is None:
-        decision = Decision(True, challenger, None, "the first model: there was no champion")
-    elif champion == challenger:
-        return Decision(False, challenger, champion, "it is the champion already")
-    else:
-        decision = _contest(config, challenger, champion)
-    tag_version(name, challenger, {DECISION_TAG: decision.reason}, uri)
-    if decision.promoted:
-        if champion is not None:
-            tag_version(name, challenger, {BEFORE_TAG: str(champion)}, uri)
-        set_alias(name, CHAMPION, challenger, uri)
-    return decision
-
-
-def rollback(config: PipelineConfig) -> tuple[int, int]:
-    """Make the champion before this one champion again; returns the versions that lost and that got the title.
-
-    Raises:
-        StageError: there is no champion, or none before it.
-    """
-    from pipelines.registry import aliases_of, set_alias, tag_version, tags_of
-
-    name, uri = config.registered_model, config.tracking_uri
-    champion = aliases_of(name, uri).get(CHAMPION)
-    if champion is None:
-        raise StageError(f"{NAME}: the registered model {name!r} has no champion to go back from")
-    before = tags_of(name, champion, uri).get(BEFORE_TAG)
-    if before is None:
-        raise StageError(f"{NAME}: {name}/{champion} took nobody's place: there is no champion to go back to")
-    set_alias(name, CHAMPION, int(before), uri)
-    tag_version(name, champion, {DECISION_TAG: f"rolled back to version {before}"}, uri)
-    return champion, int(before)
-
-
-def _contest(config: PipelineConfig, challenger: int, champion: int) -> Decision:
-    from pipelines.compare import compare
-    from pipelines.ensemble import Member
-    from pipelines.registry import find_model
-
-    references = [f"{config.registered_model}/{version}" for version in (challenger, champion)]
-    members = [Member(reference, config, find_model(reference, config.tracking_uri)) for reference in references]
-    report = compare(members[0], members[1])
-    manifest = manifest_in(report.directory)
-    _, _, difference, low, high, _ = manifest["recalls"]["rsum"]
-    found = f"RSUM {difference:+.1f} ({low:+.1f} to {high:+.1f}) against version {champion}"
-    fallen = guarded_falls(config.registry.guards, *manifest["metrics"])
-    if low <= 0:
-        return Decision(False, challenger, champion, f"{found}: not better by more than chance")
-    if fallen:
-        return Decision(False, challenger, champion, f"{found}, but {' and '.join(fallen)}")
-    return Decision(True, challenger, champion, f"{found}: better")
-
-
-def guarded_falls(
-    guards: Mapping[str, float], challenger: Mapping[str, float], champion: Mapping[str, float]
-) -> list[str]:
-    """Say of each guarded metric that has fallen by more than it may by how much.
-
-    Args:
-        guards: name of a metric -> by how much it may fall.
-        challenger: metrics by their names.
-        champion: the same of the other model.
-
-    Raises:
-        StageError: the evaluation has no such metric.
-    """
-    fallen = []
-    for name, limit in guards.items():
-        if name not in challenger or name not in champion:
-            known = ", ".join(sorted(set(challenger) & set(champion)))
-            raise StageError(f"{NAME}: registry.guards: the evaluation has no metric {name!r}; it has {known}")
-        fall = champion[name] - challenger[name]
-        if fall > limit:
-            fallen.append(f"{name} falls by {fall:.1f}, more than {limit:g}")
-    return fallen
-
-
-def _command() -> None:
-    from pipelines.command import make_parser
-    from pipelines.config import load_config
-
-    parser = make_parser("Promote a registered model to champion where it is better.")
-    parser.add_argument("--model", metavar="MODEL", help="the challenger (default: NAME@challenger, the newest)")
-    parser.add_argument("--rollback", action="store_true", help="make the champion before this one champion again")
-    options = parser.parse_args()
-    config = load_config(options.config, options.set)
-    name = config.registered_model
-    if options.dry_run:
-        sys.stdout.write(f"would {'roll back' if options.rollback else 'judge the challenger of'} {name}\n")
-    elif options.rollback:
-        lost, won = rollback(config)
-        sys.stdout.write(f"{name}/{won} is champion again, in place of version {lost}\n")
-    else:
-        decision = promote(config, options.model)
-        verdict = "is champion now" if decision.promoted else "is not promoted"
-        sys.stdout.write(f"{name}/{decision.challenger} {verdict}: {decision.reason}\n")
-
+from pipelines.retraining.promotion import main
+from pipelines.runtime.cli import guarded
 
 if __name__ == "__main__":
-    from pipelines.command import guarded
-
-    sys.exit(guarded(_command))
+    sys.exit(guarded(main))

@@ -2,20 +2,16 @@
 
 Runs of the main job write it by themselves; this is for one that was made before, or that has failed:
 
-    python pipelines/report.py --config pipelines/configs/flickr8k.yaml
+    python pipelines/report.py --config pipelines/config/data/flickr8k.yaml
 """
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
-if __name__ == "__main__":  # run as a file: the repository, not this folder, is where imports begin
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+import _repository  # noqa: F401
 
-from pipelines.command import config_parser, guarded
 from pipelines.config import load_config
-from pipelines.runner import report
+from pipelines.runtime.cli import config_parser, guarded
+from pipelines.stages.runner import report
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from pipelines import extract
 from pipelines.config import load_config
-from pipelines.trainer import Splits, Trainer
+from pipelines.stages import extract
+from pipelines.training.trainer import Splits, Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.shards.reader import ShardReader
 from tests.ports import free_port

@@ -20,8 +20,8 @@ if __name__ == "__main__":
 
 from PIL import Image
 
-from pipelines.search_model import default_tracking_uri
-from pipelines.serve import serving
+from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.serving.serve import serving
 from tests import browser
 from tests.ports import free_port
 

@@ -21,7 +21,7 @@ from preprocessing.storage import Mirror
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
 
-DEFAULT_CONFIG = Path(__file__).resolve().parents[1] / "configs" / "scenes.yaml"
+DEFAULT_CONFIG = Path(__file__).resolve().with_name("data") / "scenes.yaml"
 
 _IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 

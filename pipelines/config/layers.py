@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-PRESETS = Path(__file__).resolve().parents[1] / "configs" / "presets"
+PRESETS = Path(__file__).resolve().with_name("presets")
 DISCRIMINATORS = ("name", "format", "extractor")
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 from pipelines.config import PipelineConfig
-from pipelines.embedder import Embedder
-from pipelines.gallery import Gallery, GalleryError
-from pipelines.registry import find_bundle, tags_of, version_of
+from pipelines.inference.embedder import Embedder
+from pipelines.registry.models import find_bundle, tags_of, version_of
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
-from pipelines.stage import StageError
+from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.runtime.stage import StageError
 from preprocessing.features import ExtractorError
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pipelines.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
-from pipelines.embedder import QueryError
-from pipelines.evaluation import pooling_figures
+from pipelines.evaluation.evaluator import pooling_figures
+from pipelines.inference.embedder import QueryError
 from pipelines.paper_figures.exhibit import Exhibit
-from pipelines.stage import StageError
+from pipelines.retrieval.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
+from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
 from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity
 from vse_core.evaluation.nearest import top_k
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from pipelines.embedder import ImageRegions
-    from pipelines.gallery import Gallery
+    from pipelines.inference.embedder import ImageRegions
+    from pipelines.retrieval.gallery import Gallery
 
 _PICTURES = 4
 _RETRIEVED = 3

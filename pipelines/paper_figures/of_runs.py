@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from pipelines.evaluation import PICTURES, evaluate_model
+from pipelines.evaluation.evaluator import PICTURES, evaluate_model
 from pipelines.paper_figures.exhibit import Exhibit
-from pipelines.search_plots import plot_grid
-from pipelines.search_results import read_results
-from pipelines.stage import StageError
-from pipelines.tune import TABLE, search_dir
+from pipelines.runtime.stage import StageError
+from pipelines.tuning.plots import plot_grid
+from pipelines.tuning.results import read_results
+from pipelines.tuning.search import TABLE, search_dir
 from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pipelines.config import PipelineConfig
-    from pipelines.config.search import SearchConfig
     from pipelines.reporting.recorded import Point
+    from pipelines.tuning.space import SearchConfig
 
 
 def kmax_grid(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:

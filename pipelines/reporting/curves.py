@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.evaluation import PICTURES
-from pipelines.loss_log import read_losses
-from pipelines.recipe import build_schedule, rate_factors
+from pipelines.evaluation.evaluator import PICTURES
 from pipelines.reporting.page import Html, Section, joined, missing, picture, plot
 from pipelines.reporting.run import Run
-from pipelines.training_curves import loss_curve
+from pipelines.training.loss_log import read_losses
+from pipelines.training.lr_schedule import build_schedule, rate_factors
+from pipelines.training.training_curves import loss_curve
 from vse_core.evaluation.plots import plot_learning_rates, plot_recall_curves
 
 _POINTS = 400

@@ -13,7 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from pipelines.contact_sheet import (
+from pipelines.evaluation.evaluator import GALLERY
+from pipelines.reporting.page import Html, Section, heading, joined, missing, paragraph
+from pipelines.reporting.run import Run
+from pipelines.retrieval.contact_sheet import (
     SheetRow,
     image_to_text_row,
     image_to_text_rows,
@@ -21,10 +24,7 @@ from pipelines.contact_sheet import (
     text_to_image_row,
     text_to_image_rows,
 )
-from pipelines.evaluation import GALLERY
-from pipelines.gallery import Gallery, GalleryError
-from pipelines.reporting.page import Html, Section, heading, joined, missing, paragraph
-from pipelines.reporting.run import Run
+from pipelines.retrieval.gallery import Gallery, GalleryError
 
 _TABLE = "retrieval_queries.parquet"
 _SAMPLE, _EXTREMES = 4, 3

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
-from pipelines.stage import MANIFEST, StagePlan, manifest_in
+from pipelines.runtime.stage import MANIFEST, StagePlan, manifest_in
 from pipelines.tracking import TrackingError
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.config import PipelineConfig
-from pipelines.contact_sheet import SHEET_STYLE
 from pipelines.reporting.accounts import costs, failures, versions
 from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
@@ -16,8 +15,9 @@ from pipelines.reporting.path import report_path
 from pipelines.reporting.recipe import lead, recipe
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
-from pipelines.stage import StagePlan
-from preprocessing.shards.storage import write_bytes_atomic
+from pipelines.retrieval.contact_sheet import SHEET_STYLE
+from pipelines.runtime.stage import StagePlan
+from preprocessing.storage.atomic import write_bytes_atomic
 
 _SECTIONS = (recipe, data, results, curves, galleries, failures, costs, versions)
 

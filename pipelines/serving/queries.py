@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
-from pipelines.search_model import Target
+from pipelines.retrieval.search_model import Target
 from pipelines.serving.limits import MAX_JSON_BYTES, MAX_RESULTS, MAX_TEXT, read_body
 from pipelines.serving.request_error import RequestError
 

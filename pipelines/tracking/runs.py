@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pipelines.tracking.client import TrackingError, connect, outages, page
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker
 from pipelines.tracking.version import code_version
-from preprocessing.shards.storage import locked, write_json_atomic
 from preprocessing.storage import is_s3
+from preprocessing.storage.atomic import locked, write_json_atomic
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.tracking.client import connect, outages, page
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 # S components of any sort in the split.
 
 NEGATIVE_STREAM = 3
-"""Beside the streams of preprocessing.shards.images."""
+"""Beside the streams of preprocessing.loading.image_source."""
 
 
 class NegativesError(ValueError):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from preprocessing.captions.components import relation_word
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 
 _PAPER_ADJECTIVES = (
     "white black red green brown yellow orange pink gray grey purple young wooden old snowy grassy cloudy colorful "

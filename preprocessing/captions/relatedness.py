@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.word_classes import same_or_kind_of
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 
 # Images in which one caption has the one word and another caption the other: at least so many, ...
 _MIN_IMAGES = 5

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from preprocessing.captions.augment import augment_tokens
 from preprocessing.captions.tokenize import tokenize
-from preprocessing.shards.storage import write_bytes_atomic
+from preprocessing.storage.atomic import write_bytes_atomic
 
 _SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 _MASK = "<mask>"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save
 
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.shards.storage import write_bytes_atomic
+from preprocessing.storage.atomic import write_bytes_atomic
 
 
 class WordVectorsError(ValueError):

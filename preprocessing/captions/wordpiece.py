@@ -13,7 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from preprocessing.captions.augment import augment_words
-from preprocessing.shards.storage import write_bytes_atomic
+from preprocessing.storage.atomic import write_bytes_atomic
 
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -3,11 +3,11 @@
 ``batch`` and ``loader`` need torch and are imported by their own names; everything here does without it.
 """
 
+from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.shards.index import ShardError, ShardIndex, read_index, verify_shard
 from preprocessing.shards.reader import ShardReader, read_arrays
-from preprocessing.shards.sampler import BatchSampler, rank_slice
-from preprocessing.shards.storage import write_bytes_atomic, write_json_atomic
 from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 
 __all__ = [
     "BatchSampler",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.shards.index import VERSION, MemberTable, ShardIndex, sidecar_path
-from preprocessing.shards.storage import open_atomic, sync_directory, write_json_atomic
+from preprocessing.storage.atomic import open_atomic, sync_directory, write_json_atomic
 
 _KEY = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")

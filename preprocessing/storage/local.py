@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocessing.shards.storage import link_atomic, open_atomic
+from preprocessing.storage.atomic import link_atomic, open_atomic
 from preprocessing.storage.base import Entry
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preprocessing.shards.index import sidecar_path
-from preprocessing.shards.storage import link_atomic, locked, sync_directory, write_json_atomic
+from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
 
 if TYPE_CHECKING:

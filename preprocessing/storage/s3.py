@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from preprocessing.shards.storage import open_atomic
 from preprocessing.storage.address import split_s3
+from preprocessing.storage.atomic import open_atomic
 from preprocessing.storage.base import Entry
 from preprocessing.storage.checksum import Checksum
 from preprocessing.storage.errors import (

@@ -25,7 +25,7 @@ from evaluation import forget_peak, held_bytes
 from reader import RESULTS, machine
 from torch import Tensor, nn
 
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.grad_cache import ChunkedModel

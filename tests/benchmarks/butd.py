@@ -26,7 +26,7 @@ import torch
 
 from preprocessing.features.butd.detector import Detector
 from preprocessing.features.butd.extractor import ButdExtractor
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results") / "butd.json"

@@ -29,12 +29,12 @@ from reader import BATCH, RESULTS, machine, make_shards  # noqa: E402
 from training import ROWS, WIDTH, Run  # noqa: E402
 
 from preprocessing.captions.vocabulary import Vocabulary  # noqa: E402
-from preprocessing.shards.images import FeatureSource  # noqa: E402
-from preprocessing.shards.loader import TrainLoader  # noqa: E402
+from preprocessing.loading.image_source import FeatureSource  # noqa: E402
+from preprocessing.loading.loader import TrainLoader  # noqa: E402
+from preprocessing.loading.sampler import BatchSampler  # noqa: E402
 from preprocessing.shards.reader import ShardReader  # noqa: E402
-from preprocessing.shards.sampler import BatchSampler  # noqa: E402
-from preprocessing.shards.storage import write_json_atomic  # noqa: E402
 from preprocessing.storage import Mirror  # noqa: E402
+from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.integration import s3_server  # noqa: E402
 
 WINDOW = 2

@@ -34,7 +34,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.evaluation.nearest import top_k
 from vse_core.models import build_model
 from vse_core.pooling import POOLINGS, build_pooling

@@ -27,7 +27,7 @@ import torch
 from reader import RESULTS, machine
 from torch import Tensor, nn
 
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
 from vse_core.evaluation.ranks import TrueItems
 from vse_core.evaluation.recall import rank_retrieval

@@ -28,11 +28,12 @@ from typing import Any
 
 import torch
 
-from pipelines import cluster, extract
 from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime import cluster
+from pipelines.stages import extract
 from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results") / "extraction.json"
@@ -92,7 +93,7 @@ def photographs(data: Path, images: int, folder: Path, actors: int) -> PipelineC
         "features.cpus_per_actor=1",
     ]
     os.environ["VSE_DATA"] = str(data)
-    return load_config(ROOT / "pipelines" / "configs" / "flickr8k.yaml", overrides)
+    return load_config(ROOT / "pipelines" / "config" / "data" / "flickr8k.yaml", overrides)
 
 
 def time_bare_loop(config: PipelineConfig, processes: int, threads: int) -> float:

@@ -28,8 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
-from preprocessing.shards.storage import write_json_atomic  # noqa: E402
 from preprocessing.storage import S3Storage, s3  # noqa: E402
+from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.benchmarks.reader import machine  # noqa: E402
 from tests.integration import faults, s3_server  # noqa: E402
 from tests.preprocessing.mutations import mutated  # noqa: E402

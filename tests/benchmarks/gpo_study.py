@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.pooling.gpo import GeneralizedPooling, rank_codes
 from vse_core.pooling.learned import interpolation_weights
 from vse_core.pooling.rank_gru import bidirectional_states

@@ -31,11 +31,11 @@ from reader import RESULTS, machine
 from spacy.language import Language
 
 from preprocessing.captions import load_pipeline
+from preprocessing.captions.graph_shards import ParseSpec, parse_shard
 from preprocessing.captions.scene_graph import parse_captions
 from preprocessing.datasets import Record, build_dataset
-from preprocessing.parsing import ParseSpec, parse_shard
-from preprocessing.shards.storage import write_json_atomic
 from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.storage.atomic import write_json_atomic
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 from tests.preprocessing.captions.components_score import read_gold, score

@@ -23,7 +23,7 @@ import torch
 from reader import RESULTS, machine
 from torch import Tensor, nn
 
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.pooling import POOLINGS, build_pooling, build_views
 from vse_core.pooling.gpo import GeneralizedPooling, rank_codes
 

@@ -31,10 +31,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import resnet101
 from transformers import BertConfig, BertModel
 
-from pipelines.observation import scalars_of
-from preprocessing.shards.batch import Batch
-from preprocessing.shards.device import copied_ahead
-from preprocessing.shards.storage import write_json_atomic
+from pipelines.training.metrics import scalars_of
+from preprocessing.loading.batch import Batch
+from preprocessing.loading.device import copied_ahead
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.precision import use_tf32

@@ -1,7 +1,7 @@
 """Record what a finished run has reached: the metrics of its evaluation, its curve, its recipe.
 
-Run: python pipelines/full.py --config pipelines/configs/flickr8k.yaml
-     python tests/benchmarks/quality.py --config pipelines/configs/flickr8k.yaml
+Run: python pipelines/full.py --config pipelines/config/data/flickr8k.yaml
+     python tests/benchmarks/quality.py --config pipelines/config/data/flickr8k.yaml
 
 What evaluate.py --model has found out about the same model later is added to the record by --evaluation DIRECTORY.
 """
@@ -15,10 +15,10 @@ from typing import Any
 
 from reader import RESULTS, machine
 
-from pipelines import evaluate, train
 from pipelines.config import PipelineConfig, load_config
-from pipelines.stage import StageDir
-from preprocessing.shards.storage import write_json_atomic
+from pipelines.runtime.stage import StageDir
+from pipelines.stages import evaluate, train
+from preprocessing.storage.atomic import write_json_atomic
 
 
 def main() -> None:

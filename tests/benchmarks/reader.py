@@ -25,12 +25,12 @@ import numpy as np
 import torch
 
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.shards.images import FeatureSource, SizeAugmentation
-from preprocessing.shards.loader import TrainLoader, image_batches
+from preprocessing.loading.image_source import FeatureSource, SizeAugmentation
+from preprocessing.loading.loader import TrainLoader, image_batches
+from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.reader import ShardReader
-from preprocessing.shards.sampler import BatchSampler
-from preprocessing.shards.storage import write_json_atomic
 from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.storage.atomic import write_json_atomic
 
 SHAPES: dict[str, tuple[int, int, SizeAugmentation]] = {
     "grid 49x1280": (49, 1280, "grid"),

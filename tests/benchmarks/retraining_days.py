@@ -26,10 +26,10 @@ from typing import Any
 from reader import RESULTS, machine
 
 from pipelines.config import PipelineConfig, load_config
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = ROOT / "pipelines" / "configs" / "flickr8k.yaml"
+CONFIG = ROOT / "pipelines" / "config" / "data" / "flickr8k.yaml"
 
 
 class ArrivingPhotographs:

@@ -30,13 +30,13 @@ sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported b
 
 from reader import RESULTS, machine  # noqa: E402
 
-from pipelines import train  # noqa: E402
-from pipelines.cluster import KEEP_MEMORY  # noqa: E402
 from pipelines.config import load_config  # noqa: E402
-from preprocessing.shards.storage import write_json_atomic  # noqa: E402
+from pipelines.runtime.cluster import KEEP_MEMORY  # noqa: E402
+from pipelines.stages import train  # noqa: E402
+from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.by_hand import Quiet, train_by_hand  # noqa: E402
 
-SCRIPT = "from pipelines.command import main; main('extract', 'train')"
+SCRIPT = "from pipelines.stages.runner import main; main('extract', 'train')"
 EPOCHS = 3
 SETTINGS = [
     "dataset.images={train: 320, dev: 100}",

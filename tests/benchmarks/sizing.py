@@ -28,12 +28,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from preprocessing.features.butd.detector import Detector, Size
 from preprocessing.features.butd.variants import VARIANTS
+from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.index import sidecar_path
 from preprocessing.shards.reader import ShardReader
-from preprocessing.shards.sampler import BatchSampler
-from preprocessing.shards.storage import write_json_atomic
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage import Entry
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.optim import build_optimizer

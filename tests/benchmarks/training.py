@@ -19,12 +19,12 @@ import torch
 from reader import BATCH, RESULTS, machine, make_shards
 
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.shards.batch import Batch
-from preprocessing.shards.images import FeatureSource
-from preprocessing.shards.loader import TrainLoader
+from preprocessing.loading.batch import Batch
+from preprocessing.loading.image_source import FeatureSource
+from preprocessing.loading.loader import TrainLoader
+from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.reader import ShardReader
-from preprocessing.shards.sampler import BatchSampler
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.optim import build_optimizer

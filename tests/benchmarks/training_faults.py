@@ -30,13 +30,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
-from preprocessing.shards.storage import write_json_atomic  # noqa: E402
+from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.integration import faults, s3_server  # noqa: E402
 from tests.integration.hosts import HEAD, Hosts  # noqa: E402
 from tests.ports import free_port  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results") / "training_faults.json"
-SCRIPT = "from pipelines.command import main; main('extract', 'train')"
+SCRIPT = "from pipelines.stages.runner import main; main('extract', 'train')"
 # Of the cases in which a process ends, and of those in which a server is away for a minute.
 SHORT, LONG = 2, 30
 SETTINGS = [

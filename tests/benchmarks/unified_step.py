@@ -22,7 +22,7 @@ import torch
 from reader import RESULTS, machine
 from torch import Tensor, nn
 
-from preprocessing.shards.storage import write_json_atomic
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import GlobalLoss, build_loss
 from vse_core.models import Components, build_model
 from vse_core.models.unified import build_unified_model

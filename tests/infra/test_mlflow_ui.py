@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pipelines.config import load_config
-from pipelines.registry import RegisteredVersion, describe_version, register_bundle
+from pipelines.registry.models import RegisteredVersion, describe_version, register_bundle
 from pipelines.tracking import PipelineRuns
 from tests import browser
 from tests.infra import mlflow_server, postgres

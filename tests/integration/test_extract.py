@@ -17,10 +17,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from PIL import Image
 
-from pipelines import extract
 from pipelines.config import PipelineConfig, load_config
-from pipelines.runner import run_stages
-from pipelines.stage import StageDir
+from pipelines.runtime.stage import StageDir
+from pipelines.stages import extract
+from pipelines.stages.runner import run_stages
 from preprocessing.shards import ShardReader, verify_shard
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,7 +173,7 @@ def test_no_image_stops_the_stage_and_none_disappears(
 
 
 def test_nothing_usable_is_an_error(work_dir: Path, tmp_path: Path) -> None:
-    from pipelines.stage import StageError
+    from pipelines.runtime.stage import StageError
 
     folder = tmp_path / "data"
     folder.mkdir()

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import train
 from pipelines.config import load_config
-from pipelines.loss_log import read_losses
+from pipelines.stages import train
+from pipelines.training.loss_log import read_losses
 from tests.by_hand import train_by_hand
 from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError
 from tests.integration.tiny_training import STEPS, TINY
 
 SETTINGS = [*TINY, "training.workers=2", "training.placement=STRICT_SPREAD"]
-SCRIPT = "from pipelines.command import main; main('extract', 'train')"
+SCRIPT = "from pipelines.stages.runner import main; main('extract', 'train')"
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from pipelines import extract, retrain
 from pipelines.config import PipelineConfig, load_config
-from pipelines.promote import CHAMPION
-from pipelines.registry import CHALLENGER
-from pipelines.retrain_journal import LOG, STATUS, Journal
+from pipelines.registry.models import CHALLENGER
+from pipelines.retraining import retrain
+from pipelines.retraining.journal import LOG, STATUS, Journal
+from pipelines.retraining.promotion import CHAMPION
+from pipelines.stages import extract
 from tests.integration.arriving_scenes import ArrivingScenes
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelines import extract
 from pipelines.config import PipelineConfig, load_config
-from pipelines.runner import run_stages
+from pipelines.stages import extract
+from pipelines.stages.runner import run_stages
 from preprocessing.shards import ShardReader, verify_shard
 from preprocessing.storage import S3Storage
 

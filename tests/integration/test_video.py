@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import evaluate, extract
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation import GALLERY, metrics_of
-from pipelines.gallery import Gallery
-from pipelines.runner import run_stages
-from pipelines.stage import StageReport
+from pipelines.evaluation.evaluator import GALLERY, metrics_of
+from pipelines.retrieval.gallery import Gallery
+from pipelines.runtime.stage import StageReport
+from pipelines.stages import evaluate, extract
+from pipelines.stages.runner import run_stages
+from preprocessing.loading.image_source import FeatureSource
 from preprocessing.shards import ShardReader, read_index
-from preprocessing.shards.images import FeatureSource
 from vse_core.evaluation.members import compare
 from vse_core.models import build_model
 
 h5py = pytest.importorskip("h5py", reason="pip install h5py")
 from tests.preprocessing.datasets.hgr_files import write_hgr  # noqa: E402 (needs h5py)
 
-CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"
+CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "config" / "data"
 WORDS = ["dog", "cat", "man", "child", "ball", "car", "runs", "jumps", "sings", "cooks", "outside", "slowly"]
 SMALL = (
     "model.embed_dim=16",

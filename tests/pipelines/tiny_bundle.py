@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
-from pipelines.embedder import Embedder, write_extractor
-from pipelines.gallery import Gallery, build_gallery
-from pipelines.gallery_index import GalleryIndex, index_origin
-from pipelines.text_embedder import write_parser
+from pipelines.inference.embedder import Embedder, write_extractor
+from pipelines.inference.text_embedder import write_parser
+from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
+from pipelines.retrieval.gallery import Gallery, build_gallery
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor

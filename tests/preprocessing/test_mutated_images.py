@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from preprocessing.datasets import Caption, Record
-from preprocessing.extraction import ShardSpec, extract_shard
+from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import build_extractor
 from preprocessing.shards import ShardReader
 from tests.preprocessing.mutations import MUTATIONS, mutated

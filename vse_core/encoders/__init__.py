@@ -8,7 +8,7 @@ from torch import nn
 from vse_core.encoders.bert import BertEncoder
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.text import BiGRUEncoder
-from vse_core.names import choose
+from vse_core.registry import choose
 
 
 def _build_backbone(

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from vse_core.encoders.normalize import unit_length
+from vse_core.encoders.role_graphs import ROLES, RoleGraphs
 from vse_core.encoders.text import BiGRUEncoder
 from vse_core.outputs import TextLevels, VideoLevels
 from vse_core.pooling.masks import check_lengths, valid_mask
-from vse_core.role_graphs import ROLES, RoleGraphs
 
 
 class FrameLevelEncoder(nn.Module):

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from vse_core.distributed import all_reduce_sum, world_size
 from vse_core.precision import at_least_float32
-from vse_core.training.gather import all_reduce_sum, world_size
 
 
 def unit_length(vectors: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vse_core.evaluation.ranks import TrueItems, against_the_model, rank_queries
 from vse_core.evaluation.recall import DirectionMetrics, caption_counts, direction_metrics
-from vse_core.losses.similarity import similarity_matrix
+from vse_core.similarity import similarity_matrix
 
 # B images, C true captions, A adversarial ones, K views, D embedding; b images of a chunk, a adversarial of its images.
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from vse_core.evaluation.members import Member, compare, comparisons, unified_members
 from vse_core.evaluation.nearest import view_similarities
 from vse_core.evaluation.ranks import Ranks, TrueItems, against_the_model, rank_queries
-from vse_core.losses.similarity import similarity_matrix
 from vse_core.outputs import Images, Texts
+from vse_core.similarity import similarity_matrix
 
 # B images, C captions, K views, D embedding, Q queries; q those of a chunk, N the gallery.
 

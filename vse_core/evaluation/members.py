@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vse_core.losses.levels import level_similarities
-from vse_core.losses.similarity import similarity_matrix
 from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
+from vse_core.similarity import similarity_matrix
 
 # Cosines of frames and phrases that are held at once; 64 MiB in float32, of which a few copies are alive.
 TILE_ELEMENTS = 2**24

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from vse_core.evaluation.plots import GREY
-from vse_core.losses.similarity import similarity_matrix
+from vse_core.similarity import similarity_matrix
 
 # Q queries, N regions or grid cells of one image, D embedding; H x W pixels.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vse_core.losses.similarity import similarity_matrix
+from vse_core.similarity import similarity_matrix
 
 # B images, Q queries, K views, D embedding, R relevant images of all queries together; q queries of a chunk.
 

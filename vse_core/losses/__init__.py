@@ -13,7 +13,7 @@ from vse_core.losses.pair_loss import PairLoss
 from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.losses.unified import UnifiedLoss
-from vse_core.names import choose
+from vse_core.registry import choose
 
 LOSSES: dict[str, Callable[..., GlobalLoss]] = {
     "triplet": TripletLoss,

@@ -8,8 +8,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
-from vse_core.losses.similarity import best_view, own_pairs
 from vse_core.losses.views import Bound, bound_over_views
+from vse_core.similarity import best_view, own_pairs
 
 Variant = Literal["corrected", "release", "paper"]
 Count = Literal["adaptive", "constant", "random"]

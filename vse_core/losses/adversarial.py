@@ -5,14 +5,14 @@ from typing import Literal
 from torch import Tensor
 from typing_extensions import override
 
+from vse_core.distributed import gather_rows
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.hinge import Negatives
 from vse_core.losses.result import LossResult
-from vse_core.losses.similarity import best_view
 from vse_core.losses.triplet import TripletLoss
 from vse_core.outputs import AdversarialOutput
 from vse_core.precision import at_least_float32, full_precision
-from vse_core.training.gather import gather_rows
+from vse_core.similarity import best_view
 
 
 class AdversarialLoss(GlobalLoss):

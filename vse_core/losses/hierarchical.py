@@ -8,14 +8,14 @@ from typing import Literal
 from torch import Tensor
 from typing_extensions import override
 
+from vse_core.distributed import gather_output, gather_rows
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.hinge import Negatives
 from vse_core.losses.levels import level_similarities
 from vse_core.losses.result import LossResult, pair_similarities
-from vse_core.losses.similarity import negative_mask
 from vse_core.losses.triplet import TripletLoss
 from vse_core.outputs import TextLevels, VideoLevels
-from vse_core.training.gather import gather_output, gather_rows
+from vse_core.similarity import negative_mask
 
 
 class HierarchicalLoss(GlobalLoss):

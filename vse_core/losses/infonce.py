@@ -5,8 +5,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
-from vse_core.losses.similarity import own_pairs
 from vse_core.losses.views import Bound, bound_over_views
+from vse_core.similarity import own_pairs
 
 
 class InfoNCELoss(SoftmaxLoss):

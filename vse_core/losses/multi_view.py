@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
-from vse_core.losses.similarity import best_view
 from vse_core.losses.views import Pairing, check_bound, view_matrices
+from vse_core.similarity import best_view
 
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
 

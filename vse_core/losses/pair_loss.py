@@ -6,11 +6,11 @@ from typing import get_args
 from torch import Tensor
 from typing_extensions import override
 
+from vse_core.distributed import gather_rows
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.result import LossResult, pair_similarities
-from vse_core.losses.similarity import best_view, negative_mask, view_similarities
 from vse_core.losses.views import Bound, check_bound, view_diagnostics
-from vse_core.training.gather import gather_rows
+from vse_core.similarity import best_view, negative_mask, view_similarities
 
 # The total, and the parts of it that this loss alone reports.
 TotalAndParts = tuple[Tensor, dict[str, Tensor]]

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
-from vse_core.losses.similarity import best_view
+from vse_core.similarity import best_view
 
 
 class TripletLoss(PairLoss):

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
 from vse_core.losses.regions import region_hinges, region_similarities, relevance
 from vse_core.losses.result import LossResult, pair_similarities
-from vse_core.losses.similarity import best_view, negative_mask, similarity_matrix
 from vse_core.outputs import ComponentVectors, UnifiedOutput
 from vse_core.precision import at_least_float32, full_precision
-from vse_core.training.gather import all_reduce_sum, gather_counts, gather_rows, rank
+from vse_core.similarity import best_view, negative_mask, similarity_matrix
 
 
 class UnifiedLoss(GlobalLoss):

@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vse_core.losses.similarity import best_view, own_pairs
 from vse_core.precision import at_least_float32, full_precision
+from vse_core.similarity import best_view, own_pairs
 
 Pairing = Literal["max", "avg", "up", "low"]
 Bound = Literal["max", "avg", "up", "joint"]
@@ -78,7 +78,7 @@ def view_diagnostics(images_BKD: Tensor, sims_BKC: Tensor) -> dict[str, Tensor]:
 
     Args:
         images_BKD: (B, K, D) unit vectors.
-        sims_BKC: (B, K, C) their similarities to texts, from :func:`~vse_core.losses.similarity.view_similarities`.
+        sims_BKC: (B, K, C) their similarities to texts, from :func:`~vse_core.similarity.view_similarities`.
 
     Returns:
         ``view_<k>_share`` for k from 1: share of the (image, text) pairs whose best view is the k-th; one share near 1

@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from vse_core.losses.similarity import similarity_matrix
+from vse_core.distributed import gather_counts, gather_rows
 from vse_core.outputs import AdversarialOutput
-from vse_core.training.gather import gather_counts, gather_rows
+from vse_core.similarity import similarity_matrix
 
 
 class Towers(Protocol):

@@ -5,10 +5,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from vse_core.encoders.levels import FrameLevelEncoder, RoleGraphEncoder
-from vse_core.names import choose
+from vse_core.encoders.role_graphs import RoleGraphs
 from vse_core.outputs import TextLevels, VideoLevels
 from vse_core.pooling import build_pooling
-from vse_core.role_graphs import RoleGraphs
+from vse_core.registry import choose
 
 
 class HierarchicalModel(nn.Module):

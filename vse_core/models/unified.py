@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from vse_core.encoders.components import ComponentEncoder, check_share, combine, compose
 from vse_core.encoders.regions import RegionEncoder
 from vse_core.models.components import Components
-from vse_core.names import choose
 from vse_core.outputs import ComponentVectors, UnifiedOutput
 from vse_core.pooling import build_pooling
+from vse_core.registry import choose
 
 
 class UnifiedModel(nn.Module):

@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import nn
 
-from vse_core.names import choose
 from vse_core.pooling.adpool import AdaptivePooling
 from vse_core.pooling.contextual import GraphPooling, SelfAttentionPooling, Seq2SeqPooling
 from vse_core.pooling.gpo import GeneralizedPooling
@@ -19,6 +18,7 @@ from vse_core.pooling.learned import (
 )
 from vse_core.pooling.simple import ClsPooling, KMaxPooling, LastPooling, MaxPooling, MeanPooling
 from vse_core.pooling.views import MultiViewPooling
+from vse_core.registry import choose
 
 POOLINGS: dict[str, Callable[..., nn.Module]] = {
     "mean": MeanPooling,

@@ -98,7 +98,7 @@ def training_step(
 
     Args:
         model: called with the inputs; wrapped in DistributedDataParallel where there are several processes (it averages
-            gradients, which :func:`~vse_core.training.gather.gather_rows` counts on).
+            gradients, which :func:`~vse_core.distributed.gather_rows` counts on).
         loss: given what the model returns; it gathers the other processes' shares.
         optimizer: the optimiser; its learning rate is already set.
         shares: of one global batch or of several.

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from preprocessing.shards.storage import open_atomic
+from preprocessing.storage.atomic import open_atomic
 
 
 class AdversarialError(ValueError):

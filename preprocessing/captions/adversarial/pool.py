@@ -11,7 +11,7 @@ from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
 
 ADVERSARIAL_STREAM = 4
-"""Beside the streams of preprocessing.shards.images and of the negatives of components."""
+"""Beside the streams of preprocessing.loading.image_source and of the negatives of components."""
 
 
 class AdversarialPool:

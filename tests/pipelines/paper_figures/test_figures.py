@@ -11,13 +11,12 @@ import torch
 from mlflow import MlflowClient
 from PIL import Image
 
-from pipelines import figures
 from pipelines.config import PipelineConfig, load_config
-from pipelines.gallery import Gallery
-from pipelines.paper_figures import exhibit, of_models, of_runs
+from pipelines.paper_figures import draw, exhibit, of_models, of_runs
 from pipelines.paper_figures.exhibit import Exhibit
 from pipelines.reporting.recorded import Point, RecordedRun
-from pipelines.stage import StageError
+from pipelines.retrieval.gallery import Gallery
+from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns
 from preprocessing.datasets import Caption, Record
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
@@ -69,7 +68,7 @@ def test_a_command_writes_files_and_logs_them(
 ) -> None:
     words = ["figures.py", name, "--set", f"work_dir={config.work_dir}", "--model", str(bundle), *more]
     monkeypatch.setattr(sys, "argv", words)
-    figures.main()
+    draw.main()
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert [file.name for file in written] == files
     for file in written:
@@ -85,9 +84,9 @@ def test_a_command_writes_files_and_logs_them(
 
 def test_every_figure_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        figures._parser().parse_args(["--help"])
+        draw._parser().parse_args(["--help"])
     shown = capsys.readouterr().out
-    assert all(name in shown for name in figures.FIGURES)
+    assert all(name in shown for name in draw.FIGURES)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_every_figure_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_options_that_a_figure_does_not_take_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        figures._parser().parse_args(words)
+        draw._parser().parse_args(words)
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith("error: ")
 
@@ -179,9 +178,9 @@ def test_negatives_are_those_that_were_logged(config: PipelineConfig) -> None:
 def test_a_search_that_has_not_ended_is_said_to_be(config: PipelineConfig, tmp_path: Path) -> None:
     file = tmp_path / "search.yaml"
     file.write_text("name: grid\nmethod: grid\nspace:\n  loss.margin: {values: [0.1, 0.2]}\n")
-    options = figures._parser().parse_args(["kmax-grid", "--search", str(file)])
+    options = draw._parser().parse_args(["kmax-grid", "--search", str(file)])
     with pytest.raises(StageError, match=r"has not come to its end .*pipelines/tune\.py"):
-        figures.draw("kmax-grid", config, options)
+        draw.draw("kmax-grid", config, options)
 
 
 def test_the_training_of_a_registered_model_is_found_by_its_tag(

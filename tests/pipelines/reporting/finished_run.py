@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.gallery import Gallery
-from pipelines.query_table import Items, query_rows, write_query_tables
-from pipelines.stage import MANIFEST, StagePlan
+from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
+from pipelines.retrieval.gallery import Gallery
+from pipelines.runtime.stage import MANIFEST, StagePlan
 from preprocessing.datasets import Caption, Record
 from vse_core.evaluation.recall import rank_retrieval
 

@@ -21,7 +21,7 @@ from pipelines.reporting.recipe import differences
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
-from pipelines.stage import StagePlan
+from pipelines.runtime.stage import StagePlan
 from tests.pipelines.reporting.finished_run import EVIL, STAGES, finished_run, plan, write_manifest
 from tests.pipelines.reporting.test_page import tags
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from pipelines.search_model import SearchModel, load_search_model
+from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
 from pipelines.serving.service import SearchService
 from tests.pipelines.tiny_bundle import write_tiny_bundle

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from pipelines.search_model import SearchModel, load_search_model
+from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving import app, limits
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import token_digest

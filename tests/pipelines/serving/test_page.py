@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from pipelines.search_model import SearchModel, load_search_model
+from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import token_digest
 from pipelines.serving.service import SearchService

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from preprocessing.datasets import Caption, Record
-from preprocessing.extraction import ShardSpec, extract_shard
+from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.shards import ShardReader
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from preprocessing.datasets import Caption, Record
-from preprocessing.extraction import ShardSpec, extract_shard
+from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, several
 from preprocessing.features.extractor import RegionFeatures
 from preprocessing.shards import ShardReader, read_arrays

@@ -10,7 +10,7 @@ import vse_core.evaluation.adversarial as adversarial
 import vse_core.evaluation.ranks as ranks_module
 from vse_core.evaluation import evaluate_attack, evaluate_retrieval
 from vse_core.evaluation.adversarial import AttackProtocol
-from vse_core.losses.similarity import similarity_matrix
+from vse_core.similarity import similarity_matrix
 
 
 def naive_ranks(

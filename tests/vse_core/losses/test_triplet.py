@@ -7,7 +7,7 @@ from tests.vse_core.losses.batches import S, embeddings_with
 from vse_core.losses import build_loss
 from vse_core.losses.hinge import active_hinges, hinge_terms
 from vse_core.losses.result import pair_similarities
-from vse_core.losses.similarity import similarity_matrix
+from vse_core.similarity import similarity_matrix
 
 
 def hinge_oracle(sims: torch.Tensor, ids: list[int], margin: float, negatives: str, mask: bool) -> float:

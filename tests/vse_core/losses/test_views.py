@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.vse_core.losses import oracles
 from tests.vse_core.losses.batches import nested, random_batch, seeds, view_counts
 from vse_core.losses import build_loss
-from vse_core.losses.similarity import view_similarities
 from vse_core.losses.views import view_diagnostics
+from vse_core.similarity import view_similarities
 
 LOSSES = ("triplet", "multi_view", "adopt", "infonce")
 

@@ -8,13 +8,13 @@ import torch
 
 from tests.vse_core.models.levels_oracle import all_levels
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
+from vse_core.encoders.role_graphs import RoleGraphs
 from vse_core.evaluation.members import compare as similarities
 from vse_core.losses import build_loss
 from vse_core.losses.levels import level_similarities, phrase_similarities
 from vse_core.models.hierarchical import HierarchicalModel, build_hierarchical_model
 from vse_core.outputs import TextLevels, VideoLevels
 from vse_core.pooling.gpo import GeneralizedPooling
-from vse_core.role_graphs import RoleGraphs
 
 
 def batch(size: int = 5, seed: int = 0) -> list[Any]:

@@ -13,8 +13,8 @@ import torchvision
 from torch import nn
 
 from tests.vse_core.models import official
-from vse_core.import_checkpoint import import_checkpoint, main
 from vse_core.models import TwoTower, load_model
+from vse_core.models.import_checkpoint import import_checkpoint, main
 from vse_core.models.released import CheckpointError, ReleasedCheckpoint, convert
 
 Save = Callable[[Path, nn.Module, nn.Module], None]

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vse_core.encoders.role_graphs import RoleGraphs
 from vse_core.models import AdversarialModel, Components, UnifiedModel, build_model
 from vse_core.models.unified import build_unified_model
-from vse_core.role_graphs import RoleGraphs
 
 WORDS = 23
 

@@ -1,0 +1,1 @@
+"""Evaluation of trained models: recalls, protocols, comparisons, ensembles and tables of single queries."""

@@ -1,0 +1,122 @@
+"""Image-to-text retrieval under adversarial captions, as UniVSE (section 4.2) and VSE-C test it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from pipelines.evaluation.protocols.findings import Findings
+from pipelines.evaluation.protocols.subject import Subject
+from preprocessing.captions.adversarial import Adversarial, univse_attack, vse_c_attack, write_adversarials
+from preprocessing.captions.adversarial.univse import UniVSEAttack
+from preprocessing.captions.adversarial.vse_c import VSECAttack
+from vse_core.encoders.components import combine
+from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
+from vse_core.evaluation.attack_plots import plot_alpha_sweep, plot_attacks
+from vse_core.evaluation.recall import DirectionMetrics, evaluate_retrieval
+from vse_core.models import UnifiedModel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The lists of adversarial captions are the same for every model and every run: their seed is no setting.
+_SEED = 0
+_ALPHAS = tuple(step / 10 for step in range(11))
+
+
+def attack(subject: Subject) -> Findings:
+    """Recalls under UniVSE's three attacks (5 adversarial captions a caption, shared by all images), and VSE-C's three.
+
+    Metrics are ``attack/object_r01``, ``attack/object_recall_sum`` and so on, ``attack/total`` the sum over UniVSE's
+    attacks, ``attack/vse_c_noun_r01`` and so on; for UniVSE ``attack/total_sentences`` is the total of sentences
+    without components (alpha = 1). The adversarial captions are written to a file for each attack.
+    """
+    counts = [len(captions) for captions in subject.captions]
+    # Written as the adversarial ones are, so that nothing but the changed words tells them apart.
+    texts = [caption.text for captions in subject.captions for caption in captions]
+    true = _Embedded(subject, texts, "attack: true captions")
+    plain = evaluate_retrieval(subject.gallery.images_BKD, true.texts_CD, counts).image_to_text
+    metrics: dict[str, float] = {"attack/none_recall_sum": plain.recall_sum}
+    results, sweeps, files = {"none": plain}, {"none": _sweep(subject, true, counts)}, []
+    attacks = _attacks(subject)
+    for name, (protocol, make) in attacks.items():
+        entries = list(make())
+        files.append(subject.directory / f"adversarial_{name}.jsonl")
+        report = write_adversarials(files[-1], entries)
+        metrics[f"attack/{name}_complete"] = float(report.complete)
+        metrics[f"attack/{name}_impossible"] = float(sum(report.impossible.values()))
+        if not report.adversarials:
+            continue
+        texts = [text for entry in entries for text in entry.texts]
+        false = _Embedded(subject, texts, f"attack: {name.replace('_', ' ')}")
+        each = [len(entry.texts) for entry in entries]
+        found = evaluate_attack(subject.gallery.images_BKD, true.texts_CD, counts, false.texts_CD, each, protocol)
+        metrics |= {f"attack/{name}_{key}": value for key, value in found.as_dict().items()}
+        results[name] = found.image_to_text
+        if protocol == "shared":
+            sweeps[name] = _sweep(subject, true, counts, false, each)
+    shared = [name for name, (protocol, _) in attacks.items() if protocol == "shared" and name in results]
+    metrics["attack/total"] = sum(results[name].recall_sum for name in shared)
+    if isinstance(subject.texts.model, UnifiedModel):
+        metrics["attack/total_sentences"] = sum(sweeps[name][-1] for name in shared)
+    summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
+    return Findings("attack", metrics, summary, _figures(subject, results, sweeps), tuple(files))
+
+
+def _attacks(subject: Subject) -> dict[str, tuple[AttackProtocol, Callable[[], Iterator[Adversarial]]]]:
+    """The attacks by name: whose captions an image meets, and what makes them."""
+    univse: tuple[UniVSEAttack, ...] = ("object", "attribute", "relation")
+    vse_c: tuple[VSECAttack, ...] = ("noun", "numeral", "relation")
+    captions, lexicon = subject.captions, subject.lexicon
+    return {
+        **{kind: ("shared", partial(univse_attack, captions, kind, lexicon, _SEED)) for kind in univse},
+        **{f"vse_c_{kind}": ("own", partial(vse_c_attack, captions, kind, lexicon, _SEED)) for kind in vse_c},
+    }
+
+
+class _Embedded:
+    """Texts embedded with a model; for UniVSE sentences and components apart, to be mixed by any alpha."""
+
+    def __init__(self, subject: Subject, texts: list[str], title: str) -> None:
+        model, embedder = subject.texts.model, subject.texts
+        self.halves = embedder.embed_halves(texts, title) if isinstance(model, UnifiedModel) else None
+        self.texts_CD = self.mixed(model.alpha) if isinstance(model, UnifiedModel) else embedder.embed(texts, title)
+
+    def mixed(self, alpha: float) -> Tensor:
+        """The texts with this share of the sentence."""
+        assert self.halves is not None
+        return combine(*self.halves, alpha)
+
+
+def _sweep(
+    subject: Subject, true: _Embedded, counts: list[int], false: _Embedded | None = None, each: list[int] | None = None
+) -> list[float]:
+    """Sum of the recalls for every alpha; nothing for models without components."""
+    if true.halves is None:
+        return []
+    recalls = []
+    for alpha in _ALPHAS:
+        if false is None or each is None:
+            metrics = evaluate_retrieval(subject.gallery.images_BKD, true.mixed(alpha), counts).image_to_text
+        else:
+            texts_CD, false_CD = true.mixed(alpha), false.mixed(alpha)
+            metrics = evaluate_attack(subject.gallery.images_BKD, texts_CD, counts, false_CD, each).image_to_text
+        recalls.append(metrics.recall_sum)
+    return recalls
+
+
+def _figures(
+    subject: Subject, results: dict[str, DirectionMetrics], sweeps: dict[str, list[float]]
+) -> dict[str, Figure]:
+    figures = {"attacks": plot_attacks({"this model": results})}
+    model = subject.texts.model
+    if isinstance(model, UnifiedModel):
+        panels = {
+            "Image to text": {"no attack": sweeps["none"]},
+            "Image to text under attack": {name: values for name, values in sweeps.items() if name != "none"},
+        }
+        figures["alpha_sweep"] = plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", model.alpha)
+    return figures

@@ -1,0 +1,97 @@
+"""Images retrieved by objects, attributes and relations (UniVSE, section 4.3), and where they are found."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pipelines.evaluation.protocols.findings import Findings
+from pipelines.evaluation.protocols.subject import Subject, spread
+from preprocessing.captions.components import nouns_of, pairs_of, triples_of
+from preprocessing.features.images import load_image
+from vse_core.evaluation.relevance import plot_relevance, relevance
+from vse_core.evaluation.unified import evaluate_unified
+from vse_core.models import UnifiedModel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Phrase = tuple[str, ...]
+
+_PICTURES = 4
+_OBJECTS_A_PICTURE, _PAIRS_A_PICTURE = 3, 2
+
+
+def components(subject: Subject) -> Findings:
+    """Mean average precision of every kind of component as a query, beside that of a random ranking.
+
+    Every distinct component of the split's captions is a query, and all images whose captions have it are right. With
+    detections, the labels are queries as well ("detected_objects"; of two words, "hot dog", the first describes).
+    Metrics are ``components/objects_map`` and so on, in per cent; ``components/sum`` adds up the three kinds of
+    captions' components.
+    """
+    graphs = [[caption.graph for caption in captions] for captions in subject.captions]
+    kinds: dict[str, list[list[Phrase]]] = {
+        "objects": [[(noun,) for graph in of_image for noun in nouns_of(graph)] for of_image in graphs],
+        "attributes": [[pair for graph in of_image for pair in pairs_of(graph)] for of_image in graphs],
+        "relations": [[triple for graph in of_image for triple in triples_of(graph)] for of_image in graphs],
+    }
+    if subject.detections is not None:
+        kinds["detected_objects"] = [[tuple(name.split()) for name in names] for names in subject.detections]
+    metrics: dict[str, float] = {}
+    for kind, of_images in kinds.items():
+        queries, relevant_R, first_Q1 = _relevant(of_images)
+        if queries:
+            found = evaluate_unified(
+                subject.texts.embed_phrases(queries), subject.gallery.images_BKD, relevant_R, first_Q1
+            )
+            metrics |= {f"components/{kind}_{name}": value for name, value in found.as_dict().items()}
+    maps = {kind: metrics[f"components/{kind}_map"] for kind in kinds if f"components/{kind}_map" in metrics}
+    metrics["components/sum"] = sum(value for kind, value in maps.items() if kind != "detected_objects")
+    summary = ", ".join(f"{kind} {value:.1f}" for kind, value in maps.items())
+    return Findings("components", metrics, f"mAP of {summary or 'nothing'}", relevance_figures(subject, kinds))
+
+
+def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torch.Tensor, torch.Tensor]:
+    """The distinct phrases in the order of their first image, and the images of each, flat with their starts."""
+    images: dict[Phrase, list[int]] = defaultdict(list)
+    for image, phrases in enumerate(of_images):
+        for phrase in dict.fromkeys(phrases):
+            images[phrase].append(image)
+    starts = np.cumsum([0, *(len(found) for found in images.values())])
+    return list(images), torch.tensor([image for found in images.values() for image in found]), torch.from_numpy(starts)
+
+
+def relevance_figures(subject: Subject, kinds: dict[str, list[list[Phrase]]]) -> dict[str, Figure]:
+    """Where UniVSE finds the objects and attributes of a few photographs; none for models without regions.
+
+    Features have to be a square grid of cells.
+    """
+    model = subject.texts.model
+    side = math.isqrt(len(subject.reader.features(0))) if not subject.reader.is_pictures else 0
+    if not isinstance(model, UnifiedModel) or side * side != len(subject.reader.features(0)):
+        return {}
+    device = next(model.parameters()).device
+    described = [image for image, pairs in enumerate(kinds["attributes"]) if pairs]
+    figures = {}
+    for number, image in enumerate(spread(described, _PICTURES), start=1):
+        features_1NF = torch.from_numpy(np.array(subject.reader.features(image))).unsqueeze(0).to(device)
+        lengths_1 = torch.tensor([features_1NF.shape[1]], device=device)
+        with torch.inference_mode():
+            regions_1ND, _ = model.encode_regions(features_1NF, lengths_1)
+        objects = list(dict.fromkeys(kinds["objects"][image]))[:_OBJECTS_A_PICTURE]
+        pairs = list(dict.fromkeys(kinds["attributes"][image]))[:_PAIRS_A_PICTURE]
+        queries_QD = torch.cat([subject.texts.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
+        figures[f"relevance_{number}"] = plot_relevance(
+            np.asarray(load_image(subject.gallery.records[image].image_uri)),
+            [" ".join(phrase) for phrase in (*objects, *pairs)],
+            relevance(queries_QD, regions_1ND[0].cpu()),
+            (side, side),
+            (queries_QD @ subject.gallery.images_BKD[image, 0]).tolist(),
+        )
+    return figures

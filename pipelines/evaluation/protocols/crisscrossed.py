@@ -1,0 +1,109 @@
+"""Crisscrossed Captions: retrieval between and within images and captions, with true pairs that COCO does not name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+
+import torch
+
+from pipelines.evaluation.protocols.findings import Findings
+from pipelines.evaluation.protocols.rankings import Embedded, direction_values
+from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
+from pipelines.runtime.stage import StageError
+from preprocessing.datasets.crisscrossed import Crisscrossed, Rating, read_crisscrossed
+from preprocessing.datasets.record import Record
+from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
+from vse_core.evaluation.ranks import TrueItems
+
+# A pair counts as true from this score on: captions with images, captions, images.
+_CAPTION_IMAGE, _CAPTIONS, _IMAGES = 3.0, 3.0, 2.5
+
+Pair = tuple[int, int]
+
+
+def crisscrossed(embedded: Embedded) -> Findings:
+    """Retrieval of captions by images (i2t), images by captions (t2i), captions by captions and images by images.
+
+    True are the data set's own pairs, the captions of an image among each other, and what people rated: a caption
+    with an image, or two captions, at 3 or more, two images at 2.5 or more. A query that nothing answers, as many an
+    image has no other like it, is left out. Metrics are ``cxc/i2t_r01`` ... ``cxc/i2i_ties``, with intervals
+    ``cxc/i2t_r01_low`` and so on, ``cxc/i2t_queries``, and ``cxc/unknown_pairs``, the number of ratings of images or
+    captions that are not in the gallery: 0 where the split is whole.
+
+    Raises:
+        StageError: the ratings are not of this split's images and captions.
+        DatasetError: a file of ratings is missing or malformed.
+    """
+    assert embedded.crisscrossed is not None
+    ratings = read_crisscrossed(embedded.crisscrossed, embedded.split)
+    pairs, unknown = true_pairs(embedded.records, ratings)
+    items = {"i": Items.images(embedded.records), "t": Items.captions(embedded.records)}
+    image_of_caption = [image for image, record in enumerate(embedded.records) for _ in record.captions]
+    metrics = {"cxc/unknown_pairs": float(unknown)}
+    tables = []
+    for direction in DIRECTIONS:
+        queries = sorted({query for query, _ in pairs[direction]})
+        row_of = {query: row for row, query in enumerate(queries)}
+        rows = torch.tensor([(row_of[query], item) for query, item in pairs[direction]])
+        true_items = TrueItems.of_pairs(rows[:, 0], rows[:, 1], len(queries))
+        ranks = rank_direction(embedded.members, direction, true_items, torch.tensor(queries))
+        # Captions of an image are resampled together.
+        images = torch.tensor([image_of_caption[query] if direction[0] == "t" else query for query in queries])
+        values = direction_values(ranks, images.unique(return_inverse=True)[1])
+        metrics |= {f"cxc/{direction}_{name}": value for name, value in values.items()}
+        metrics[f"cxc/{direction}_queries"] = float(len(queries))
+        asked = items[direction[0]].take(torch.tensor(queries))
+        tables.append(query_rows(direction, ranks, asked, items[direction[-1]]))
+    files = write_query_tables(embedded.directory, "cxc", tables)
+    summary = "CxC R@1 " + ", ".join(f"{direction} {metrics[f'cxc/{direction}_r01']:.1f}" for direction in DIRECTIONS)
+    return Findings("cxc", metrics, summary, files=files)
+
+
+def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[Direction, list[Pair]], int]:
+    """Places of a query and an item that is true for it, by direction; and the number of ratings of unknown things.
+
+    Raises:
+        StageError: of one kind no pair is true among the records.
+    """
+    images = {record.image_id: place for place, record in enumerate(records)}
+    ids = [caption.caption_id for record in records for caption in record.captions]
+    captions = {caption_id: place for place, caption_id in enumerate(ids)}
+    co_captions: list[Pair] = []
+    for record in records:
+        co_captions += permutations([captions[caption.caption_id] for caption in record.captions], 2)
+    own = [(captions[caption.caption_id], image) for image, record in enumerate(records) for caption in record.captions]
+    crossed, crossed_unknown = _rated(ratings.captions_images, _CAPTION_IMAGE, captions, images)
+    same_images, images_unknown = _rated(ratings.images, _IMAGES, images, images)
+    same_captions, captions_unknown = _rated(ratings.captions, _CAPTIONS, captions, captions)
+    if not crossed or not same_images:
+        raise StageError(
+            "protocol cxc: hardly any of the ratings are of images and captions of this split; they are known by the "
+            "ids of Karpathy's dataset_coco.json (dataset.format karpathy), splits dev and test"
+        )
+    crossed, same_captions = own + crossed, co_captions + same_captions
+    pairs: dict[Direction, list[Pair]] = {
+        "i2t": _turned(crossed),
+        "t2i": crossed,
+        "t2t": same_captions + _turned(same_captions),
+        "i2i": same_images + _turned(same_images),
+    }
+    return pairs, crossed_unknown + images_unknown + captions_unknown
+
+
+def _rated(
+    ratings: Iterable[Rating], score: float, first: dict[str, int], second: dict[str, int]
+) -> tuple[list[Pair], int]:
+    """Places of the pairs rated so high or higher, and the number of ratings of what has no place."""
+    pairs, unknown = [], 0
+    for rating in ratings:
+        if rating.first not in first or rating.second not in second:
+            unknown += 1
+        # A pair of a thing with itself says nothing.
+        elif rating.score >= score and (first is not second or rating.first != rating.second):
+            pairs.append((first[rating.first], second[rating.second]))
+    return pairs, unknown
+
+
+def _turned(pairs: Iterable[Pair]) -> list[Pair]:
+    return [(second, first) for first, second in pairs]

@@ -1,0 +1,147 @@
+"""Protocols that need nothing but embeddings, and so fit any model and any ensemble: retrieval of every kind.
+
+B images or videos, C captions, K views, D embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from pipelines.evaluation.protocols.findings import Findings
+from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
+from pipelines.runtime.stage import StageError
+from vse_core.evaluation.bootstrap import Interval, resampled_recalls, retrieval_intervals
+from vse_core.evaluation.members import Member
+from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS, RetrievalProtocol, VideoProtocol
+from vse_core.evaluation.recall import RetrievalRanks, direction_metrics, rank_retrieval
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipelines.retrieval.gallery import Gallery
+    from preprocessing.datasets.record import Record
+    from vse_core.evaluation.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """An embedded split of one model, or of several whose similarities are averaged.
+
+    Attributes:
+        galleries: of each model, all in the same order.
+        split: its name.
+        directory: where files go.
+        cuts: numbers of folds that plain retrieval is wanted in.
+        crisscrossed: folder of Crisscrossed Captions; None where it is not needed.
+    """
+
+    galleries: Sequence[Gallery]
+    split: str
+    directory: Path
+    cuts: tuple[int, ...] = (1,)
+    crisscrossed: Path | None = None
+
+    @property
+    def members(self) -> list[Member]:
+        """Embeddings (B, K, D) of the images and (C, D) of the captions, or levels of both, of each model."""
+        return [(gallery.images, gallery.texts) for gallery in self.galleries]
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The images with their captions."""
+        return self.galleries[0].records
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of captions of each image."""
+        return [len(record.captions) for record in self.records]
+
+    @cached_property
+    def ranks(self) -> dict[int, RetrievalRanks]:
+        """Ranks of image-text retrieval by the number of folds; one pass over the similarities finds them all."""
+        return rank_retrieval(self.members, self.counts, self.cuts)
+
+
+def retrieval(embedded: Embedded, folds: int) -> Findings:
+    """Evaluate image-text retrieval of any split.
+
+    Metrics are ``rsum``, ``i2t_r01`` ... ``t2i_ties``, with the intervals ``rsum_low``, ``rsum_high`` and so on.
+
+    Args:
+        embedded: the split.
+        folds: one of its cuts: over how many folds the metrics are averaged.
+    """
+    images, captions = len(embedded.records), sum(embedded.counts)
+    return _retrieval("retrieval", f"RSUM {{}} over {images:,} images and {captions:,} captions", embedded, folds)
+
+
+def published_retrieval(name: str, embedded: Embedded) -> Findings:
+    """Evaluate image-text retrieval as the papers report it; the split is the published one (`require_published`).
+
+    Metrics are those of `retrieval` under the protocol's name: ``coco_5k/rsum`` and so on.
+    """
+    protocol = RETRIEVAL_PROTOCOLS[name]
+    found = _retrieval(name, f"{protocol.title} RSUM {{}}", embedded, protocol.folds)
+    return replace(found, metrics={f"{name}/{key}": value for key, value in found.metrics.items()})
+
+
+def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Findings:
+    """Metrics with their intervals, and the tables of the queries."""
+    ranks = embedded.ranks[folds]
+    metrics = ranks.result().as_dict()
+    for metric, interval in retrieval_intervals(ranks).items():
+        metrics |= {f"{metric}_low": interval.low, f"{metric}_high": interval.high}
+    files = write_query_tables(embedded.directory, name, retrieval_rows(ranks, embedded.records))
+    rsum = f"{metrics['rsum']:.1f} ({metrics['rsum_low']:.1f} to {metrics['rsum_high']:.1f})"
+    return Findings(name, metrics, summary.format(rsum), files=files)
+
+
+def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.Table]:
+    """A row for each query, a table for each direction."""
+    images, captions = Items.images(records), Items.captions(records)
+    return [
+        query_rows("i2t", ranks.image_to_text, images, captions),
+        query_rows("t2i", ranks.text_to_image, captions, images),
+    ]
+
+
+def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: bool = True) -> dict[str, float]:
+    """Metrics of a direction by itself, with their intervals: ``r01``, ``r01_low``, ``r01_high`` ... ``ties``.
+
+    Args:
+        ranks: of its Q queries.
+        group_Q: queries of one number are resampled together; None: each is its own.
+        round_median: as in `direction_metrics`.
+    """
+    values = dict(vars(direction_metrics(ranks, round_median)))
+    for name, values_R in resampled_recalls(ranks, group_Q).items():
+        interval = Interval.of(values_R)
+        values |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return values
+
+
+def require_published(protocols: Sequence[str], split: str, captions_per_image: Sequence[int]) -> None:
+    """Refuse a split of which a protocol's name would promise too much.
+
+    Args:
+        protocols: by name.
+        split: its name, for the message.
+        captions_per_image: of the split's images or videos.
+
+    Raises:
+        StageError: the split is not the published one.
+    """
+    published: dict[str, RetrievalProtocol | VideoProtocol] = {**RETRIEVAL_PROTOCOLS, **VIDEO_PROTOCOLS}
+    for name in protocols:
+        misfit = published[name].misfit(captions_per_image) if name in published else None
+        if misfit is not None:
+            raise StageError(
+                f"protocol {name}, split {split!r}: {misfit}; evaluate another split (--split, dataset.eval_split), "
+                "mend what was set aside with its features, or leave the protocol out: plain retrieval takes any split"
+            )

@@ -1,0 +1,65 @@
+"""What the protocols evaluate that read captions: a model and a split with its parsed captions.
+
+B images, C captions, K views, D embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pipelines.inference.text_embedder import TextEmbedder
+from preprocessing.captions.adversarial import Lexicon, TokenizedCaption
+from preprocessing.captions.graph_shards import read_captions
+from preprocessing.captions.pools import Pools
+from preprocessing.captions.relatedness import Relatedness
+
+if TYPE_CHECKING:
+    from pipelines.retrieval.gallery import Gallery
+    from preprocessing.shards.reader import ShardReader
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and an embedded split with its parsed captions.
+
+    Attributes:
+        texts: the model with what its text side needs.
+        gallery: the split's images and captions, embedded.
+        reader: the split's features.
+        train_graphs: directory of the training captions' graphs, which say what words there are.
+        graphs: directory of the split's graphs.
+        directory: where files go.
+        detections: for each image the names of the objects that a data set labels in it; None where there are none.
+    """
+
+    texts: TextEmbedder
+    gallery: Gallery
+    reader: ShardReader
+    train_graphs: Path
+    graphs: Path
+    directory: Path
+    detections: Sequence[Sequence[str]] | None
+
+    @cached_property
+    def captions(self) -> list[list[TokenizedCaption]]:
+        """The split's parsed captions, image by image."""
+        return list(read_captions(self.graphs))
+
+    @cached_property
+    def lexicon(self) -> Lexicon:
+        """The words of the training captions, and which of them are related."""
+        images = list(read_captions(self.train_graphs))
+        graphs = [[caption.graph for caption in captions] for captions in images]
+        pools = Pools.build(graph for of_image in graphs for graph in of_image)
+        return Lexicon((caption for captions in images for caption in captions), pools, Relatedness.build(graphs))
+
+
+def spread(items: Sequence[Item], count: int) -> list[Item]:
+    """So many of the items, evenly spread."""
+    return [items[place * len(items) // count] for place in range(min(count, len(items)))]

@@ -1,0 +1,286 @@
+"""From raw texts and image files to embeddings: a model with the caption encoder and extractor it was trained with.
+
+B images, C captions, K views, D embedding.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from pipelines.inference.image_inputs import pixel_format
+from pipelines.inference.text_embedder import TextEmbedder
+from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
+from preprocessing.features.extractor import ImageExtractor
+from preprocessing.features.images import ImageError
+from preprocessing.features.pictures import PictureExtractor
+from preprocessing.loading.pixels import decode_pixels, whole_view
+from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.regions import RegionEncoder
+from vse_core.evaluation.embedding import embed_images
+from vse_core.models import Model, UnifiedModel, load_model
+
+EXTRACTOR = "extractor.json"
+WEIGHTS = "weights"
+
+_IMAGES_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class ImageRegions:
+    """An image and its regions in the joint space.
+
+    Attributes:
+        image_KD: unit vectors of the image's K views.
+        regions_PND: unit vectors of its N regions or cells, by each of the P projections that the model has.
+        places: rows and columns of the grid, or boxes (N, 4) of left, top, right and bottom in pixels.
+    """
+
+    image_KD: Tensor
+    regions_PND: Tensor
+    places: tuple[int, int] | npt.NDArray[np.float32]
+
+    def of_view(self, view: int) -> Tensor:
+        """The regions (N, D) as a view sees them."""
+        return self.regions_PND[view if len(self.regions_PND) > 1 else 0]
+
+
+class QueryError(ValueError):
+    """One text or image that cannot be embedded.
+
+    Attributes:
+        position: its place in the sequence that was given, from 0.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"input {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class Embedder:
+    """Embeds texts and images with a model as it was saved.
+
+    Args:
+        model: directory with `model.safetensors`, `model.json` and its caption encoder.
+        extractor: directory with `extractor.json` (see `write_extractor`).
+        device: torch device; CUDA where there is one, else the CPU, when None.
+
+    Raises:
+        FileNotFoundError: a file is missing from one of the directories.
+        ValueError: the files do not fit each other.
+    """
+
+    def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
+        self.device = device or default_device()
+        self._model = load_model(model, self.device)
+        self._texts = TextEmbedder(self._model, model)
+        self._extractor = build_extractor(**_extractor_options(extractor, self.device))
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts into (C, D) unit vectors, float32, on the CPU.
+
+        Raises:
+            QueryError: a text is empty, or longer than the model can read.
+        """
+        for position, text in enumerate(texts):
+            self._check_text(position, text)
+        return self._texts.embed(texts)
+
+    def embed_images(self, uris: Sequence[str]) -> Tensor:
+        """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU.
+
+        Raises:
+            QueryError: an image is missing or cannot be read.
+        """
+        starts = range(0, len(uris), _IMAGES_AT_ONCE)
+        images_BKD: Tensor = embed_images(self._model, (self._features(uris, start) for start in starts))
+        return images_BKD
+
+    @property
+    def texts(self) -> TextEmbedder:
+        """The text side by itself."""
+        return self._texts
+
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether an image file is what the extractor reads, rather than a row of published features or a video."""
+        return isinstance(self._extractor, ImageExtractor | PictureExtractor)
+
+    @property
+    def finds_regions(self) -> bool:
+        """Whether the model embeds the regions of an image (UniVSE), and can take them from a picture."""
+        return isinstance(self._model, UnifiedModel) and self.takes_pictures
+
+    @torch.inference_mode()
+    def embed_regions(self, uri: str) -> Tensor:
+        """Embed the regions of one image into (N, D) unit vectors, float32, on the CPU.
+
+        Raises:
+            QueryError: the image is missing or cannot be read.
+        """
+        assert isinstance(self._model, UnifiedModel)
+        features_1NF, lengths_1 = self._features([uri], 0)
+        regions_1ND, _ = self._model.encode_regions(features_1NF.to(self.device), lengths_1.to(self.device))
+        return regions_1ND[0].cpu()
+
+    def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
+        """Embed images by features that are ready, as the model's extractor gives them, into (B, K, D) unit vectors.
+
+        Args:
+            features: (N, F) of each image; they are rounded to float16, as those of shards are.
+
+        Raises:
+            QueryError: the model takes pixels, or features are of another width, none, or not finite in float16.
+        """
+        checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
+        starts = range(0, len(checked), _IMAGES_AT_ONCE)
+        batches = (self._inputs(checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
+        images_BKD: Tensor = embed_images(self._model, batches)
+        return images_BKD
+
+    def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
+        if pixel_format(self._model) is not None:
+            raise QueryError(position, "the model takes pictures, no features")
+        encoder: Any = self._model.image_encoder
+        width = encoder.feature_dim
+        if features_NF.ndim != 2 or features_NF.shape[1] != width or len(features_NF) == 0:
+            raise QueryError(position, f"features of shape {features_NF.shape}; the model reads (N, {width}), N from 1")
+        with np.errstate(over="ignore"):
+            halves_NF = features_NF.astype(np.float16)
+        if not np.isfinite(halves_NF).all():
+            raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
+        return halves_NF
+
+    @property
+    def model(self) -> Model:
+        """The model, in evaluation mode."""
+        return self._model
+
+    def embed_with_regions(self, uri: str) -> ImageRegions:
+        """Embed an image and each of its regions or grid cells by itself.
+
+        Raises:
+            QueryError: the image is missing or cannot be read.
+            ValueError: the model takes pictures whole, or where its features lie in an image is not known.
+        """
+        encoder = self._model.image_encoder
+        if not isinstance(encoder, FeatureEncoder | RegionEncoder):
+            raise ValueError("the model takes pictures, not features of regions: its regions cannot be embedded")
+        try:
+            (stored,) = self._extractor([self._extractor.load(uri)])
+        except ImageError as error:
+            raise QueryError(0, str(error)) from error
+        features_1NF, lengths_1 = self._inputs([stored])
+        images_1KD: Tensor = embed_images(self._model, [(features_1NF, lengths_1)])
+        with torch.inference_mode():
+            regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
+        regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
+        return ImageRegions(images_1KD[0], regions_PND, _places(stored, regions_PND.shape[1]))
+
+    def _check_text(self, position: int, text: str) -> None:
+        if not text.strip():
+            raise QueryError(position, "the text is empty")
+        limit = self._model.max_tokens
+        if limit is not None and (length := len(self._texts.caption_encoder.encode(text))) > limit:
+            raise QueryError(position, f"the text has {length} tokens, the model reads {limit} at most; shorten it")
+
+    def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
+        """Load and extract one batch of images from `start` on."""
+        items = []
+        for position in range(start, min(start + _IMAGES_AT_ONCE, len(uris))):
+            try:
+                items.append(self._extractor.load(uris[position]))
+            except ImageError as error:
+                raise QueryError(position, str(error)) from error
+        return self._inputs(self._extractor(items))
+
+    def _inputs(self, features: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """What the extractor gave as the image encoder takes it: features and lengths, or pixels and cells."""
+        pixels = pixel_format(self._model)
+        if pixels is not None:
+            views = [whole_view(decode_pixels(data), pixels.size) for data in features]
+            return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
+        arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
+        sets = [torch.from_numpy(array_NF) for array_NF in arrays]
+        return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
+
+
+def _places(stored: Any, count: int) -> tuple[int, int] | npt.NDArray[np.float32]:
+    """Where the features of an image lie in it.
+
+    Raises:
+        ValueError: they have no boxes, and are no square grid.
+    """
+    if isinstance(stored, RegionFeatures) and "boxes" in stored.companions:
+        return np.asarray(stored.companions["boxes"], dtype=np.float32)
+    side = math.isqrt(count)
+    if side * side != count:
+        raise ValueError(f"where the {count} features of an image lie is not known: they are no square grid")
+    return side, side
+
+
+def default_device() -> str:
+    """Return "cuda" where there is a GPU, else "cpu"."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
+    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are local.
+
+    Args:
+        directory: where to write; made where it is not there.
+        name: name of the extractor, as `build_extractor` knows it.
+        options: its options besides the device; `weights`, where it has them, is a local folder or file or a name on
+            the hub.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    options = dict(options)
+    weights = options.get("weights")
+    if weights is not None and Path(weights).exists():
+        _write_weights(directory / WEIGHTS, name, options.get("network"), Path(weights))
+        options["weights"] = {"folder": WEIGHTS}
+    content = json.dumps({"name": name, "options": options}, indent=2)
+    (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
+
+
+def _write_weights(target: Path, name: str, network: str | None, weights: Path) -> None:
+    """Take local weights along, without anything that could run: files of weights are mostly released as pickles."""
+    target.mkdir(exist_ok=True)
+    if name == "butd":
+        from preprocessing.features.butd.weights import rewrite_weights
+
+        rewrite_weights(str(weights), target / "model.safetensors")
+        return
+    if network is not None:
+        from preprocessing.features.networks import rewrite_state
+
+        rewrite_state(weights, target / "model.safetensors")
+        return
+    for file in sorted([*weights.glob("*.json"), *weights.glob("*.safetensors")]):
+        shutil.copyfile(file, target / file.name)
+
+
+def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
+    """Read `extractor.json` into keyword arguments of `build_extractor`."""
+    path = directory / EXTRACTOR
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} holds no extractor: {EXTRACTOR} is missing")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    options = {"name": content["name"], **content["options"]}
+    if "weights" in options:
+        weights = options["weights"]
+        options["weights"] = str(directory / weights["folder"]) if isinstance(weights, dict) else weights
+        # An extractor without weights computes nothing, and so has no device.
+        options["device"] = device
+    return options

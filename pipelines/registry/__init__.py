@@ -1,0 +1,1 @@
+"""Registered models in MLflow and their cards."""

@@ -1,0 +1,109 @@
+"""What retrainings leave behind for the next one, for schedulers and for people, in `<work_dir>/retrain/<model>/`.
+
+status.json   the last start: what came of it, or that it is under way
+log.txt       a line for each start that has ended
+last.json     the record of the last retraining that went through
+<identity>/   of each retraining: record.json, what its data consisted of, and the model that it began with
+
+All of it is kept on the storage as well, where there is one, and read from there: machines come and go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from preprocessing.extraction.split_hashes import DataManifest
+from preprocessing.storage import Mirror
+from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
+
+STATUS, LOG, LAST, RECORD, START = "status.json", "log.txt", "last.json", "record.json", "start.json"
+
+
+class Journal:
+    """Reads and writes these files.
+
+    Args:
+        folder: in the work folder.
+        mirror: the work folder, and what keeps copies of it.
+    """
+
+    def __init__(self, folder: Path, mirror: Mirror) -> None:
+        self.folder, self._mirror = folder, mirror
+
+    def last(self) -> dict[str, Any] | None:
+        """The record of the last retraining that went through; None where there has been none."""
+        return self._read(self.folder / LAST)
+
+    def start(self, identity: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What a retraining begins with: as it was chosen when it first started, before it was killed.
+
+        Args:
+            identity: of the retraining.
+            choose: called where this is its first start.
+        """
+        path = self.of(identity) / START
+        chosen = self._read(path)
+        if chosen is None:
+            chosen = choose()
+            self._write(path, chosen)
+        return chosen
+
+    def data(self, identity: str, split: str) -> DataManifest | None:
+        """What a split consisted of in a retraining; None where that is not known."""
+        data = self._mirror.read(self.of(identity) / f"{split}.npz")
+        return None if data is None else DataManifest.load(data)
+
+    def keep_data(self, identity: str, split: str, manifest: DataManifest) -> None:
+        """Keep what a split consists of."""
+        path = self.of(identity) / f"{split}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        manifest.save(path)
+        self._mirror.push(path)
+
+    def finish(self, identity: str, record: Mapping[str, Any]) -> None:
+        """Keep the record of a retraining that went through, the last one from now on."""
+        self._write(self.of(identity) / RECORD, record)
+        self._write(self.folder / LAST, record)
+
+    def status(self, outcome: str, **more: Any) -> None:
+        """Say how the start of this process stands.
+
+        Args:
+            outcome: running, nothing new, promoted, refused, failed or interrupted.
+            more: anything else, as JSON.
+        """
+        process = {"host": socket.gethostname(), "pid": os.getpid(), "at": now()}
+        self._write(self.folder / STATUS, {"outcome": outcome, **process, **more})
+
+    def log(self, outcome: str, text: str) -> None:
+        """Add a line for a start that has ended."""
+        path = self.folder / LOG
+        path.parent.mkdir(parents=True, exist_ok=True)
+        line = f"{now()}  {outcome:<11}  {' '.join(text.split())}\n"
+        write_bytes_atomic(path, (self._mirror.read(path) or b"") + line.encode())
+        self._mirror.push(path)
+
+    def of(self, identity: str) -> Path:
+        """The folder of a retraining."""
+        return self.folder / identity[:16]
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        data = self._mirror.read(path)
+        content: dict[str, Any] | None = None if data is None else json.loads(data)
+        return content
+
+    def _write(self, path: Path, content: Mapping[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomic(path, dict(content))
+        self._mirror.push(path)
+
+
+def now() -> str:
+    """The time, in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

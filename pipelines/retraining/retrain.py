@@ -1,0 +1,234 @@
+r"""Retrain on a schedule: where the data has grown, train a challenger, and promote it where it is better.
+
+    python pipelines/retrain.py --config pipelines/config/data/flickr8k.yaml
+
+What is new since the last retraining is extracted and parsed; training begins with the champion's weights or, with
+`retrain.start: scratch`, with random ones; the model is evaluated, registered as challenger, and judged against the
+champion on the same evaluation split (pipelines/promote.py). Where neither data nor settings have changed there is
+nothing to do, and the command ends in seconds. A retraining that was killed goes on with the next start.
+
+Exit status: 0 done, or nothing new; 1 with one message where something is wrong; 75 another one is at work. `ray job
+submit` makes 1 of everything but 0: in <work_dir>/retrain/<model>/ status.json says what came of the last start, and
+log.txt has a line for each; the run in MLflow says it in its tag `vse.outcome`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import PipelineConfig
+from pipelines.retraining.journal import Journal, now
+from pipelines.runtime.lock import exclusive
+from pipelines.runtime.stage import fingerprint, manifest_in
+from pipelines.stages import evaluate, extract, parse, register
+from preprocessing.datasets import build_dataset
+from preprocessing.extraction.split_hashes import DataManifest, Growth
+from preprocessing.storage.lease import BusyError
+
+if TYPE_CHECKING:
+    from pipelines.retraining.promotion import Decision
+    from pipelines.tracking import Tracker
+
+NAME = "retrain"
+# As sysexits.h has it: try again later.
+BUSY = 75
+
+
+def retrain(config: PipelineConfig) -> str:
+    """Retrain where there is something new; return in a line what came of it.
+
+    Raises:
+        BusyError: another retraining of this model is at work.
+        StageError: a stage cannot do its work.
+    """
+    journal = _journal(config)
+    with exclusive(journal.folder, config.mirror):
+        try:
+            return _retrain(config, journal)
+        except BaseException as error:
+            outcome = "failed" if isinstance(error, Exception) else "interrupted"
+            reason = f"{type(error).__name__}: {error}"
+            journal.status(outcome, reason=reason)
+            journal.log(outcome, reason)
+            raise
+
+
+def preview(config: PipelineConfig) -> str:
+    """Say in a line what a retraining would find; nothing is done, and none that is at work is disturbed."""
+    journal = _journal(config)
+    last = journal.last()
+    if last is not None and last["identity"] == identity_of(config):
+        return f"nothing new: {_as_before(last)}"
+    growth = _growth(_manifests(config), journal, last)
+    return f"would retrain: {_changes(growth)}"
+
+
+def identity_of(config: PipelineConfig) -> str:
+    """Identity of a retraining: data and settings, without the model that it begins with."""
+    return fingerprint([NAME, config.retrain.start, evaluate.plan(config).fingerprint, config.registered_model])
+
+
+def _journal(config: PipelineConfig) -> Journal:
+    return Journal(config.work_dir / NAME / config.registered_model, config.mirror)
+
+
+def _retrain(config: PipelineConfig, journal: Journal) -> str:
+    identity, last = identity_of(config), journal.last()
+    if last is not None and last["identity"] == identity:
+        text = _as_before(last)
+        journal.status("nothing new", last=last["ended"])
+        journal.log("nothing new", text)
+        return f"nothing new: {text}"
+    journal.status("running", identity=identity)
+    record = _train_and_judge(config, journal, identity, last)
+    journal.finish(identity, record)
+    journal.status(record["outcome"], record=record)
+    text = _in_words(record)
+    journal.log(record["outcome"], text)
+    return f"{record['outcome']}: {text}"
+
+
+def _train_and_judge(
+    config: PipelineConfig, journal: Journal, identity: str, last: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Bring all stages up to date and let the challenger be judged; returns the record of it."""
+    from pipelines.retraining.promotion import promote
+    from pipelines.stages.runner import STAGES, run_stages
+    from pipelines.tracking import PipelineRuns
+
+    began, clock = now(), time.monotonic()
+    manifests = _manifests(config)
+    growth = _growth(manifests, journal, last)
+    for split, manifest in manifests.items():
+        journal.keep_data(identity, split, manifest)
+    with PipelineRuns(config, identity, f"{NAME}-{began[:10]}-{identity[:8]}") as runs, runs.parent as tracker:
+        tracker.set_tags({"vse.new": _changes(growth)})
+        start = journal.start(identity, lambda: _starting_model(config))
+        started = _started(config, start)
+        run_stages(started, STAGES, within=tracker.run_id)
+        decision = promote(started, f"{config.registered_model}/{_registered_version(started)}")
+        record = {
+            "identity": identity,
+            "outcome": "promoted" if _is_champion(decision) else "refused",
+            "began": began,
+            "ended": now(),
+            "seconds": round(time.monotonic() - clock, 1),
+            "start": start,
+            "data": {split: _data_record(started, split, each) for split, each in growth.items()},
+            "decision": asdict(decision),
+            "metrics": manifest_in(evaluate.plan(started).directory)["metrics"],
+            "run": tracker.run_url(),
+        }
+        _log(record, tracker)
+    return record
+
+
+def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
+    """What each split consists of now."""
+    dataset = build_dataset(config.dataset.format, **config.dataset.options())
+    splits = dict.fromkeys((config.dataset.train_split, config.dataset.eval_split))
+    return {split: DataManifest.of(dataset, split) for split in splits}
+
+
+def _growth(manifests: dict[str, DataManifest], journal: Journal, last: dict[str, Any] | None) -> dict[str, Growth]:
+    """How each split has changed since the last retraining."""
+    before = {split: None if last is None else journal.data(last["identity"], split) for split in manifests}
+    return {split: manifest.since(before[split]) for split, manifest in manifests.items()}
+
+
+def _as_before(last: dict[str, Any]) -> str:
+    return f"data and settings are those of {last['ended']} ({last['outcome']})"
+
+
+def _changes(growth: dict[str, Growth]) -> str:
+    return "; ".join(f"{split} {each}" for split, each in growth.items())
+
+
+def _starting_model(config: PipelineConfig) -> dict[str, Any]:
+    """The version that training begins with; None where it begins with random weights."""
+    from pipelines.registry.models import aliases_of
+    from pipelines.retraining.promotion import CHAMPION
+
+    if config.retrain.start == "scratch":
+        return {"version": None}
+    return {"version": aliases_of(config.registered_model, config.tracking_uri).get(CHAMPION)}
+
+
+def _started(config: PipelineConfig, start: dict[str, Any]) -> PipelineConfig:
+    """The configuration with the model that training begins with."""
+    from pipelines.registry.models import find_model
+
+    if start["version"] is None:
+        return config
+    model = find_model(f"{config.registered_model}/{start['version']}", config.tracking_uri)
+    training = config.training.model_copy(update={"initial": model})
+    return config.model_copy(update={"training": training})
+
+
+def _registered_version(config: PipelineConfig) -> int:
+    return int(manifest_in(register.plan(config).directory)["model_uri"].rpartition("/")[2])
+
+
+def _is_champion(decision: Decision) -> bool:
+    """Whether the challenger has won: now, or before this process was killed the last time."""
+    return decision.promoted or decision.challenger == decision.champion
+
+
+def _data_record(config: PipelineConfig, split: str, growth: Growth) -> dict[str, Any]:
+    """What a split consists of, what was new in it, and how much of it was made anew."""
+    stages = (extract, parse) if config.reads_graphs else (extract,)
+    manifests = {stage.NAME: manifest_in(stage.plan(config).outputs[split]) for stage in stages}
+    extracted = manifests[extract.NAME]
+    return {
+        **asdict(growth),
+        "fingerprint": extracted["fingerprint"],
+        "images": extracted["counts"]["images"],
+        "captions": extracted["counts"]["captions"],
+        "set_aside": len(extracted["set_aside"]),
+        "shards": {name: _shards(manifest) for name, manifest in manifests.items()},
+    }
+
+
+def _shards(manifest: dict[str, Any]) -> dict[str, int]:
+    counts = {**manifest, **manifest["counts"]}
+    return {"all": counts["shards"], "taken_over": counts["shards_taken_over"]}
+
+
+def _log(record: dict[str, Any], tracker: Tracker) -> None:
+    tracker.set_tags({"vse.outcome": record["outcome"]})
+    tracker.describe(_in_words(record))
+    counts = ("new_images", "gone_images", "new_captions", "gone_captions", "images", "captions")
+    tracker.log_metrics(
+        {f"{NAME}/{split}_{name}": data[name] for split, data in record["data"].items() for name in counts}
+    )
+    tracker.log_metrics({f"{NAME}/{name}": value for name, value in record["metrics"].items()})
+    tracker.log_dict(record, "record.json")
+
+
+def _in_words(record: dict[str, Any]) -> str:
+    """A line for people."""
+    decision, start = record["decision"], record["start"]["version"]
+    names = [field.name for field in fields(Growth)]
+    growth = {split: Growth(**{name: data[name] for name in names}) for split, data in record["data"].items()}
+    begun = "random weights" if start is None else f"version {start}"
+    return (
+        f"version {decision['challenger']} from {begun}: {decision['reason']} [{_changes(growth)}; "
+        f"{record['seconds']:,.0f} s] {record['run']}"
+    )
+
+
+def main() -> None:
+    """Read the command line, and retrain where there is new data."""
+    from pipelines.config import load_config
+    from pipelines.runtime.cli import make_parser
+
+    options = make_parser("Retrain where the data has grown, and promote the model where it is better.").parse_args()
+    config = load_config(options.config, options.set)
+    try:
+        sys.stdout.write(f"{preview(config) if options.dry_run else retrain(config)}\n")
+    except BusyError as error:
+        sys.stderr.write(f"error: another retraining is at work: {error}; this one leaves\n")
+        raise SystemExit(BUSY) from error

@@ -1,0 +1,1 @@
+"""Galleries, their FAISS indices, searches and contact sheets."""

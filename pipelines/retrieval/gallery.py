@@ -1,0 +1,237 @@
+"""The gallery of a model: the embeddings of a split's images and captions, with what is needed to show them.
+
+B images, C captions, K views, D embedding.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from pipelines.inference.image_inputs import image_source
+from pipelines.inference.text_inputs import component_table, role_graph_table, text_batches
+from pipelines.runtime.progress import counted
+from preprocessing.captions.components import ComponentTable
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.role_graphs import RoleGraphTable
+from preprocessing.datasets.record import Caption, Record
+from preprocessing.loading.loader import caption_batches, image_batches
+from preprocessing.shards.reader import ShardReader
+from preprocessing.storage import join
+from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.models import HierarchicalModel, Model, UnifiedModel
+from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
+
+EMBEDDINGS = "embeddings.safetensors"
+ITEMS = "items.json"
+
+
+class GalleryError(Exception):
+    """A gallery that cannot be read; the message names the folder and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Embedded images and captions of one split, in the order of its shards.
+
+    Attributes:
+        images: unit vectors (B, K, D) of the images, float32; or the levels that HGR gives of videos.
+        texts: unit vectors (C, D) of the captions, float32, image after image; or their levels.
+        records: the B records; their captions, one after another, are the C captions.
+    """
+
+    images: Images
+    texts: Texts
+    records: tuple[Record, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse embeddings that do not fit the records."""
+        captions = sum(len(record.captions) for record in self.records)
+        if len(self.records) != len(self.images) or captions != len(self.texts):
+            raise GalleryError(
+                f"{len(self.records)} records with {captions} captions do not fit "
+                f"{len(self.images)} image and {len(self.texts)} caption embeddings"
+            )
+
+    @property
+    def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
+        """The images' unit vectors.
+
+        Raises:
+            GalleryError: it is a gallery of levels.
+        """
+        return _embeddings(self.images)
+
+    @property
+    def texts_CD(self) -> Tensor:  # noqa: N802
+        """The captions' unit vectors.
+
+        Raises:
+            GalleryError: it is a gallery of levels.
+        """
+        return _embeddings(self.texts)
+
+    @cached_property
+    def captions(self) -> list[tuple[int, Caption]]:
+        """Every caption with the index of its image, in the order of `texts_CD`."""
+        return [(index, caption) for index, record in enumerate(self.records) for caption in record.captions]
+
+    def in_order_of(self, other: "Gallery") -> "Gallery":
+        """Return this gallery in the order of another one of the same images and captions, for comparing models.
+
+        Images are matched by their ids, the captions of an image by their words: readers of different formats give the
+        same caption different ids, and spaces and punctuation differ between published files.
+
+        Raises:
+            GalleryError: the images or the captions are not the same; the message names some of them.
+        """
+        places = {record.image_id: index for index, record in enumerate(self.records)}
+        _require_same_images(places, [record.image_id for record in other.records])
+        images = [places[record.image_id] for record in other.records]
+        starts = [0, *itertools.accumulate(len(record.captions) for record in self.records)]
+        captions = [
+            starts[image] + place
+            for image, record in zip(images, other.records, strict=True)
+            for place in _matching_captions(self.records[image], record)
+        ]
+        return Gallery(self.images[images], self.texts[captions], other.records)
+
+    def save(self, directory: Path) -> None:
+        """Write `embeddings.safetensors` and `items.json` into a directory, which is made where it is not there."""
+        directory.mkdir(parents=True, exist_ok=True)
+        tensors = {**_tensors("images_BKD", self.images), **_tensors("texts_CD", self.texts)}
+        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
+        items = [_record_to_json(record) for record in self.records]
+        content = json.dumps({"images": items}, ensure_ascii=False, indent=1)
+        (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path) -> "Gallery":
+        """Read a gallery that `save` has written.
+
+        Raises:
+            GalleryError: a file is missing, or the embeddings do not fit the records.
+        """
+        for name in (EMBEDDINGS, ITEMS):
+            if not (directory / name).is_file():
+                raise GalleryError(f"{directory} holds no gallery: {name} is missing")
+        tensors = load_file(directory / EMBEDDINGS)
+        items = json.loads((directory / ITEMS).read_text(encoding="utf-8"))["images"]
+        records = tuple(_record_from_json(item) for item in items)
+        if "images_BKD" in tensors:
+            return cls(tensors["images_BKD"], tensors["texts_CD"], records)
+        videos, texts = (
+            {name.removeprefix(side): tensor for name, tensor in tensors.items() if name.startswith(side)}
+            for side in ("images_BKD.", "texts_CD.")
+        )
+        return cls(VideoLevels(**videos), TextLevels(**texts), records)
+
+
+def build_gallery(
+    model: Model,
+    reader: ShardReader,
+    caption_encoder: CaptionEncoder,
+    root: str,
+    graphs: Path | None = None,
+    batch_size: int = 128,
+    role_graphs: Path | None = None,
+) -> Gallery:
+    """Embed every image and every caption of a split of shards.
+
+    Args:
+        model: the model, in evaluation mode, on the device to use.
+        reader: the shards of the split.
+        caption_encoder: the model's own.
+        root: folder that the shards' image URIs are relative to; "" where they stand alone.
+        graphs: directory of the captions' graphs, which UniVSE reads.
+        batch_size: images, or captions, encoded at once.
+        role_graphs: file of the captions' role graphs, which HGR reads.
+
+    Returns:
+        The gallery, on the CPU.
+
+    Raises:
+        ValueError: UniVSE is given no graphs, or HGR no role graphs.
+        StageError: a caption has no role graph.
+    """
+    if isinstance(model, HierarchicalModel) and role_graphs is None:
+        raise ValueError("HGR reads role graphs of captions: give the file that holds them")
+    if isinstance(model, UnifiedModel) and graphs is None:
+        raise ValueError("UniVSE reads the components of captions: give the directory of their graphs")
+    images = image_batches(image_source(model, reader), batch_size)
+    images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
+    table: ComponentTable | RoleGraphTable | None = None
+    if role_graphs is not None:
+        table = role_graph_table(role_graphs, reader)
+    elif graphs is not None:
+        table = component_table(graphs, reader, caption_encoder)
+    captions = text_batches(caption_batches(reader, caption_encoder, batch_size), table)
+    texts_CD = embed_texts(model, counted(captions, "embed captions", int(reader.caption_counts.sum()), "captions"))
+    return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
+
+
+def _embeddings(embedded: Images | Texts) -> Tensor:
+    if not isinstance(embedded, Tensor):
+        raise GalleryError("HGR's model has no embeddings of its own for each side: nothing can be searched by them")
+    return embedded
+
+
+def _tensors(name: str, embedded: Images | Texts) -> dict[str, Tensor]:
+    """What is saved of one side: the embeddings under its name, or its levels."""
+    if isinstance(embedded, Tensor):
+        return {name: embedded}
+    return {f"{name}.{part}": tensor for part, tensor in embedded.tensors().items()}
+
+
+def _records(reader: ShardReader, root: str) -> Iterable[Record]:
+    """Yield the records of the shards, with their image URIs made absolute."""
+    for index in range(len(reader)):
+        meta = reader.meta(index)
+        uri = join(root, meta["image"]) if root else meta["image"]
+        yield _record_from_json({**meta, "image_uri": uri})
+
+
+def _require_same_images(own: Iterable[str], others: Sequence[str]) -> None:
+    missing, extra = sorted(set(others) - set(own)), sorted(set(own) - set(others))
+    if missing or extra:
+        examples = "; ".join(
+            f"{len(ids):,} are only in {whose}, such as {', '.join(ids[:3])}"
+            for whose, ids in (("the first", missing), ("this", extra))
+            if ids
+        )
+        raise GalleryError(f"two galleries that are to be compared hold different images: {examples}")
+
+
+def _matching_captions(record: Record, other: Record) -> list[int]:
+    """Where each caption of another record of the same image stands in this one."""
+    own, wanted = ([_words(caption.text) for caption in each.captions] for each in (record, other))
+    if sorted(own) != sorted(wanted):
+        differing = next((words for words in wanted if words not in own), wanted[0] if wanted else [])
+        raise GalleryError(
+            f"two galleries that are to be compared hold different captions of image {record.image_id}: "
+            f"{len(wanted)} and {len(own)}, of which {' '.join(differing)!r} is not in both"
+        )
+    places = iter(sorted(range(len(own)), key=own.__getitem__))
+    by_rank = {rank: next(places) for rank in sorted(range(len(wanted)), key=wanted.__getitem__)}
+    return [by_rank[rank] for rank in range(len(wanted))]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())
+
+
+def _record_to_json(record: Record) -> dict[str, Any]:
+    captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in record.captions]
+    return {"image_id": record.image_id, "image_uri": record.image_uri, "split": record.split, "captions": captions}
+
+
+def _record_from_json(item: dict[str, Any]) -> Record:
+    captions = tuple(Caption(caption["caption_id"], caption["text"]) for caption in item["captions"])
+    return Record(image_id=item["image_id"], image_uri=item["image_uri"], split=item["split"], captions=captions)

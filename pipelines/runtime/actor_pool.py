@@ -1,0 +1,103 @@
+"""Work spread over a pool of Ray actors: items are drawn lazily, and an actor that dies is replaced."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from pipelines.runtime.stage import StageError
+
+log = logging.getLogger(__name__)
+
+_MOST_DEATHS = 3
+_PREPARATION = object()
+_NO_ITEM = object()
+
+Item = TypeVar("Item")
+
+
+class Actor(Protocol):
+    """What an actor of the pool offers; both are methods of a Ray actor, called with `.remote`."""
+
+    prepare: Any
+    """Done once, before any item: loading weights."""
+    work: Any
+    """Takes an item, returns something small."""
+
+
+def map_unordered(
+    start: Callable[[], Actor], actors: int, items: Iterable[Item], describe: Callable[[Item], str]
+) -> Iterator[Any]:
+    """Yield what `work` returns for each item, in the order in which the actors finish.
+
+    An item is drawn when an actor is free for it, so `items` may be a generator over more than fits in memory. Actors
+    that the cluster has no room for yet join when it has.
+
+    Args:
+        start: starts an actor and returns its handle.
+        actors: number of actors.
+        items: the work.
+        describe: names an item in messages.
+
+    Raises:
+        StageError: an item, or the preparation, has cost three actors their lives.
+        Exception: what `prepare` or `work` raised, as itself.
+    """
+    running: dict[Any, tuple[Actor, Any]] = {}
+    idle: list[Actor] = []
+    again: list[Item] = []
+    deaths: Counter[str] = Counter()
+    remaining = iter(items)
+    exhausted = False
+
+    def begin() -> None:
+        actor = start()
+        running[actor.prepare.remote()] = (actor, _PREPARATION)
+
+    try:
+        for _ in range(actors):
+            begin()
+        while True:
+            while idle and not (exhausted and not again):
+                item = again.pop() if again else next(remaining, _NO_ITEM)
+                if item is _NO_ITEM:
+                    exhausted = True
+                else:
+                    actor = idle.pop()
+                    running[actor.work.remote(item)] = (actor, item)
+            if exhausted and not again and all(item is _PREPARATION for _, item in running.values()):
+                return
+            (ready, *_), _ = ray.wait(list(running), num_returns=1)
+            actor, item = running.pop(ready)
+            try:
+                result = ray.get(ready)
+            except RayActorError as error:
+                _count_death(deaths, "starting an actor" if item is _PREPARATION else describe(item), error)
+                if item is not _PREPARATION:
+                    again.append(item)
+                begin()
+            except RayTaskError as error:
+                raise error.cause from error
+            else:
+                idle.append(actor)
+                if item is not _PREPARATION:
+                    yield result
+    finally:
+        for actor in [*idle, *(actor for actor, _ in running.values())]:
+            ray.kill(actor)
+
+
+def _count_death(deaths: Counter[str], what: str, error: RayActorError) -> None:
+    deaths[what] += 1
+    reason = " ".join(str(error).split())
+    if deaths[what] == _MOST_DEATHS:
+        raise StageError(
+            f"{what}: the process that did it has died {_MOST_DEATHS} times, the last time because: {reason}. "
+            "If memory ran out, lower the batch size or the number of actors"
+        ) from error
+    log.warning("%s: the process that did it has died and is replaced: %s", what, reason[:300])

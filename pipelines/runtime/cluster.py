@@ -1,0 +1,194 @@
+"""The connection to Ray: the cluster of the job we run in, one that the configuration names, or one on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
+    from pipelines.config.training import TrainingConfig
+
+# Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
+# take 30 % of the memory.
+_OBJECT_STORE_BYTES = 300_000_000
+_LOOPBACK = "127.0.0.1"
+_GCS_PORT = "RAY_GCS_SERVER_PORT"
+
+# For processes that run networks on the CPU: keep freed memory. glibc gives large blocks back to the kernel at once and
+# gets them anew, zeroed page by page, for every layer of every batch; that took more time than the arithmetic. One
+# arena, since the threads that decode a shard end with it, and those of the next would fill another arena.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184", "MALLOC_ARENA_MAX": "1"}
+
+
+class ClusterError(Exception):
+    """Ray cannot be reached or started, or is too small: the message says why and what to change."""
+
+
+def cluster_address(config: PipelineConfig) -> str | None:
+    """Return the address of the cluster to join, or None to start one on this machine.
+
+    `RAY_ADDRESS` is set inside a job; set by hand it means the same.
+    """
+    return config.ray.address or os.environ.get("RAY_ADDRESS") or None
+
+
+def local_cpus() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    if "ray" not in sys.modules:
+        return False
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def connect(config: PipelineConfig) -> None:
+    """Connect to Ray, once for all stages of a process.
+
+    Raises:
+        ClusterError: the cluster does not answer or refuses us.
+    """
+    if not is_connected():
+        join_or_start(cluster_address(config))
+
+
+def join_or_start(address: str | None) -> None:
+    """Connect to the cluster at an address, or start one on this machine where there is none.
+
+    Raises:
+        ClusterError: the cluster does not answer or refuses us.
+    """
+    # Ray warns about a change of this default at every start.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    try:
+        with _keeping_sigterm():
+            if address is None:
+                _start_local()
+            else:
+                ray.init(address=address, logging_level="WARNING")
+    except Exception as error:  # a start that fails raises this very class, a connection one of many others
+        where = f"ray.address {address}" if address else "Ray on this machine"
+        reason = str(error).strip().partition("\n")[0]
+        raise ClusterError(
+            f"{where}: cannot connect ({type(error).__name__}: {reason}); check that `ray status` answers there, "
+            "and that RAY_AUTH_MODE and the token are the same on both sides"
+        ) from error
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Leave the answer of this process to SIGTERM as it is.
+
+    Ray puts its own in the place of it, and aborts the process three seconds later, whatever it has still to write.
+    """
+    answer = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(answer) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, answer)
+
+
+def disconnect() -> None:
+    """Leave the cluster, and stop it where `connect` has started it; does nothing where Ray was never needed."""
+    if is_connected():
+        import ray
+
+        ray.shutdown()
+        if os.environ.pop(_GCS_PORT, None) is not None:
+            del os.environ["RAY_ADDRESS"]  # that of the cluster that has just ended
+
+
+def require_room(config: PipelineConfig) -> None:
+    """Refuse training workers that the cluster, were it empty, has no room for.
+
+    A cluster that grows with the demand is not judged.
+
+    Raises:
+        ClusterError: the workers would wait for ever.
+    """
+    import ray
+
+    training = config.training
+    if ray._private.state.state.get_cluster_config() is not None:  # only autoscalers publish one
+        return
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    total = _room(training, nodes)
+    if total >= training.fewest_workers:
+        return
+    wanted = f"{training.cpus_per_worker:g} CPUs and {training.gpus_per_worker:g} GPUs"
+    wanted += f" of type {training.gpu_type}" if training.gpu_type else ""
+    there = "; ".join(f"{node['NodeManagerAddress']} has {_described(node['Resources'])}" for node in nodes)
+    raise ClusterError(
+        f"training.workers {training.fewest_workers} with {wanted} each, placed {training.placement}, are more "
+        f"than the {total} that the cluster has room for ({there}): lower workers, cpus_per_worker or gpus_per_worker, "
+        "change placement, or add machines"
+    )
+
+
+def room_for(config: PipelineConfig) -> int:
+    """How many trainings of this kind the cluster, were it empty, has room for at a time; at least one."""
+    import ray
+
+    workers = _room(config.training, [node for node in ray.nodes() if node["Alive"]])
+    return max(1, workers // config.training.most_workers)
+
+
+def _room(training: TrainingConfig, nodes: Sequence[Mapping[str, Any]]) -> int:
+    """Workers that there is room for on these machines."""
+    room = [_fitting(training, node["Resources"]) for node in nodes]
+    if training.placement == "STRICT_PACK":
+        return max(room, default=0)
+    return sum(min(count, 1) for count in room) if training.placement == "STRICT_SPREAD" else sum(room)
+
+
+def _fitting(training: TrainingConfig, resources: dict[str, float]) -> int:
+    """Workers that a machine has room for."""
+    if training.gpu_type and f"accelerator_type:{training.gpu_type}" not in resources:
+        return 0
+    wanted = {"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker}
+    # A ten-thousandth is the precision of Ray's own arithmetic.
+    return min(int((resources.get(kind, 0) + 1e-4) // each) for kind, each in wanted.items() if each)
+
+
+def _described(resources: dict[str, float]) -> str:
+    types = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
+    gpus = f"{resources.get('GPU', 0):g} GPUs" + (f" ({', '.join(types)})" if types else "")
+    return f"{resources.get('CPU', 0):g} CPUs, {gpus}"
+
+
+def _start_local() -> None:
+    import ray
+
+    # The workers import our packages from where this process has them, installed or not.
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+    # Helpers of Ray Train look for the cluster of the machine and may find another one than ours: they are told.
+    with socket.socket() as free:
+        free.bind((_LOOPBACK, 0))
+        port = free.getsockname()[1]
+    os.environ |= {_GCS_PORT: str(port), "RAY_ADDRESS": f"{_LOOPBACK}:{port}"}
+    # With the dashboard, which is the default, although nobody may look at it: Ray Train asks its state API.
+    ray.init(
+        address="local",
+        _node_ip_address=_LOOPBACK,
+        num_cpus=local_cpus(),
+        object_store_memory=_OBJECT_STORE_BYTES,
+        logging_level="WARNING",
+    )

@@ -1,0 +1,249 @@
+"""What every stage shares: its fingerprint, its output directory, its plan before work and its report afterwards.
+
+A stage is a module of `pipelines` with two functions (see `Stage`). At the top of such a module nothing heavy is
+imported (no torch, ray, mlflow or transformers): that is why planning an unchanged pipeline takes only seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from preprocessing.storage import Mirror
+from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import NO_MIRROR, everything
+
+if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
+    from pipelines.tracking import Tracker
+
+MANIFEST = "manifest.json"
+# What transformers reads of a folder of weights.
+_READ = ("*.json", "*.txt", "*.safetensors")
+# What a disk answers that is full, over a quota, read-only, not ours, or broken.
+OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
+
+
+class StageError(RuntimeError):
+    """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
+
+
+def unwritten(stage: str, folder: Path, error: OSError) -> StageError:
+    """What to say where a stage cannot write its output: most often the disk is full."""
+    return StageError(
+        f"{stage}: cannot write to {folder} ({error}): make room there, or mend what else it says, and run the same "
+        "command again, which goes on"
+    )
+
+
+def fingerprint(content: Any) -> str:
+    """Return the sha256 (64 hex digits) of the canonical JSON of `content`.
+
+    Args:
+        content: dictionaries with string keys, lists, tuples, strings, numbers, booleans, None, nested at will.
+
+    Raises:
+        TypeError: something in it has no canonical JSON (a path, a set, an array): convert it at the call.
+        ValueError: a number in it is NaN or infinite.
+    """
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def content_digest(path: Path) -> str:
+    """Return the sha256 (64 hex digits) of a file, or of the files of a folder that transformers reads.
+
+    It is computed once in a process for as long as sizes and times of the files stay.
+    """
+    files = [path] if path.is_file() else sorted(file for kind in _READ for file in path.glob(kind))
+    return _digest(tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=64)
+def _digest(stamps: tuple[tuple[str, int, int], ...]) -> str:
+    digests = []
+    for name, _, _ in stamps:
+        with Path(name).open("rb") as file:
+            digests.append([Path(name).name, hashlib.file_digest(file, "sha256").hexdigest()])
+    return fingerprint(digests)
+
+
+@dataclass(frozen=True)
+class StageDir:
+    """The output directory of one stage at one fingerprint: `<root>/<stage>/<first 16 digits of the fingerprint>/`.
+
+    The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts. Where
+    outputs are kept on a storage as well, it is complete when its manifest is there, whatever this machine has of it.
+    """
+
+    root: Path
+    stage: str
+    fingerprint: str
+    mirror: Mirror = NO_MIRROR
+
+    @property
+    def path(self) -> Path:
+        """The directory itself; nothing here creates it but `create` and `complete`."""
+        return self.root / self.stage / self.fingerprint[:16]
+
+    def create(self) -> Path:
+        """Make the directory, with its parents, and return it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self.path
+
+    def is_complete(self) -> bool:
+        """Whether a manifest of this very fingerprint is there; one on the storage is copied to this machine."""
+        manifest = self.path / MANIFEST
+        if not self.mirror.has(manifest):
+            return False
+        self.mirror.pull_file(manifest)
+        return manifest.is_file() and self.read_manifest()["fingerprint"] == self.fingerprint
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Return the manifest as it was given to `complete`, with the keys `stage` and `fingerprint` added.
+
+        Raises:
+            StageError: it is absent or is not a manifest.
+        """
+        path = self.path / MANIFEST
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again") from None
+        except ValueError as error:
+            raise StageError(f"{self.stage}: {path} is not JSON ({error}): delete it and run the stage again") from None
+        if not isinstance(manifest, dict) or "fingerprint" not in manifest:
+            raise StageError(f"{self.stage}: {path} is not a stage manifest: delete it and run the stage again")
+        return manifest
+
+    def stored(self) -> set[str]:
+        """Names of the files that the storage has of it, at any depth; none where nothing is kept on a storage."""
+        return set(self.mirror.stored(self.path))
+
+    def pull(self, wanted: Callable[[str], bool] = everything) -> None:
+        """Copy to this machine what only the storage has; does nothing where nothing is kept on a storage.
+
+        Args:
+            wanted: chooses by the names relative to the directory.
+        """
+        self.mirror.pull(self.path, wanted)
+
+    def complete(self, manifest: Mapping[str, Any]) -> None:
+        """Declare the stage complete: write the manifest aside, then rename it into place.
+
+        Raises:
+            StorageError: what is missing on the storage cannot be copied there; then the stage is not complete.
+        """
+        self.create()
+        self.mirror.push_missing(self.path, leave=MANIFEST)
+        write_json_atomic(self.path / MANIFEST, {**manifest, "stage": self.stage, "fingerprint": self.fingerprint})
+        self.mirror.push(self.path / MANIFEST)
+
+
+def manifest_in(directory: Path) -> dict[str, Any]:
+    """The manifest of a stage that is complete, which is on this machine once its plan was asked for."""
+    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What a stage would do now, found without doing it.
+
+    Attributes:
+        name: name of the stage and of its module: "extract".
+        fingerprint: identity of the output: inputs, settings that change it, version of the code's format.
+        directory: where the output is or will be.
+        total: units of work in all, at least 1.
+        done: units whose output is already there; equal to `total` where the stage is complete.
+        unit: name of the units, plural: "shards", "epochs".
+        size: the amount of work in words for the plan's table: "7,000 images, 35,000 captions".
+        outputs: the parts of the output that later stages read, by name: {"train": <directory>, "dev": <directory>}.
+    """
+
+    name: str
+    fingerprint: str
+    directory: Path
+    total: int
+    done: int
+    unit: str
+    size: str
+    outputs: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.done >= self.total
+
+    @property
+    def status(self) -> str:
+        """Say how far it is: up to date, to do, or partly done (3 of 14 shards)."""
+        if self.complete:
+            return "up to date"
+        return f"partly done ({self.done} of {self.total} {self.unit})" if self.done else "to do"
+
+
+def whole_plan(stage: StageDir, unit: str, size: str, outputs: Mapping[str, Path]) -> StagePlan:
+    """The plan of a stage that makes one thing at once, and so is either done or to do.
+
+    Args:
+        stage: where its output is or will be.
+        unit: name of such things, plural.
+        size: the amount of work in words.
+        outputs: the parts of the output that later stages read.
+    """
+    done = int(stage.is_complete())
+    return StagePlan(stage.stage, stage.fingerprint, stage.path, 1, done, unit, size, outputs)
+
+
+def pull_finished(plan: StagePlan, config: PipelineConfig, missing: str) -> StageDir:
+    """The output of an earlier stage, with all of it on this machine.
+
+    Args:
+        plan: of the earlier stage.
+        config: says where outputs are.
+        missing: what to tell where that stage has not come to its end.
+
+    Raises:
+        StageError: it has not.
+    """
+    if not plan.complete:
+        raise StageError(missing)
+    stage = StageDir(config.work_dir, plan.name, plan.fingerprint, config.mirror)
+    stage.pull()
+    return stage
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What a stage has done, for the final table.
+
+    Attributes:
+        name: name of the stage.
+        directory: where its output is.
+        summary: one line in words: "6,998 images in 14 shards, 2 set aside", "dev RSUM 251.3 after 10 epochs".
+        up_to_date: the stage found its output complete and did nothing.
+    """
+
+    name: str
+    directory: Path
+    summary: str
+    up_to_date: bool = False
+
+
+class Stage(Protocol):
+    """The interface of a stage's module; the module itself is the object."""
+
+    def plan(self, config: PipelineConfig) -> StagePlan:
+        """Look at what is there; cheap, without side effects, and callable before the earlier stages have run."""
+        ...
+
+    def run(self, config: PipelineConfig, tracker: Tracker) -> StageReport:
+        """Do what is missing and log it to `tracker`, the stage's own run; the caller opens and ends that run."""
+        ...

@@ -1,0 +1,185 @@
+"""The registered model as MLflow runs it: texts, images or their features in, embeddings out.
+
+MLflow keeps a copy of this file beside the model and executes it on loading ("models from code"), so that nothing is
+pickled. Our packages lie beside it as one archive, `code/packages.zip`.
+"""
+
+import atexit
+import base64
+import binascii
+import math
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from torch import Tensor
+
+
+def _unpack_code() -> None:
+    """Let imports find the packages that were registered with the model.
+
+    They are unpacked until this process ends, since they read files that lie beside their modules. The archive is as
+    trusted as this file: what is in it runs.
+    """
+    for archive in Path(__file__).parent.glob("code/*.zip"):  # there is none while a model is being registered
+        folder = tempfile.mkdtemp(prefix="vse-code-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)
+        sys.path.insert(0, folder)
+
+
+_unpack_code()
+
+from pipelines.inference.embedder import Embedder, QueryError  # noqa: E402
+from pipelines.retrieval.gallery import Gallery  # noqa: E402
+
+_COLUMNS = ("text", "image", "features")
+_LISTED = "'text', 'image' and 'features'"
+_SHOWN = 120  # characters of a bad input that its message repeats: a data URI may have millions
+
+
+class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
+    """Embeds texts and images into one space, where the inner product of two unit vectors says how well they fit.
+
+    Input: a DataFrame with some of the columns `text`, `image` and `features`; each row carries one of them.
+        text: a sentence.
+        image: a path on the machine of the model, a `scene://` URI, or the bytes of an image file as a data URI
+            (`data:image/jpeg;base64,...`).
+        features: what the model's extractor gives for an image, N lists of F numbers.
+
+    Output: a DataFrame with one row for each row of the input, under the same index.
+        embedding: list of floats; a text has D of them, an image K * D, view after view (K = 1 for models of one view).
+        views: K. A text has one view.
+
+    The similarity of a text and an image is the largest inner product over the image's views.
+    """
+
+    embedder: Embedder
+
+    def load_context(self, context: Any) -> None:
+        """Build the model from the artifacts, on CUDA where there is one."""
+        self._directories = {name: Path(path) for name, path in context.artifacts.items()}
+        self.embedder = Embedder(self._directories["model"], self._directories["extractor"])
+
+    @cached_property
+    def gallery(self) -> Gallery:
+        """The embedded split that the model was registered with; read when first asked for."""
+        return Gallery.load(self._directories["gallery"])
+
+    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
+        """Embed every row.
+
+        Raises:
+            MlflowException: a row carries none of text, image and features, or several, or something that cannot be
+                embedded; the message names the row, counted from 0.
+        """
+        given = _split_rows(model_input)
+        embed = {"text": self._embed_texts, "image": self._embed_images, "features": self._embed_features}
+        embeddings: dict[int, tuple[list[float], int]] = {}
+        for name, cells in given.items():
+            try:
+                embeddings |= embed[name](list(cells), list(cells.values()))
+            except QueryError as error:
+                shown = f" ({_shortened(cells[error.position])})" if name != "features" else ""
+                message = f"row {error.position}{shown}: {error.reason}"
+                raise MlflowException.invalid_parameter_value(message) from error
+        rows = [embeddings[row] for row in range(len(model_input))]
+        columns = {"embedding": [row[0] for row in rows], "views": [row[1] for row in rows]}
+        return pd.DataFrame(columns, index=model_input.index)
+
+    def _embed_texts(self, rows: list[int], texts: list[str]) -> dict[int, tuple[list[float], int]]:
+        """Embed the rows with texts: row -> (D floats, 1)."""
+        texts_CD = _of_rows(rows, self.embedder.embed_texts, texts)
+        return {row: (vector, 1) for row, vector in zip(rows, texts_CD.tolist(), strict=True)}
+
+    def _embed_images(self, rows: list[int], images: list[str]) -> dict[int, tuple[list[float], int]]:
+        """Embed the rows with images: row -> (K * D floats, K)."""
+        with tempfile.TemporaryDirectory(prefix="vse-images-") as folder:
+            uris = [_materialise(row, uri, Path(folder)) for row, uri in zip(rows, images, strict=True)]
+            return _with_views(rows, _of_rows(rows, self.embedder.embed_images, uris))
+
+    def _embed_features(self, rows: list[int], features: list[Any]) -> dict[int, tuple[list[float], int]]:
+        """Embed the rows with features: row -> (K * D floats, K)."""
+        arrays = [_array(row, cell) for row, cell in zip(rows, features, strict=True)]
+        return _with_views(rows, _of_rows(rows, self.embedder.embed_features, arrays))
+
+
+def _of_rows(rows: list[int], embed: Callable[[Sequence[Any]], Tensor], values: Sequence[Any]) -> Tensor:
+    """Embed the values of some rows; what cannot be embedded is named by its row."""
+    try:
+        return embed(values)
+    except QueryError as error:
+        raise QueryError(rows[error.position], error.reason) from error
+
+
+def _with_views(rows: list[int], images_BKD: Tensor) -> dict[int, tuple[list[float], int]]:
+    """Row -> (K * D floats, K)."""
+    views = images_BKD.shape[1]
+    return {row: (vector, views) for row, vector in zip(rows, images_BKD.flatten(1).tolist(), strict=True)}
+
+
+def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
+    """Sort the rows by what they carry: column -> row number -> cell; refuse those that carry nothing or several."""
+    unknown = [str(name) for name in model_input.columns if name not in _COLUMNS]
+    if unknown or not len(model_input.columns):
+        raise MlflowException.invalid_parameter_value(
+            f"the input needs some of the columns {_LISTED}; got {', '.join(unknown) or 'no column'}"
+        )
+    given: dict[str, dict[int, Any]] = {}
+    for row, cells in enumerate(model_input.to_dict(orient="records")):
+        filled = {str(name): cell for name, cell in cells.items() if not _is_missing(cell)}
+        if len(filled) != 1:
+            found = " and ".join(f"'{name}'" for name in filled) or "none"
+            raise MlflowException.invalid_parameter_value(f"row {row}: give one of {_LISTED}; got {found}")
+        ((name, cell),) = filled.items()
+        if name != "features" and not isinstance(cell, str):
+            kind = type(cell).__name__
+            raise MlflowException.invalid_parameter_value(f"row {row}: '{name}' must be a string, got {kind}")
+        given.setdefault(name, {})[row] = cell
+    return given
+
+
+def _is_missing(cell: Any) -> bool:
+    """Whether a cell is empty in one of pandas' ways."""
+    return cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell))
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def _array(row: int, cell: Any) -> np.ndarray:
+    """N lists of F numbers as an array (N, F), whatever nesting of lists and arrays MLflow has made of them."""
+    try:
+        return np.stack([np.asarray(vector, dtype=np.float64) for vector in cell])
+    except (TypeError, ValueError) as error:
+        raise QueryError(row, f"features are lists of equally many numbers ({error})") from error
+
+
+def _materialise(row: int, uri: str, folder: Path) -> str:
+    """Write the bytes of a data URI to a file and return its path; any other URI is returned as it is."""
+    if not uri.startswith("data:"):
+        return uri
+    header, comma, payload = uri.partition(",")
+    if not comma or not header.endswith(";base64"):
+        raise QueryError(row, "a data URI must read data:image/...;base64,...")
+    try:
+        data = base64.b64decode(payload, validate=True)
+    except binascii.Error as error:
+        raise QueryError(row, f"the data URI is not valid base64 ({error})") from error
+    path = folder / f"row-{row}"
+    path.write_bytes(data)
+    return str(path)
+
+
+mlflow.models.set_model(VisualSemanticEmbedding())

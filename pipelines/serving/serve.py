@@ -1,0 +1,243 @@
+"""Serve a registered model: a search page and its interface, as a Ray Serve application.
+
+python pipelines/serve.py --model flickr8k
+python pipelines/serve.py --model flickr8k@champion --host 0.0.0.0 --replicas 4     # with VSE_SERVE_TOKEN set
+
+It listens to this machine alone, unless a token is set that clients have to carry. Interface:
+
+    GET  /               the page
+    POST /search         {"text": "...", "k": 12, "target": "images" or "captions"}, or the bytes of a picture with its
+                         Content-Type (image/jpeg, png, webp, gif) and ?k=12&target=captions
+    GET  /images/ID      a picture of the gallery
+    POST /relevance      {"text": "...", "image_id": "..."}: where in the picture the words are, of UniVSE's models
+    GET  /model          what is served, and the limits of queries
+    GET  /health         whether it is well
+
+What is refused is answered by {"error": "..."} with a status of 4xx, or 503 where it may be tried again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.runtime import cluster
+from pipelines.runtime.cli import CommandParser
+from pipelines.runtime.stage import StageError
+
+if TYPE_CHECKING:
+    from pipelines.serving.guard import Guard
+
+TOKEN_VARIABLE = "VSE_SERVE_TOKEN"
+APPLICATION = "vse-search"
+
+_SHORTEST_TOKEN = 16
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+# Beyond the application's own limits, which answer with a message: what waits for a replica, and for how long.
+_WAITING, _SECONDS = 256, 60.0
+
+
+class SearchServer:
+    """The deployment: a model in a process of its own, behind the application.
+
+    Args:
+        model: NAME/VERSION, or the directory of a bundle.
+        tracking_uri: MLflow server or database that knows it.
+        token: digest of the token that clients carry; None where none is wanted.
+        hosts: names that the service goes by; None lets any pass.
+    """
+
+    def __init__(self, model: str, tracking_uri: str, token: str | None, hosts: Sequence[str] | None) -> None:
+        from pipelines.retrieval.search_model import load_search_model
+        from pipelines.serving.service import SearchService
+
+        self._service = SearchService(load_search_model(model, tracking_uri))
+        self._service.warm_up()
+        self._token, self._hosts = token, hosts
+
+    def __serve_build_asgi_app__(self) -> Guard:
+        """Build the application that answers; Ray Serve asks for it."""
+        from pipelines.serving.app import build_app
+
+        return build_app(self._service, self._token, self._hosts)
+
+
+def main() -> None:
+    """Read the command line, and serve until interrupted."""
+    options = _parsed()
+    token = read_token(options.host, os.environ.get(TOKEN_VARIABLE))
+    tracking_uri = options.tracking_uri or default_tracking_uri()
+    model = _one_version(options.model, tracking_uri)
+    interrupted = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: interrupted.set())
+    with serving(model, tracking_uri, options.host, options.port, token, options.replicas):
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        sys.stdout.write(f"{model} is served at http://{host}:{options.port}/ (end with Ctrl-C)\n")
+        sys.stdout.flush()
+        interrupted.wait()
+
+
+def read_token(host: str, token: str | None) -> str | None:
+    """The token that clients will have to carry.
+
+    Args:
+        host: address to listen at.
+        token: as the environment has it; None or empty where it has none.
+
+    Raises:
+        StageError: the address can be reached from other machines and there is no token, or a token is too short.
+    """
+    if token and len(token) < _SHORTEST_TOKEN:
+        raise StageError(f"{TOKEN_VARIABLE} has {len(token)} characters; take {_SHORTEST_TOKEN} at least: {_MAKE_ONE}")
+    if not token and not is_loopback(host):
+        raise StageError(
+            f"--host {host} can be reached from other machines: set {TOKEN_VARIABLE} to a token that clients have to "
+            f"carry ({_MAKE_ONE}), and put TLS in front; or leave --host out"
+        )
+    return token or None
+
+
+_MAKE_ONE = "make one by: openssl rand -hex 24"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone; of names, only "localhost" is known to be."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def serving(
+    model: str, tracking_uri: str, host: str, port: int, token: str | None = None, replicas: int = 1
+) -> Iterator[None]:
+    """Serve a model within a ``with`` statement, which begins when it answers.
+
+    Args:
+        model: NAME/VERSION, or the directory of a bundle.
+        tracking_uri: MLflow server or database that knows it.
+        host: address to listen at.
+        port: to listen at.
+        token: that clients have to carry; None where none is wanted.
+        replicas: processes with the model.
+
+    Raises:
+        ClusterError: Ray cannot be reached or started.
+        StageError: Ray Serve runs already, or the service does not start.
+    """
+    was_connected = cluster.is_connected()
+    if not was_connected:
+        cluster.join_or_start(os.environ.get("RAY_ADDRESS") or None)
+    from ray import serve
+
+    try:
+        _require_no_serve()
+        _require_room(replicas)
+        try:
+            _deploy(model, tracking_uri, host, port, token, replicas)
+            yield
+        finally:
+            serve.shutdown()
+    finally:
+        if not was_connected:
+            cluster.disconnect()
+
+
+def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | None, replicas: int) -> None:
+    """Start Ray Serve and the deployment, and wait until it answers."""
+    from ray import serve
+
+    from pipelines.serving.guard import token_digest
+
+    # Of its own start and of each request it would say a line, which buries what is wrong.
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    quiet = {"log_level": "WARNING", "enable_access_log": False}
+    hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
+    deployment = serve.deployment(serve.ingress()(SearchServer)).options(
+        name="search",
+        num_replicas=replicas,
+        max_ongoing_requests=_WAITING,
+        max_queued_requests=_WAITING,
+        logging_config=quiet,
+    )
+    try:
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options={"host": host, "port": port, "request_timeout_s": _SECONDS},
+            logging_config=quiet,
+        )
+        bound = deployment.bind(model, tracking_uri, token_digest(token) if token else None, hosts)
+        serve.run(bound, name=APPLICATION, route_prefix="/")
+    except RuntimeError as error:
+        raise StageError(f"the service does not start: {_last_line(error)}") from error
+
+
+def _require_no_serve() -> None:
+    """Refuse a cluster that serves already: its address is settled, and may be open where ours must not be.
+
+    Raises:
+        StageError: Ray Serve runs.
+    """
+    import ray
+
+    try:
+        ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+    except ValueError:
+        return
+    raise StageError("Ray Serve runs on this cluster already: end it (serve shutdown), or take another cluster")
+
+
+def _require_room(replicas: int) -> None:
+    """Refuse more replicas than there are CPU cores: Ray Serve would wait for them for ever.
+
+    Raises:
+        StageError: there are too few.
+    """
+    import ray
+
+    cpus = ray.cluster_resources().get("CPU", 0)
+    if replicas > cpus:
+        raise StageError(f"--replicas {replicas} take a CPU core each, and Ray has {cpus:g}: take fewer")
+
+
+def _one_version(reference: str, tracking_uri: str) -> str:
+    """The model by a name that means the same for every replica, whenever it starts."""
+    from pipelines.registry.models import find_bundle, version_of
+
+    name, bundle = find_bundle(reference, tracking_uri)
+    if name == str(bundle):
+        return str(bundle.absolute())
+    registered, is_alias, _ = name.partition("@")
+    return f"{registered}/{version_of(name, tracking_uri)}" if is_alias else name
+
+
+def _last_line(error: Exception) -> str:
+    """The message of the error behind Ray's."""
+    return str(error).strip().rpartition("\n")[2]
+
+
+def _parsed() -> argparse.Namespace:
+    parser = CommandParser(prog="serve.py", description="Serve a registered model: a search page and its interface.")
+    models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
+    parser.add_argument("--model", required=True, help=models)
+    parser.add_argument("--host", default="127.0.0.1", help=f"address to listen at; others need {TOKEN_VARIABLE}")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")
+    parser.add_argument("--replicas", type=int, default=1, help="processes with the model (default 1)")
+    parser.add_argument("--tracking-uri", help="MLflow address (default: sqlite in $VSE_WORK_DIR, or ~/vse-work)")
+    options = parser.parse_args()
+    if not 0 < options.port < 65536:
+        parser.error(f"--port must be 1 to 65535, got {options.port}")
+    if options.replicas < 1:
+        parser.error(f"--replicas must be at least 1, got {options.replicas}")
+    return options

@@ -1,0 +1,263 @@
+"""What is checked before any work starts: that the data, the folders, the machines and the servers named are there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pipelines.config import ConfigError, PipelineConfig
+from pipelines.config.training import GRAPH_PROTOCOLS
+from pipelines.runtime.cluster import cluster_address, local_cpus
+from preprocessing.datasets import DatasetError, build_dataset
+from preprocessing.datasets.crisscrossed import crisscrossed_files
+from preprocessing.storage import StorageError, open_storage
+
+_SECONDS = 5.0
+_BACKBONE_FILES = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
+_BERT_FILES = {
+    "configuration": ["config.json"],
+    "weights": ["*.safetensors"],
+    "tokenizer": ["tokenizer.json", "vocab.txt"],
+}
+_DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+
+
+def check_before_start(config: PipelineConfig) -> None:
+    """Check what a configuration refers to; takes a second or so, and at most a few where a server does not answer.
+
+    Raises:
+        ConfigError: something is not there; one message with the key, the value and what to change.
+        StageError: a protocol is not for the split.
+        DatasetError: the files of a protocol are not there.
+    """
+    _check_writable("work_dir", config.work_dir)
+    check_storage("storage.address", config.storage.address)
+    check_storage("tracking.artifacts", config.tracking.artifacts)
+    _check_dataset(config)
+    _check_protocols(config)
+    _check_image(config)
+    _check_text(config)
+    _check_initial(config)
+    _check_ray(config)
+    check_tracking(config.tracking_uri)
+
+
+def _check_writable(key: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{key}: cannot make the folder {folder}: {error.strerror}; name another") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{key}: no permission to write into {folder}; name another folder")
+
+
+def check_storage(key: str, address: str | None) -> None:
+    """Write, read and delete a small file: that asks for the credentials, the bucket and all permissions.
+
+    Args:
+        key: of the configuration, for the message.
+        address: of the storage; None is none.
+
+    Raises:
+        ConfigError: one of the three does not go.
+    """
+    if address is None:
+        return
+    name = f".check-{secrets.token_hex(8)}"
+    storage = open_storage(address)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / name).write_bytes(name.encode())
+            storage.upload(Path(folder) / name, name)
+        storage.read(name)
+        storage.delete(name)
+    except (StorageError, OSError) as error:
+        raise ConfigError(f"{key}: {error}") from error
+
+
+def _check_dataset(config: PipelineConfig) -> None:
+    settings, batch = config.dataset, config.training.batch_size
+    try:
+        dataset = build_dataset(settings.format, **settings.options())
+        for key in ("train_split", "eval_split"):
+            split = getattr(settings, key)
+            if split not in dataset.splits:
+                raise ConfigError(f"dataset.{key}: there is no split {split!r}; there are {', '.join(dataset.splits)}")
+        captions = (caption for record in dataset.records(settings.train_split) for caption in record.captions)
+        found = sum(1 for _ in islice(captions, batch))
+        if next(iter(dataset.records(settings.eval_split)), None) is None:
+            raise ConfigError(f"dataset.eval_split: the split {settings.eval_split!r} is empty; name another")
+    except DatasetError as error:
+        raise ConfigError(f"dataset: {error}") from error
+    if found < batch:
+        raise ConfigError(
+            f"training.batch_size: {batch} is more than the {found} captions of the split {settings.train_split!r}; "
+            f"lower it to {found} or less"
+        )
+
+
+def _check_protocols(config: PipelineConfig) -> None:
+    """A protocol that the split does not fit would be refused after the training."""
+    settings, dataset = config.evaluation, config.dataset
+    if GRAPH_PROTOCOLS.union({"retrieval"}).issuperset(settings.protocols):  # of any split
+        return
+    from pipelines.evaluation.protocols.rankings import require_published
+
+    reader = build_dataset(dataset.format, **dataset.options())
+    captions = [len(record.captions) for record in reader.records(dataset.eval_split)]
+    require_published(settings.protocols, dataset.eval_split, captions)
+    if settings.cxc is not None and "cxc" in settings.protocols:
+        crisscrossed_files(settings.cxc, dataset.eval_split)
+
+
+def _check_image(config: PipelineConfig) -> None:
+    image = config.model.image
+    if image.name != "backbone" or image.weights is None:
+        return
+    if image.architecture is None:
+        _check_weights("model.image.weights", image.weights, _BACKBONE_FILES)
+    elif not Path(image.weights).is_file() and not image.weights.isidentifier():  # torchvision's names are identifiers
+        raise ConfigError(
+            f"model.image.weights: there is no file {Path(image.weights).absolute()}; correct the path, or name "
+            f"weights that torchvision has for {image.architecture}, such as IMAGENET1K_V2"
+        )
+
+
+def _check_text(config: PipelineConfig) -> None:
+    text = config.model.text
+    if text.name == "role_graphs" and not text.graphs.is_file():
+        raise ConfigError(
+            f"model.text.graphs: there is no file {text.graphs}; correct the path. HGR's release has role graphs for "
+            "its data sets, as annotation/RET/sent2rolegraph.augment.json; none can be made here, since they come of "
+            "semantic role labelling, for which no parser ships"
+        )
+    if text.name != "bert":
+        if text.word_vectors is not None and not text.word_vectors.is_file():
+            raise ConfigError(
+                f"model.text.word_vectors: there is no file {text.word_vectors}; correct the path, or leave it out"
+            )
+        return
+    _check_weights("model.text.weights", text.weights, _BERT_FILES)
+
+
+def _check_initial(config: PipelineConfig) -> None:
+    initial = config.training.initial
+    if initial is not None and not (initial / "model.safetensors").is_file():
+        raise ConfigError(
+            f"training.initial: {initial} is no directory of a model (it has no model.safetensors); name a best-... "
+            "folder of a finished training, or leave it out"
+        )
+
+
+def _check_weights(key: str, weights: str, files: Mapping[str, list[str]]) -> None:
+    folder = Path(weights)
+    if not folder.is_absolute():  # a name on the hub, which the stage itself will ask
+        return
+    if not folder.is_dir():
+        raise ConfigError(f"{key}: there is no folder {folder}; correct the path, or name a model on the hub")
+    for what, patterns in files.items():
+        if not any(next(folder.glob(pattern), None) for pattern in patterns):
+            raise ConfigError(
+                f"{key}: {folder} holds no {what} ({' or '.join(patterns)}); copy it there from the model's release"
+            )
+
+
+def _check_ray(config: PipelineConfig) -> None:
+    address = cluster_address(config)
+    if address is None:
+        _check_room(config)
+        return
+    key = "ray.address" if config.ray.address else "environment variable RAY_ADDRESS"
+    if address in ("auto", "local"):
+        return
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    host, port = _host_and_port(key, address)
+    if parts.scheme not in ("", "ray") or port is None:
+        raise ConfigError(
+            f"{key}: {address!r} is not the address of a Ray head; write HOST:PORT, by default port 6379 "
+            "(the http address of the dashboard belongs into RAY_API_SERVER_ADDRESS)"
+        )
+    if not _answers(host, port):
+        raise ConfigError(
+            f"{key}: no Ray head answers at {address}; start one with `ray start --head`, correct the address, or "
+            "leave it out to run on this machine"
+        )
+
+
+def _check_room(config: PipelineConfig) -> None:
+    """On this machine alone a demand for more than there is would wait for ever."""
+    there = {"cpus": local_cpus(), "gpus": len(list(Path("/dev").glob("nvidia[0-9]*")))}
+    for section, what, count in (
+        ("features", "actor", config.features.actors),
+        ("training", "worker", config.training.fewest_workers),
+    ):
+        for kind, available in there.items():
+            each = getattr(getattr(config, section), f"{kind}_per_{what}")
+            if count * each > available:
+                raise ConfigError(
+                    f"{section}.{what}s: {count} with {section}.{kind}_per_{what} {each:g} need {count * each:g} "
+                    f"{kind.upper()[:-1]}s, this machine has {available}; lower one of the two, or name a cluster "
+                    "(ray.address)"
+                )
+
+
+def check_tracking(uri: str) -> None:
+    """See that something answers at an address of MLflow; whether it lets us in, is for MLflow's own client to tell.
+
+    Raises:
+        ConfigError: nothing answers, or it is no such address.
+    """
+    scheme = urlsplit(uri).scheme
+    if scheme == "sqlite":
+        _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent)
+    elif scheme in ("http", "https"):
+        _check_server(uri)
+    elif scheme.partition("+")[0] in _DATABASE_PORTS:
+        host, port = _host_and_port("tracking.uri", uri)
+        if not _answers(host, port or _DATABASE_PORTS[scheme.partition("+")[0]]):
+            raise ConfigError(f"tracking.uri: no database answers at {host}; start it or correct the address")
+    else:
+        raise ConfigError(
+            f"tracking.uri: {uri!r} is no address MLflow takes here; write http://HOST:PORT of a server or "
+            "sqlite:////PATH/mlflow.db (MLflow 3 has given up plain folders)"
+        )
+
+
+def _check_server(uri: str) -> None:
+    remedy = "start it, correct the address, or leave tracking.uri out for a database in work_dir"
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS):
+            return
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):  # it is there; what it wants to know is for MLflow's own client to tell
+            return
+        raise ConfigError(
+            f"tracking.uri: {uri} answers, but not as an MLflow server (HTTP {error.code}); {remedy}"
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise ConfigError(f"tracking.uri: no MLflow server answers at {uri} ({reason}); {remedy}") from error
+
+
+def _host_and_port(key: str, address: str) -> tuple[str, int | None]:
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        return parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ConfigError(f"{key}: {address!r} is not an address: {error}") from error
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=_SECONDS):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,242 @@
+"""Train the configured model on the extracted shards with Ray Train; keeps the best and the newest checkpoint.
+
+python pipelines/train.py --config pipelines/config/data/flickr8k.yaml
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import PipelineConfig
+from pipelines.runtime.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
+from pipelines.stages import extract, parse
+from pipelines.stages.data_inputs import log_splits
+from pipelines.training.launch import fit
+from pipelines.training.prepare import prepare
+from pipelines.training.worker import TrainingJob
+
+if TYPE_CHECKING:
+    from ray.train import UserCallback
+
+    from pipelines.tracking import Tracker
+
+NAME = "train"
+# Raised when the same inputs and settings would give another model.
+VERSION = 2
+# How a run is carried out, not what comes out of it.
+_WITHOUT_EFFECT = {
+    "workers",
+    "cpus_per_worker",
+    "gpus_per_worker",
+    "gpu_type",
+    "placement",
+    "collective_timeout",
+    "checkpoint_steps",
+    "log_steps",
+    "chunk_size",
+    "compile",
+    "profile_steps",
+}
+
+
+def plan(config: PipelineConfig) -> StagePlan:
+    """Say what training would do now: its size, and how far an earlier run came."""
+    features = extract.plan(config)
+    stage = _stage(config, features)
+    epochs = config.training.epochs
+    return StagePlan(
+        name=NAME,
+        fingerprint=stage.fingerprint,
+        directory=stage.path,
+        total=epochs,
+        done=epochs if stage.is_complete() else min(int(_newest_progress(stage.path)["epoch"]), epochs - 1),
+        unit="epochs",
+        size=f"{epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
+        outputs={"best": _best(stage)} if stage.is_complete() else {},
+    )
+
+
+def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallback] = ()) -> StageReport:
+    """Train, or go on with what an earlier run left; the manifest names the best checkpoint.
+
+    Args:
+        config: the pipeline's configuration.
+        tracker: of the run.
+        callbacks: told of every epoch by Ray Train.
+
+    Raises:
+        StageError: training cannot start, or has ended in NaN or in collapse.
+    """
+    from pipelines.training.checkpoints import adopt_checkpoints, offer_checkpoints
+    from pipelines.training.initial_weights import keep_initial
+    from pipelines.training.readers import open_splits
+
+    features = extract.plan(config)
+    stage = _stage(config, features)
+    if stage.is_complete():
+        return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
+    stage.create()
+    train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
+    graphs = parse.plan(config).outputs if config.training_reads_graphs else {}
+    train_graphs, eval_graphs = graphs.get(config.dataset.train_split), graphs.get(config.dataset.eval_split)
+    if config.training.initial is not None:
+        keep_initial(config.training.initial, stage.path, config.mirror)
+    offer_checkpoints(stage.path, config.mirror)
+    with open_splits(config, train, evaluation, train_graphs) as readers:
+        facts, total_steps = prepare(config, *readers, train_graphs, stage.path)
+    config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
+    _log_inputs(config, tracker, stage, features, facts)
+    job = TrainingJob(
+        config.model_dump(mode="json"),
+        str(train),
+        str(evaluation),
+        None if train_graphs is None else str(train_graphs),
+        None if eval_graphs is None else str(eval_graphs),
+        str(stage.path),
+        asdict(tracker.handle),
+    )
+    began = time.monotonic()
+    outcome = fit(config, job, total_steps, callbacks)
+    if "error" in outcome:
+        raise StageError(f"{NAME}: {outcome['error']}")
+    adopt_checkpoints(stage.path, config.mirror)
+    manifest = _manifest(config, outcome, facts) | {
+        "data_fingerprint": features.fingerprint,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    _log_outcome(config, stage.path, manifest, tracker)
+    stage.complete(manifest)
+    return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _log_inputs(
+    config: PipelineConfig, tracker: Tracker, stage: StageDir, features: StagePlan, facts: Mapping[str, float]
+) -> None:
+    """Log what decides the run: settings, data, and figures about the captions' tokens."""
+    tracker.log_params(config.model_dump(mode="json"))
+    tags = {
+        "vse.fingerprint": stage.fingerprint,
+        "vse.data_fingerprint": features.fingerprint,
+        "vse.split": config.dataset.eval_split,
+        "vse.seed": config.seed,
+    }
+    tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
+    # A pipeline may be trained and selected on one split, to see whether it can learn it by heart.
+    log_splits(config, tracker, {config.dataset.eval_split: "validation", config.dataset.train_split: "training"})
+
+
+def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
+    """What a finished run is remembered by: its history, its best checkpoint, and a summary."""
+    from pipelines.training.checkpoints import best_directory
+
+    history = outcome["history"]
+    best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
+    rsum, chance = history[best]["rsum"], outcome["chance"]
+    return {
+        **outcome,
+        "best": best_directory(Path(), best).name,
+        **facts,
+        "summary": f"{config.dataset.eval_split} RSUM {rsum:.1f} (chance {chance:.1f}){_coverage(facts)}",
+    }
+
+
+def best_model(config: PipelineConfig) -> Path:
+    """The directory of the best checkpoint of the configured run, on this machine.
+
+    Raises:
+        StageError: the run has not finished.
+    """
+    stage = _stage(config, extract.plan(config))
+    best = _best(stage)
+    stage.mirror.pull_folder(best)
+    return best
+
+
+def finished_epochs(config: PipelineConfig) -> list[dict[str, float]]:
+    """The metrics of the epochs that the configured run has behind it, with their numbers as ``epoch``, from 1."""
+    stage = _stage(config, extract.plan(config))
+    reached = stage.read_manifest() if stage.is_complete() else _newest_progress(stage.path)
+    history = reached["history"]
+    return [{**metrics, "epoch": epoch} for epoch, metrics in enumerate(history, start=1)]
+
+
+def _workers(config: PipelineConfig) -> str:
+    fewest, most = config.training.fewest_workers, config.training.most_workers
+    return f"{most}" if fewest == most else f"{fewest} to {most}"
+
+
+def _best(stage: StageDir) -> Path:
+    return stage.path / str(stage.read_manifest()["best"])
+
+
+def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
+    content = {
+        "version": VERSION,
+        "features": features.fingerprint,
+        # Of several in the same shards.
+        "reads": config.features.member,
+        "splits": [config.dataset.train_split, config.dataset.eval_split],
+        "seed": config.seed,
+        "vocabulary": config.vocabulary.model_dump(mode="json"),
+        "model": _model_content(config),
+        "loss": config.loss.model_dump(mode="json"),
+        "training": _training_content(config),
+        "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
+    }
+    if config.training_reads_graphs:
+        content["graphs"] = parse.plan(config).fingerprint
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+
+
+def _model_content(config: PipelineConfig) -> dict[str, Any]:
+    """The model's settings, where files and folders go by what they hold and not by where they lie."""
+    content = config.model.model_dump(mode="json")
+    for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors"), ("text", "graphs")):
+        path = content[side].get(key)
+        if path is not None and Path(path).exists():
+            content[side][key] = content_digest(Path(path))
+    return content
+
+
+def _training_content(config: PipelineConfig) -> dict[str, Any]:
+    """The recipe; the model that it begins with goes by what it is and not by where it lies."""
+    # Without what is left open: a setting that is new leaves runs as they were.
+    content = config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True)
+    if config.training.initial is not None:
+        content["initial"] = content_digest(config.training.initial)
+    return content
+
+
+def _newest_progress(directory: Path) -> dict[str, Any]:
+    """How far the newest checkpoint came; read without importing torch, as planning has to be quick."""
+    newest = max(directory.glob("checkpoints/step-*/progress.json"), default=None)
+    if newest is None:
+        return {"epoch": 0, "history": []}
+    progress: dict[str, Any] = json.loads(newest.read_text(encoding="utf-8"))
+    return progress
+
+
+def _coverage(facts: Mapping[str, float]) -> str:
+    coverage = facts.get("word_vector_coverage")
+    return "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
+
+
+def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
+    """Log the curves and the checkpoints."""
+    from pipelines.training.checkpoints import newest_checkpoint
+    from pipelines.training.loss_log import read_losses
+    from pipelines.training.training_curves import loss_curve
+    from vse_core.evaluation.plots import plot_recall_curves
+
+    losses = read_losses(directory)
+    if losses:
+        tracker.log_figure(loss_curve(config, losses, manifest["steps_per_epoch"]), "plots/loss.png")
+    tracker.log_figure(plot_recall_curves(manifest["history"], manifest["chance"]), "plots/recall.png")
+    for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
+        for file in sorted(path.iterdir()) if path is not None else []:
+            tracker.log_artifact(file, f"checkpoints/{name}")

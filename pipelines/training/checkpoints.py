@@ -1,0 +1,186 @@
+"""The checkpoints of a training run on disk: the newest to resume from, the best to use."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from pipelines.inference.feature_check import write_reads
+from pipelines.inference.text_embedder import write_parser
+from pipelines.runtime.stage import StageError
+from pipelines.training.checkpoint_uploads import CheckpointUploads
+from pipelines.training.initial_weights import INITIAL
+from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
+from preprocessing.storage import Mirror
+from preprocessing.storage.atomic import sync_directory
+from preprocessing.storage.mirror import CONTENTS
+from vse_core.models import Model, UnifiedModel, save_model
+from vse_core.models.bundle import WEIGHTS
+from vse_core.training.state import Progress, read_progress, save_state
+
+
+class Checkpoints:
+    """Writes the checkpoints of one run; whole directories appear by rename, so none is ever half there.
+
+    Where there is a storage they are copied there while training goes on; see
+    :class:`~pipelines.training.checkpoint_uploads.CheckpointUploads`.
+
+    Args:
+        directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
+        specification: keyword arguments of ``vse_core.models.build_model``.
+        caption_encoder: saved beside every model.
+        parser: name of the pipeline that captions are parsed with, saved beside models that read components
+            (:func:`~pipelines.inference.text_embedder.write_parser`).
+        reads: name in the shards of the features that the model reads.
+        mirror: the work folder that the directory is in.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        specification: dict[str, Any],
+        caption_encoder: CaptionEncoder,
+        parser: str | None,
+        reads: str,
+        mirror: Mirror,
+    ) -> None:
+        self.directory = directory
+        self.specification = specification
+        self.caption_encoder = caption_encoder
+        self.parser = parser
+        self.reads = reads
+        self.uploads = CheckpointUploads(directory, mirror)
+        self._written: list[Path] = []
+
+    def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+        """Write the state after ``step`` global steps, then drop what it supersedes.
+
+        Raises:
+            StageError: the disk does not take it; what was saved before is still there.
+        """
+        (self.directory / "checkpoints").mkdir(exist_ok=True)
+        path = self.directory / "checkpoints" / f"step-{step:08d}"
+        with _appearing(path) as aside:
+            self._write_model(model, aside)
+            save_state(optimizer, progress, aside)
+        best = [] if progress.best_epoch is None else [best_directory(self.directory, progress.best_epoch)]
+        # The checkpoint last: it says which model is the best.
+        self.uploads.request([*best, path], [*self._written, path])
+        self._written = []
+        self._prune({*best, path, *self.uploads.in_use()})
+
+    def save_best(self, epoch: int, model: Model) -> None:
+        """Write the model of a finished epoch (from 0) that was the best so far; to be followed by `save`.
+
+        Raises:
+            StageError: the disk does not take it.
+        """
+        path = best_directory(self.directory, epoch)
+        with _appearing(path) as aside:
+            self._write_model(model, aside)
+        self._written.append(path)
+
+    def wait(self) -> None:
+        """Return when what was saved last is on the storage, and nothing else of the run.
+
+        Raises:
+            StorageError: it cannot be brought there.
+        """
+        self.uploads.wait()
+        newest = newest_checkpoint(self.directory)
+        if newest is not None:
+            best = read_progress(newest).best_epoch
+            self._prune({newest} if best is None else {newest, best_directory(self.directory, best)})
+
+    def _write_model(self, model: Model, directory: Path) -> None:
+        save_model(model, self.specification, directory)
+        save_caption_encoder(self.caption_encoder, directory)
+        write_reads(directory, self.reads)
+        if isinstance(model, UnifiedModel):
+            write_parser(directory, self.parser)
+
+    def _prune(self, kept: set[Path]) -> None:
+        """Remove the checkpoints beyond those, and what was being written when a process was killed."""
+        for pattern in ("checkpoints/step-*", "checkpoints/.step-*.tmp", "best-*", ".best-*.tmp"):
+            for path in set(self.directory.glob(pattern)) - kept:
+                shutil.rmtree(path)
+
+
+def best_directory(directory: Path, epoch: int) -> Path:
+    """Where the model of an epoch (from 0) is kept while it is the best."""
+    return directory / f"best-{epoch + 1:03d}"
+
+
+def weights_digest(model: Path) -> str:
+    """The sha256 of a model directory's weights: its identity."""
+    with (model / WEIGHTS).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def newest_checkpoint(directory: Path) -> Path | None:
+    """The checkpoint to resume from; None where a run has not begun."""
+    return max(directory.glob("checkpoints/step-*"), default=None)
+
+
+def offer_checkpoints(directory: Path, mirror: Mirror) -> None:
+    """Copy to the storage the checkpoints of an earlier run on this machine that it lacks."""
+    newest = newest_checkpoint(directory)
+    for path in ([newest] if newest is not None else []) + sorted(directory.glob("best-*")):
+        if not mirror.has(path / CONTENTS):
+            mirror.push_folder(path)
+
+
+def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
+    """Bring the run's files on this machine to the state on the storage, from which all machines start.
+
+    A checkpoint that only this machine has goes: processes that start from different ones would never agree.
+    """
+    if mirror.address is None:
+        return
+    stored = mirror.stored(directory)
+    whole = {name.removesuffix(f"/{CONTENTS}") for name in stored if name.endswith(f"/{CONTENTS}")}
+    newest = max((name for name in whole if name.startswith("checkpoints/")), default=None)
+    for path in directory.glob("checkpoints/step-*"):
+        if path.relative_to(directory).as_posix() not in whole:
+            shutil.rmtree(path)
+    for name in whole:
+        if name in (newest, INITIAL) or name.startswith("best-"):
+            mirror.pull_folder(directory / name)
+    mirror.pull(directory, lambda name: "/" not in name)
+
+
+@contextlib.contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """A directory to fill, which takes its real name when it is complete.
+
+    Raises:
+        StageError: the disk does not take it.
+    """
+    aside = path.with_name(f".{path.name}.tmp")
+    for leftover in (aside, path):
+        shutil.rmtree(leftover, ignore_errors=True)
+    try:
+        aside.mkdir()
+        yield aside
+        for file in aside.iterdir():
+            with file.open("rb") as written:
+                # The data must be on disk before the name is: a machine that loses power keeps what it was told of.
+                os.fsync(written.fileno())
+        sync_directory(aside)
+        aside.rename(path)
+        sync_directory(path.parent)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        free = shutil.disk_usage(path.parent).free
+        raise StageError(
+            f"train: cannot write the checkpoint {path} ({error}; {free:,} bytes are free there): make room on "
+            "that disk and run the same command again, which goes on from the checkpoint before"
+        ) from error

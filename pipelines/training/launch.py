@@ -1,0 +1,135 @@
+"""A training on the cluster, seen from the driver: the group of workers, started again while it gets further."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import PipelineConfig
+from pipelines.runtime.stage import StageError
+from pipelines.training.worker import TrainingJob, train_worker
+from preprocessing.shards import ShardError
+from preprocessing.storage import StorageError
+
+if TYPE_CHECKING:
+    from ray.train import UserCallback
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+log = logging.getLogger(__name__)
+
+# A lost worker restarts the group from the last checkpoint; a run that loses so many without getting further has
+# another problem.
+_MAX_RESTARTS = 3
+# Errors whose message says all the user needs.
+_EXPECTED = (StageError, ShardError, StorageError)
+
+
+def fit(
+    config: PipelineConfig, job: TrainingJob, total_steps: int, callbacks: Sequence[UserCallback]
+) -> dict[str, Any]:
+    """Run the workers on the cluster; returns what the first of them returns.
+
+    Ray starts the group again where it has lost a worker, a few times; we go on with that for as long as the run gets
+    further in between. A machine that goes while the group is starting ends Ray's run as well.
+    """
+    # The controller looks at the workers, and takes their reports, at this pace; Ray's own is 2 seconds.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+    os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] = str(config.training.collective_timeout)
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+    from pipelines.runtime import cluster
+
+    cluster.connect(config)
+    directory = Path(job.directory)
+    with _progress_bar(directory, total_steps):
+        while True:
+            before = _saved_steps(config, directory)
+            try:
+                return _ray_run(config, job, callbacks)
+            except TrainingFailedError as error:
+                if _saved_steps(config, directory) == before:
+                    raise StageError(f"train: the workers failed: {_reason(error)}") from error
+                log.warning("train: the workers failed, and start again from the last checkpoint: %s", error)
+
+
+def _ray_run(config: PipelineConfig, job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, Any]:
+    from ray.train import FailureConfig, LoggingConfig, RunConfig
+    from ray.train.torch import TorchTrainer
+
+    from pipelines.training.worker_group import GroupConfig, scaling
+
+    training = config.training
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config=asdict(job),
+        torch_config=GroupConfig(backend=training.backend, timeout_s=training.collective_timeout),
+        scaling_config=scaling(training),
+        run_config=RunConfig(
+            # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.
+            name=f"{Path(job.directory).name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",
+            storage_path=str(config.work_dir / "ray"),
+            failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
+            logging_config=LoggingConfig(log_level="WARNING"),
+            callbacks=list(callbacks),
+        ),
+    )
+    outcome: dict[str, Any] = trainer.fit().return_value
+    return outcome
+
+
+def _saved_steps(config: PipelineConfig, directory: Path) -> int:
+    """The steps that the newest checkpoint has behind it, here or on the storage."""
+    stored = (Path(name).parent for name in config.mirror.stored(directory) if name.startswith("checkpoints/step-"))
+    here = directory.glob("checkpoints/step-*")
+    return max((int(path.name.removeprefix("step-")) for path in itertools.chain(stored, here)), default=0)
+
+
+def _reason(error: TrainingFailedError) -> str:
+    """What the user can mend, where a worker has said so; what the others met then only follows from it."""
+    for failure in getattr(error, "worker_failures", {}).values():
+        cause = getattr(failure, "_base_exc", failure)
+        if isinstance(cause, _EXPECTED):
+            return str(cause).removeprefix("train: ")
+    return str(error)
+
+
+@contextmanager
+def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
+    """Follow the losses that the first worker writes, on the driver's terminal."""
+    from tqdm import tqdm
+
+    from pipelines.training.loss_log import last_loss
+
+    ended = threading.Event()
+
+    def follow() -> None:
+        """Move the bar to the last step in the file, every second, and once more at the end."""
+        found = last_loss(directory)
+        with tqdm(desc="train", total=total_steps, initial=found["step"] if found else 0, unit="step") as bar:
+            while True:
+                last = ended.wait(1.0)
+                found = last_loss(directory)
+                if found and found["step"] < bar.n:  # back at the checkpoint that an interrupted run goes on from
+                    bar.initial = bar.n = found["step"]
+                elif found and found["step"] > bar.n:
+                    bar.set_postfix(loss=f"{found['loss']:.4g}", refresh=False)
+                    bar.update(found["step"] - bar.n)
+                if last:
+                    return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,400 @@
+"""The training loop of one process: build or restore, train an epoch, evaluate, keep the best.
+
+Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere goes on from its
+last checkpoint with the losses of one that never stopped, on any number of processes. Only dropout, where an encoder
+has it, differs between numbers of processes, as it does between seeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pipelines.config import PipelineConfig
+from pipelines.inference.image_inputs import image_source
+from pipelines.inference.text_inputs import component_table, role_graph_table, text_batches
+from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
+from pipelines.training.initial_weights import start_from_initial
+from pipelines.training.loss_log import append_loss, forget_losses
+from pipelines.training.loss_schedule import LossSchedule
+from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dropout
+from pipelines.training.metrics import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
+from pipelines.training.negatives import ADVERSARIAL, adversarial_texts, negative_sampler
+from preprocessing.captions.adversarial.pool import AdversarialPool
+from preprocessing.captions.components import ComponentTable
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.negatives import NegativeSampler
+from preprocessing.captions.role_graphs import RoleGraphTable
+from preprocessing.captions.word_vectors import WordVectors
+from preprocessing.loading.batch import Batch
+from preprocessing.loading.device import copied_ahead
+from preprocessing.loading.loader import TrainLoader, caption_batches, image_batches
+from preprocessing.loading.sampler import BatchSampler, rank_slice
+from preprocessing.shards.reader import ShardReader
+from vse_core.distributed import gather_output, rank, world_size
+from vse_core.encoders.role_graphs import RoleGraphs
+from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
+from vse_core.models import AdversarialModel, Components, Model, TwoTower, build_model, load_weights
+from vse_core.outputs import Images, Texts
+from vse_core.precision import use_tf32
+from vse_core.training.compiling import compile_networks
+from vse_core.training.grad_cache import ChunkedModel
+from vse_core.training.mixed_precision import MixedPrecision
+from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
+from vse_core.training.schedule import fixed_blocks
+from vse_core.training.state import Progress, load_state
+from vse_core.training.step import NonFiniteLossError, Share, StepResult, check_finite, training_step
+
+EVALUATION_BATCH = 128
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The shards of the two splits that training reads.
+
+    Attributes:
+        train, evaluation: features.
+        train_graphs, evaluation_graphs: directories of the captions' graphs, where something reads them.
+    """
+
+    train: ShardReader
+    evaluation: ShardReader
+    train_graphs: Path | None = None
+    evaluation_graphs: Path | None = None
+
+
+class Trainer:
+    """One process's part of a training run.
+
+    Args:
+        config: the pipeline's configuration.
+        splits: readers of the training and the evaluation split.
+        caption_encoder: gives the captions' tokens.
+        directory: the stage's output: ``checkpoints/step-*`` to resume from, ``best-*``, ``losses.jsonl``.
+        device: where to compute.
+        observer: where to report to; None on all processes but the first.
+        on_epoch: called by every process with the metrics of each finished epoch.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        splits: Splits,
+        caption_encoder: CaptionEncoder,
+        directory: Path,
+        device: torch.device,
+        observer: Observer | None,
+        on_epoch: Callable[[dict[str, float]], None],
+    ) -> None:
+        self.config = config
+        self.splits = splits
+        self.caption_encoder = caption_encoder
+        self.directory = directory
+        self.device = device
+        self.observer = observer
+        self.on_epoch = on_epoch
+        training = config.training
+        specification = {
+            "feature_dim": None if splits.train.is_pictures else splits.train.feature_dim,
+            "vocabulary_size": len(caption_encoder),
+            **config.model.specification(),
+        }
+        self.checkpoints = Checkpoints(
+            directory, specification, caption_encoder, config.parsing.pipeline, config.features.member, config.mirror
+        )
+        torch.manual_seed(config.seed)
+        self.model = build_model(**specification).to(device)
+        if training.compile:
+            compile_networks(self.model, device)
+        self.sampler = BatchSampler(
+            splits.train.num_captions,
+            training.batch_size,
+            config.seed,
+            splits.train.shard_captions,
+            training.shuffle_shards,
+        )
+        self.loader = self._loader()
+        self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
+        self.evaluation_images = image_source(self.model, splits.evaluation)
+        self.evaluation_table: ComponentTable | RoleGraphTable | None = (
+            self._role_graphs(splits.evaluation)
+            if config.model.is_hierarchical
+            else self._components(splits.evaluation, splits.evaluation_graphs)
+        )
+        self._set_word_vectors()
+        start_from_initial(self.model, caption_encoder, directory)
+        self.optimizer = build_optimizer(
+            self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
+        )
+        use_tf32(training.precision == "tf32")
+        self.precision = MixedPrecision(training.precision, device)
+        self.schedule = build_schedule(config, self.steps_per_epoch)
+        self.losses = LossSchedule(config.loss, self.steps_per_epoch)
+        self.progress = Progress()
+        self._reports: deque[StepReport] = deque()
+        self._logged = Tally.begin(0.0)
+        self._skipped = 0
+
+    def run(self) -> tuple[dict[str, float], ...]:
+        """Train to the last epoch, from the last checkpoint where there is one; returns the metrics of every epoch.
+
+        Raises:
+            NonFiniteLossError: the loss or gradient is not finite; the weights of the last checkpoint are sound.
+            CollapseError: the embeddings have collapsed.
+        """
+        self._restore()
+        training = self.config.training
+        with profiled(
+            training.profile_steps if self.observer else 0, self.directory / "profile", self._keep
+        ) as stepped:
+            wrapped, fixed = None, 0
+            for epoch in range(self.progress.epoch, training.epochs):
+                if wrapped is None or self._fixed_blocks(epoch) != fixed:
+                    wrapped = None  # it lets go of the parameters before the next one takes them
+                    fixed = self._fixed_blocks(epoch)
+                    wrapped = self._wrapped(fixed)
+                self._train_epoch(wrapped, epoch, stepped)
+                self._finish_epoch(epoch)
+        if self.observer is not None:
+            self.checkpoints.wait()
+        return self.progress.history
+
+    def _loader(self) -> TrainLoader:
+        """What gives this process its share of every batch."""
+        training = self.config.training
+        return TrainLoader(
+            self.splits.train,
+            image_source(
+                self.model,
+                self.splits.train,
+                self.config.seed,
+                training.image_augmentation,
+                training.size_augmentation,
+                training.feature_dropout,
+            ),
+            self.caption_encoder,
+            self.sampler,
+            rank=rank(),
+            world=world_size(),
+            seed=self.config.seed,
+            caption_augmentation=training.caption_augmentation,
+            components=self._negatives(),
+            adversarial=self._adversarial(),
+            graphs=self._role_graphs(self.splits.train),
+            pin=self.device.type == "cuda",
+        )
+
+    def _keep(self, path: Path) -> None:
+        """Hand the trace of a profile to the observer."""
+        assert self.observer is not None
+        self.observer.log_artifact(path, "profile")
+
+    def _components(self, reader: ShardReader, graphs: Path | None) -> ComponentTable | None:
+        """The components of a split's captions; None where the model takes none."""
+        if not self.config.model.is_unified:
+            return None
+        assert graphs is not None, "UniVSE is trained on parsed captions"
+        return component_table(graphs, reader, self.caption_encoder)
+
+    def _role_graphs(self, reader: ShardReader) -> RoleGraphTable | None:
+        """The role graphs of a split's captions; None where the model takes none."""
+        text = self.config.model.text
+        return role_graph_table(text.graphs, reader) if text.name == "role_graphs" else None
+
+    def _negatives(self) -> NegativeSampler | None:
+        """What draws the negatives of captions' components; None where the model takes none."""
+        table = self._components(self.splits.train, self.splits.train_graphs)
+        if table is None:
+            return None
+        return negative_sampler(self.config, table, self.caption_encoder, self.directory)
+
+    def _adversarial(self) -> AdversarialPool | None:
+        """What draws adversarial captions; None where the loss takes none."""
+        loss = self.config.loss
+        if loss.name != "vse_c":
+            return None
+        texts = adversarial_texts(self.directory / ADVERSARIAL, self.splits.train)
+        return AdversarialPool(texts, self.caption_encoder, self.config.seed, loss.adversarial_captions)
+
+    def _set_word_vectors(self) -> None:
+        text = self.config.model.text
+        if text.name != "bert" and text.word_vectors is not None:
+            vectors = WordVectors.load(self.directory / WordVectors.FILE)
+            encoder: Any = self.model.text_encoder
+            words_W, vectors_WE = torch.from_numpy(vectors.words_W), torch.from_numpy(vectors.vectors_WE)
+            encoder.set_word_vectors(words_W.to(self.device), vectors_WE.to(self.device))
+
+    def _fixed_blocks(self, epoch: int) -> int:
+        image = self.config.model.image
+        return fixed_blocks(epoch, image.frozen_epochs, image.block_epochs) if image.name == "backbone" else 0
+
+    def _wrapped(self, fixed: int) -> nn.Module:
+        """The model ready for steps in which so many blocks of a backbone stay fixed."""
+        encoder: Any = self.model.image_encoder
+        if self.config.model.image.name == "backbone":
+            encoder.fix_blocks(fixed)
+        encoders: Model | ChunkedModel = self.model
+        if self.config.training.chunk_size is not None:
+            encoders = ChunkedModel(encoders, self.config.training.chunk_size)
+        trained: nn.Module = encoders
+        if self.config.loss.name == "vse_c":
+            assert isinstance(encoders, TwoTower | ChunkedModel)
+            trained = AdversarialModel(encoders)
+        if world_size() == 1:
+            return trained
+        devices = [self.device] if self.device.type == "cuda" else None
+        # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
+        return DistributedDataParallel(trained, device_ids=devices, forward_sync_buffers=False)
+
+    def _train_epoch(self, wrapped: nn.Module, epoch: int, stepped: Callable[[], None]) -> None:
+        self.model.train()
+        self._logged = Tally.begin(self.loader.wait_seconds)
+        tally = self._logged
+        first = min(self.progress.step * self.config.training.accumulation, self.loader.steps_per_epoch)
+        loaded = self.loader.epoch(epoch, first)
+        with contextlib.closing(loaded), contextlib.closing(copied_ahead(loaded, self.device)) as batches:
+            for step in range(self.progress.step, self.steps_per_epoch):
+                done = epoch * self.steps_per_epoch + step + 1
+                sampled = self._sampled(epoch, step)
+                result = self._step(wrapped, list(itertools.islice(batches, len(sampled))), sampled, done - 1)
+                samples = sum(map(len, sampled))
+                tally = tally.after(samples, self.loader.wait_seconds)
+                rates = learning_rates(self.optimizer)
+                self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), tally))
+                self.progress = replace(self.progress, epoch=epoch, step=step + 1)
+                self._settle(unread=1)
+                stepped()
+                if done % self.config.training.checkpoint_steps == 0:
+                    self._save(done)
+                if self.observer is not None and self.observer.wants_checkpoint():
+                    self._save(done)
+                    self.checkpoints.wait()
+                    self.observer.checkpoint_is_safe()
+        self._settle()
+
+    def _sampled(self, epoch: int, step: int) -> list[IntArray]:
+        """The captions of the global batches of an optimiser step."""
+        first = step * self.config.training.accumulation
+        last = min(first + self.config.training.accumulation, self.loader.steps_per_epoch)
+        return [self.sampler.batch(epoch, batch) for batch in range(first, last)]
+
+    def _step(self, wrapped: nn.Module, batches: list[Batch], sampled: list[IntArray], step: int) -> StepResult:
+        """Take a step, counted from 0."""
+        set_learning_rate(self.optimizer, self.config.training.learning_rate * self.schedule(step))
+        seed_dropout(self.config.seed, step, rank())
+        world = world_size()
+        shares = [
+            Share(
+                self._model_inputs(batch, step),
+                batch.image_indices_B,
+                [len(rank_slice(captions, process, world)) for process in range(world)],
+            )
+            for batch, captions in zip(batches, sampled, strict=True)
+        ]
+        clip = self.config.training.gradient_clip
+        return training_step(wrapped, self.losses.at(step), self.optimizer, shares, clip, self.precision)
+
+    def _settle(self, unread: int = 0) -> None:
+        """Read what steps have reported, but for so many of the last, and see whether all is well.
+
+        All processes do it at the same steps: they have the same numbers, and stop together where something is wrong.
+        """
+        while len(self._reports) > unread:
+            report = self._reports.popleft()
+            values = report.scalars.read()
+            try:
+                if not check_finite(values["loss"], values["gradient_norm"], values["scale"]):
+                    self._skipped += 1
+            except NonFiniteLossError as error:
+                raise NonFiniteLossError(f"step {report.step}: {error}") from error
+            plateau_steps = self.losses.check(report.step - 1, values["loss"], report.batch_size)
+            self.progress = replace(self.progress, plateau_steps=plateau_steps)
+            is_last = report.step == self.config.training.epochs * self.steps_per_epoch
+            if self.observer is not None and (is_last or report.step % self.config.training.log_steps == 0):
+                self._log_step(self.observer, report, step_metrics(report, values))
+
+    def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
+        """What the model is called with in a step, counted from 0."""
+        inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
+        if batch.components is not None:
+            return (*inputs, Components(**batch.components))
+        if batch.graphs is not None:
+            return (*inputs, RoleGraphs(**batch.graphs))
+        if batch.adversarial is not None and self.losses.takes_adversarial(step):
+            return (*inputs, *batch.adversarial)
+        return inputs
+
+    def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
+        append_loss(self.directory, report.step, metrics["train/loss"])
+        if self.config.training.precision == "fp16":
+            metrics["train/skipped_steps"] = self._skipped
+        metrics |= report.tally.speed_since(self._logged) | machine_metrics(self.device)
+        self._logged = report.tally
+        observer.log(metrics, report.step)
+
+    def _finish_epoch(self, epoch: int) -> None:
+        metrics = self._evaluate()
+        self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
+        step = (epoch + 1) * self.steps_per_epoch
+        if self.observer is not None:
+            split = self.config.dataset.eval_split
+            self.observer.log(
+                {f"{split}/{name}": value for name, value in metrics.items()} | {"epoch": epoch + 1}, step
+            )
+            if self.progress.best_epoch == epoch:
+                self.checkpoints.save_best(epoch, self.model)
+        self._save(step)
+        self.on_epoch(metrics)
+
+    def _save(self, step: int) -> None:
+        self._settle()
+        self.progress = replace(self.progress, scaler=self.precision.state())
+        if self.observer is not None:
+            self.checkpoints.save(step, self.model, self.optimizer, self.progress)
+            self.observer.flush()
+
+    def _restore(self) -> None:
+        """Go back to the newest checkpoint; what was logged after it will be logged again."""
+        checkpoint = newest_checkpoint(self.directory)
+        if checkpoint is not None:
+            load_weights(self.model, checkpoint)
+            self.progress = load_state(self.optimizer, checkpoint)
+            self.losses.resume(self.progress.plateau_steps)
+            self.precision.load_state(self.progress.scaler)
+        if self.observer is not None:
+            forget_losses(self.directory, self.progress.epoch * self.steps_per_epoch + self.progress.step)
+
+    def _evaluate(self) -> dict[str, float]:
+        """Metrics of the evaluation split; the processes share its encoding and all get the result."""
+        self.model.eval()
+        reader = self.splits.evaluation
+        edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
+        images = range(edges[rank()], edges[rank() + 1])
+        images_bKD = embed_images(self.model, image_batches(self.evaluation_images, EVALUATION_BATCH, images))
+        tokens = caption_batches(reader, self.caption_encoder, EVALUATION_BATCH, images)
+        first = int(reader.caption_starts[images.start])
+        texts_cD = embed_texts(self.model, text_batches(tokens, self.evaluation_table, first))
+        result = evaluate_retrieval(
+            self._gathered(images_bKD, edges),
+            self._gathered(texts_cD, reader.caption_starts[edges].tolist()),
+            reader.caption_counts.tolist(),
+            folds=self.config.evaluation.folds,
+        )
+        return result.as_dict()
+
+    def _gathered(self, local: Images | Texts, edges: list[int]) -> Any:
+        counts = [stop - start for start, stop in itertools.pairwise(edges)]
+        return gather_output(local.to(self.device), counts).to("cpu")

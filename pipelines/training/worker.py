@@ -1,0 +1,147 @@
+"""What every training process runs: the trainer, and in the first of them the way of its metrics to MLflow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import PipelineConfig
+from pipelines.runtime.stage import OF_THE_DISK, unwritten
+
+if TYPE_CHECKING:
+    from pipelines.training.trainer import Splits
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What every training process is told: plain values, since it travels to other machines.
+
+    Attributes:
+        config: the pipeline's configuration as JSON.
+        train_shards, eval_shards: directories of the two splits' features.
+        train_graphs, eval_graphs: directories of their captions' graphs; None where nothing reads them.
+        directory: output of the stage.
+        run: handle of the MLflow run, as a mapping.
+    """
+
+    config: dict[str, Any]
+    train_shards: str
+    eval_shards: str
+    train_graphs: str | None
+    eval_graphs: str | None
+    directory: str
+    run: dict[str, str]
+
+
+def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
+    """What every training process runs; the first one's return value is the outcome of the run."""
+    import torch
+
+    from pipelines.training.checkpoints import adopt_checkpoints
+    from pipelines.training.readers import open_splits
+    from pipelines.training.trainer import Splits
+
+    # Ray says in so many words that it has received each epoch's metrics; they are in MLflow and in the final table.
+    logging.getLogger().setLevel(logging.WARNING)
+    job = TrainingJob(**settings)
+    config = PipelineConfig.model_validate(job.config)
+    # Ray gives a worker one thread whatever it was promised.
+    torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
+    graphs = [None if path is None else Path(path) for path in (job.train_graphs, job.eval_graphs)]
+    with open_splits(config, Path(job.train_shards), Path(job.eval_shards), *graphs) as readers:
+        adopt_checkpoints(Path(job.directory), config.mirror)
+        return _train(config, job, Splits(*readers, *graphs))
+
+
+def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str, Any]:
+    """Train as one of the processes."""
+    import ray.train
+    from ray.train.torch import get_device
+
+    from pipelines.training.trainer import Trainer
+    from preprocessing.captions.encoder import load_caption_encoder
+    from vse_core.evaluation import chance_rsum
+    from vse_core.training.collapse import CollapseError
+    from vse_core.training.step import NonFiniteLossError
+
+    directory = Path(job.directory)
+    observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
+    trainer = Trainer(
+        config,
+        splits,
+        load_caption_encoder(directory),
+        directory,
+        get_device(),
+        observer,
+        # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
+        on_epoch=lambda metrics: ray.train.report({**metrics, "epoch": len(trainer.progress.history)}),
+    )
+    try:
+        history = trainer.run()
+    except (CollapseError, NonFiniteLossError) as error:
+        # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
+        return {"error": str(error)}
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        raise unwritten("train", directory, error) from error
+    finally:
+        if observer is not None:
+            observer.close()
+    return {
+        "history": list(history),
+        "chance": chance_rsum(splits.evaluation.caption_counts.tolist()),
+        "steps_per_epoch": trainer.steps_per_epoch,
+    }
+
+
+def _machine_is_drained() -> bool:
+    """Whether Ray has been told that a machine of the group is about to be taken away.
+
+    `ray.train.get_preemption_info` tells the same, but every process has to ask at once, and waits for the others.
+    """
+    from ray.train.v2._internal.execution.context import get_train_context
+
+    return get_train_context().preemption_context.preemption_info is not None
+
+
+class RunObserver:
+    """The first worker's ear: metrics go to MLflow, and processes that are told to end ask for a checkpoint.
+
+    Args:
+        run: handle of the MLflow run, as a mapping.
+    """
+
+    def __init__(self, run: Mapping[str, str]) -> None:
+        from pipelines.tracking import RunHandle, Tracker
+        from pipelines.training.preemption import CheckpointRequests
+
+        self._tracker = Tracker(RunHandle(**run))
+        self._requests = CheckpointRequests(_machine_is_drained)
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Send metrics of a step to MLflow, in batches."""
+        self._tracker.log_metrics(metrics, step)
+
+    def log_artifact(self, path: Path, folder: str) -> None:
+        """Copy a file into a folder of the run's artifacts."""
+        self._tracker.log_artifact(path, folder)
+
+    def flush(self) -> None:
+        """Deliver what a checkpoint now covers, or keep it on disk: a resumed run does not log it again."""
+        self._tracker.detach(force=False)
+
+    def wants_checkpoint(self) -> bool:
+        """Whether a process of the group ends now, and needs a checkpoint before."""
+        return self._requests.is_wanted()
+
+    def checkpoint_is_safe(self) -> None:
+        """Let the process that asked for it end."""
+        self._requests.answer()
+
+    def close(self) -> None:
+        """Deliver what is left."""
+        self._tracker.detach()

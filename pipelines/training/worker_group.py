@@ -1,0 +1,73 @@
+"""The group of training processes: what it asks of the cluster, and how each is set up."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.train import ScalingConfig
+from ray.train.torch import TorchConfig
+from ray.train.torch.config import _TorchBackend
+
+from pipelines.config.training import TrainingConfig
+from pipelines.training import preemption
+
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+_SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
+
+
+def scaling(training: TrainingConfig) -> ScalingConfig:
+    """What the group asks of the cluster."""
+    return ScalingConfig(
+        num_workers=training.workers,
+        use_gpu=training.gpus_per_worker > 0,
+        resources_per_worker={"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker},
+        placement_strategy=training.placement,
+        accelerator_type=training.gpu_type,
+    )
+
+
+@dataclass
+class GroupConfig(TorchConfig):
+    """Ray's process group for torch, in processes that are prepared first (see :func:`prepare_process`)."""
+
+    @property
+    def backend_cls(self) -> type[_Backend]:
+        """What Ray starts the group with."""
+        return _Backend
+
+
+class _Backend(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: GroupConfig) -> None:
+        """Prepare the processes, then let them meet."""
+        worker_group.execute(prepare_process)
+        super().on_start(worker_group, backend_config)
+
+
+def prepare_process() -> None:
+    """Make this process hear of its end, and meet others at the address that Ray knows it by.
+
+    Runs in the process's main thread, which alone may watch for signals.
+    """
+    preemption.watch()
+    # gloo looks its own address up by the host name, which many systems resolve to 127.0.1.1.
+    interface = _interface(ray.util.get_node_ip_address())
+    if interface is not None:
+        os.environ.setdefault(_GLOO_INTERFACE, interface)
+
+
+def _interface(address: str) -> str | None:
+    """The name of the network interface with an IPv4 address; None where there is none, as with IPv6."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no such address
+                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None

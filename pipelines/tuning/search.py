@@ -1,0 +1,140 @@
+"""Search hyperparameters with Ray Tune around a configuration; ends with a table, plots and the winner as a YAML file.
+
+python pipelines/tune.py --search pipelines/config/searches/margin.yaml --config pipelines/config/data/flickr8k.yaml
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from rich.table import Table
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime import cluster
+from pipelines.runtime.cli import make_parser
+from pipelines.runtime.stage import StageDir, StageError, fingerprint
+from pipelines.stages import extract, parse
+from pipelines.stages.preflight import check_before_start
+from pipelines.stages.runner import console, run_stages
+from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
+
+if TYPE_CHECKING:
+    from pipelines.tracking import Tracker
+    from pipelines.tuning.results import Results
+
+NAME = "tune"
+# Raised when the same search would draw other settings or judge them otherwise.
+VERSION = 1
+BEST, TABLE = "best.yaml", "trials.csv"
+
+
+def main() -> None:
+    """Read the command line and search."""
+    parser = make_parser("Search hyperparameters around a configuration.")
+    parser.add_argument("--search", type=Path, required=True, metavar="FILE", help="YAML file of the search")
+    parser.add_argument(
+        "--search-set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the search"
+    )
+    options = parser.parse_args()
+    config, search = load_config(options.config, options.set), load_search(options.search, options.search_set)
+    if options.dry_run:
+        check_space(config, search)
+        _print_plan(config, search)
+        return
+    run_search(config, search)
+
+
+def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
+    """Search, or go on with what an earlier start left; prints the table and returns the directory of the results.
+
+    All trials share the shards, which are made first. A trial is a training like any other, in a directory of its own:
+    what has been trained before is not trained again.
+
+    Raises:
+        ConfigError: the space does not fit the configuration.
+        StageError: not a single trial could be trained.
+    """
+    from pipelines.tracking import PipelineRuns
+    from pipelines.tuning.results import read_results
+
+    check_space(config, search)
+    check_before_start(config)
+    stage = search_dir(config, search)
+    if not stage.is_complete():
+        run_stages(config, ["extract", "parse"] if config.training_reads_graphs else ["extract"])
+        stage.create()
+        was_connected = cluster.is_connected()
+        try:
+            cluster.connect(config)
+            with PipelineRuns(config, stage.fingerprint, search.name) as runs, runs.parent as tracker:
+                _search(config, search, stage, tracker)
+        finally:
+            if not was_connected:
+                cluster.disconnect()
+    _print_results(read_results(stage.path / TABLE), search, stage.path)
+    return stage.path
+
+
+def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
+    """Where the results of a search are."""
+    content = {
+        "version": VERSION,
+        "features": extract.plan(config).fingerprint,
+        "config": config.model_dump(mode="json", include={"seed", "vocabulary", "model", "loss", "training"}),
+        "search": search.model_dump(mode="json", exclude={"concurrent"}),
+    }
+    if config.training_reads_graphs:
+        content["graphs"] = parse.plan(config).fingerprint
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+
+
+def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, tracker: Tracker) -> None:
+    from pipelines.tuning.plots import plot_parallel_coordinates, plot_sensitivity
+    from pipelines.tuning.results import write_results
+    from pipelines.tuning.trials import run_trials
+
+    tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.stage": NAME, "vse.split": config.dataset.eval_split})
+    tracker.log_params({"config": config.name, **search.model_dump(mode="json")})
+    began = time.monotonic()
+    results = run_trials(config, search, stage.path, tracker.run_id)
+    write_results(results, stage.path / TABLE)
+    winner = results.best()
+    if winner is None or winner.mean is None:
+        raise StageError(f"{NAME}: no trial could be trained; the first says: {results.trials[0].problem}")
+    best = with_settings(config, winner.settings, config.seed)
+    header = f"# The best of {len(results.trials)} trials of the search {search.name!r}: RSUM {winner.mean:.1f}.\n"
+    content = yaml.safe_dump(best.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+    (stage.path / BEST).write_text(header + content, encoding="utf-8")
+    for name in (TABLE, BEST):
+        tracker.log_artifact(stage.path / name)
+    tracker.log_figure(plot_sensitivity(results, search), "plots/sensitivity.png")
+    tracker.log_figure(plot_parallel_coordinates(results, search), "plots/parallel_coordinates.png")
+    tracker.log_metrics({"best/rsum": winner.mean, "trials": len(results.trials)})
+    stage.complete({"seconds": round(time.monotonic() - began, 1), "rsum": winner.mean, "settings": winner.settings})
+
+
+def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
+    table = Table("key", "drawn from", "now", title=f"{search.name}: {search.method}, {search.settings} settings")
+    values = config.model_dump(mode="json")
+    for key, domain in search.space.items():
+        node = values
+        for part in key.split("."):
+            node = node[part]
+        table.add_row(key, str(domain.model_dump(exclude_none=True)), str(node))
+    console().print(table)
+
+
+def _print_results(results: Results, search: SearchConfig, directory: Path) -> None:
+    from pipelines.tuning.results import value_text
+
+    table = Table("rank", *search.space, "RSUM", "epochs", "trainings", title=search.name)
+    for rank, setting in enumerate(results.by_setting(), start=1):
+        spread = f" ± {setting.deviation:.1f}" if setting.deviation is not None else ""
+        figure = f"{setting.mean:.1f}{spread}" if setting.mean is not None else setting.problem
+        values = [value_text(setting.settings[key]) for key in search.space]
+        table.add_row(str(rank), *values, figure, str(setting.epochs), str(setting.trainings))
+    console().print(table)
+    console().print(f"the best as a configuration: {directory / BEST}", soft_wrap=True)

@@ -1,0 +1,229 @@
+"""The trials of a search on Ray Tune: each is a training of the pipeline, and reports every epoch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import ConfigError, PipelineConfig
+from pipelines.runtime import cluster
+from pipelines.runtime.stage import StageError
+from pipelines.tracking import end_children
+from pipelines.tuning.results import Results, Trial
+from pipelines.tuning.space import Domain, SearchConfig, with_settings
+
+if TYPE_CHECKING:
+    from ray.tune import ResultGrid, Tuner
+    from ray.tune.schedulers import TrialScheduler
+    from ray.tune.search import SearchAlgorithm, Searcher
+
+log = logging.getLogger(__name__)
+
+METRIC = "rsum"
+# The process that steers a trial waits almost all of the time. A CPU for each, or a hundredth of one, would leave too
+# few for the workers of a small cluster; with no resource at all Ray Tune does not start it.
+_STEERING = {"memory": 1 << 20}
+_SEED = "__seed__"
+_TRIALS = "trials"
+_RELEASE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """What every trial is told: plain values, since it travels to other machines.
+
+    Attributes:
+        config: the configuration that is searched around, as JSON.
+        search_run: MLflow's number of the search's run, which the trials' runs stand below.
+    """
+
+    config: dict[str, Any]
+    search_run: str
+
+
+def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
+    """Run all trials, or go on with those that an earlier start has not finished.
+
+    Args:
+        config: what is searched around; connected to its cluster.
+        search: keys, values and method.
+        directory: where Ray Tune keeps the state of the search.
+        search_run: MLflow's number of the search's run.
+
+    Raises:
+        ConfigError: the method needs a package that is not installed.
+    """
+    # Paths are absolute, and imports begin where they began.
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+    from ray import tune
+
+    job = TrialJob(config.model_dump(mode="json"), search_run)
+    trainable = tune.with_resources(
+        tune.with_parameters(run_trial, job=asdict(job)), tune.PlacementGroupFactory([_STEERING])
+    )
+    state = directory / _TRIALS
+    if tune.Tuner.can_restore(str(state)):
+        tuner = tune.Tuner.restore(str(state), trainable, resume_unfinished=True, restart_errored=True)
+    else:
+        tuner = _tuner(config, search, directory, trainable)
+    grid = tuner.fit()
+    _wait_for_release()
+    end_children(config.tracking_uri, search_run)
+    return _results(grid, search, config)
+
+
+def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, trainable: Any) -> Tuner:
+    from ray import tune
+
+    space = {key: _domain(domain, search) for key, domain in search.space.items()}
+    concurrent = search.concurrent or cluster.room_for(config)
+    algorithm = _algorithm(search, concurrent)
+    if search.method != "bayesian":
+        space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])
+    return tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(
+            metric=METRIC,
+            mode="max",
+            num_samples={"grid": 1, "bayesian": search.trials * search.seeds}.get(search.method, search.trials),
+            search_alg=algorithm,
+            scheduler=_scheduler(search, config.training.epochs),
+            max_concurrent_trials=concurrent if search.method == "bayesian" else None,
+            trial_dirname_creator=lambda trial: trial.trial_id,
+        ),
+        run_config=tune.RunConfig(name=_TRIALS, storage_path=str(directory), verbose=1),
+    )
+
+
+def _domain(domain: Domain, search: SearchConfig) -> Any:
+    from ray import tune
+
+    if domain.uniform is not None:
+        return tune.uniform(*domain.uniform)
+    if domain.log_uniform is not None:
+        return tune.loguniform(*domain.log_uniform)
+    values = list(domain.extremes)
+    return tune.grid_search(values) if search.method == "grid" else tune.choice(values)
+
+
+def _algorithm(search: SearchConfig, concurrent: int) -> Searcher | SearchAlgorithm:
+    """What draws the settings; every seed of a setting has the same values."""
+    from ray.tune.search import Repeater
+    from ray.tune.search.basic_variant import BasicVariantGenerator
+
+    if search.method != "bayesian":
+        return BasicVariantGenerator(
+            max_concurrent=concurrent, constant_grid_search=True, random_state=search.draw_seed
+        )
+    try:
+        import optuna  # noqa: F401
+        from ray.tune.search.optuna import OptunaSearch
+    except ImportError as error:
+        raise ConfigError(
+            "method: 'bayesian' needs Optuna, which is not installed: pip install -e '.[bayesian]'"
+        ) from error
+    searcher = OptunaSearch(metric=METRIC, mode="max", seed=search.draw_seed)
+    return searcher if search.seeds == 1 else Repeater(searcher, repeat=search.seeds)
+
+
+def _scheduler(search: SearchConfig, epochs: int) -> TrialScheduler | None:
+    from ray.tune.schedulers import ASHAScheduler
+
+    if search.method != "asha":
+        return None
+    return ASHAScheduler(
+        time_attr="epoch",
+        # One more than there are: a trial that gets to the end ends by itself, and its run in MLflow with it.
+        max_t=epochs + 1,
+        grace_period=min(search.grace_epochs, epochs),
+        reduction_factor=search.reduction,
+    )
+
+
+def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
+    """Train one setting with one seed, and tell Ray Tune of every epoch. It runs in a process of its own.
+
+    A training that cannot go on, as with too high a rate, is an outcome: RSUM 0, and the reason.
+    """
+    from ray import tune
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    from pipelines.stages import train
+    from pipelines.tracking import PipelineRuns
+
+    told = TrialJob(**job)
+    base = PipelineConfig.model_validate(told.config)
+    settings, seed = _drawn(drawn, base.seed)
+    config = with_settings(base, settings, seed)
+    plan = train.plan(config)
+    finished = train.finished_epochs(config)
+    for metrics in finished:
+        tune.report(metrics)
+    if plan.complete:
+        return
+    name = ", ".join(f"{key.rpartition('.')[2]} {_brief(value)}" for key, value in settings.items())
+    try:
+        with PipelineRuns(config, plan.fingerprint, name, told.search_run) as runs, runs.parent as tracker:
+            tracker.log_params({f"search/{key}": value for key, value in settings.items()})
+            train.run(config, tracker, [TuneReportCallback()])
+    except StageError as error:
+        tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
+
+
+def _drawn(drawn: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], int]:
+    """Settings and seed out of what Ray Tune has drawn."""
+    from ray.tune.search.repeater import TRIAL_INDEX
+
+    own = (_SEED, TRIAL_INDEX)
+    settings = {key: value for key, value in drawn.items() if key not in own}
+    return settings, int(drawn.get(_SEED, seed + drawn.get(TRIAL_INDEX, 0)))
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "-".join(_brief(part) for part in value.values())
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> Results:
+    trials = []
+    for result in grid:
+        settings, seed = _drawn(result.config or {}, config.seed)
+        settings = {key: settings[key] for key in search.space if key in settings}
+        history = result.metrics_dataframe
+        metrics = result.metrics or {}
+        problem = str(metrics.get("problem", "") or result.error or "")
+        trained = history is not None and METRIC in history and not problem
+        best = int(history[METRIC].idxmax()) if trained else 0
+        epochs = int(metrics.get("epoch", 0))
+        trials.append(
+            Trial(
+                trial=Path(result.path).name,
+                settings=settings,
+                seed=seed,
+                rsum=float(history[METRIC][best]) if trained else None,
+                best_epoch=int(history["epoch"][best]) if trained else 0,
+                epochs=epochs,
+                stopped_early=not problem and epochs < config.training.epochs,
+                problem=problem,
+            )
+        )
+    return Results(sorted(trials, key=lambda trial: trial.trial))
+
+
+def _wait_for_release() -> None:
+    """Wait for the resources of trials that were ended: what trains next would wait for them in vain."""
+    import ray
+
+    end = time.monotonic() + _RELEASE_SECONDS
+    while ray.available_resources().get("CPU", 0.0) < ray.cluster_resources().get("CPU", 0.0) - 0.5:
+        if time.monotonic() > end:
+            log.warning("%s seconds after the search some of its resources are still taken", int(_RELEASE_SECONDS))
+            return
+        time.sleep(0.5)

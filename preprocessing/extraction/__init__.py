@@ -1,0 +1,25 @@
+"""From records to feature shards."""
+
+from preprocessing.extraction.extract import (
+    FORMAT,
+    ShardSpec,
+    SplitSummary,
+    extract_shard,
+    relative_uri,
+    sample_bytes,
+    shard_paths,
+    shard_specs,
+    summarize,
+)
+
+__all__ = [
+    "FORMAT",
+    "ShardSpec",
+    "SplitSummary",
+    "extract_shard",
+    "relative_uri",
+    "sample_bytes",
+    "shard_paths",
+    "shard_specs",
+    "summarize",
+]

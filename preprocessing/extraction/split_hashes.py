@@ -1,0 +1,104 @@
+"""What a split consisted of at a time, small enough to keep: a number for each image and each caption."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.datasets.record import Dataset
+from preprocessing.extraction.extract import entries
+from preprocessing.storage.atomic import write_bytes_atomic
+
+Numbers = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a split has changed. An image whose file is another counts as one that came and one that went.
+
+    Attributes:
+        new_images, gone_images: images.
+        new_captions, gone_captions: captions, those of such images among them.
+    """
+
+    new_images: int
+    gone_images: int
+    new_captions: int
+    gone_captions: int
+
+    def __str__(self) -> str:
+        """The changes in words: "+2,000 images, +10,000 captions"."""
+        counts = {
+            "images": (self.new_images, self.gone_images),
+            "captions": (self.new_captions, self.gone_captions),
+        }
+        parts = [
+            f"{sign}{count:,} {what}"
+            for what, pair in counts.items()
+            for sign, count in zip("+-", pair, strict=True)
+            if count
+        ]
+        return ", ".join(parts) or "as before"
+
+
+@dataclass(frozen=True)
+class DataManifest:
+    """The images and captions of a split as sorted 64-bit hashes: 8 bytes for each, whatever they hold.
+
+    Attributes:
+        images: of the images, by id, file, and what tells that it has changed.
+        captions: of the captions, by image id, caption id and text.
+    """
+
+    images: Numbers
+    captions: Numbers
+
+    @classmethod
+    def of(cls, dataset: Dataset, split: str) -> DataManifest:
+        """Go through the records of a split once.
+
+        Raises:
+            DatasetError: there is no such split, or its files are malformed.
+            StorageError: the images are on S3, which does not answer or refuses.
+        """
+        images, captions = array("Q"), array("Q")
+        for image_id, uri, stamp, texts in entries(dataset, split):
+            images.append(_number([image_id, uri, stamp]))
+            captions.extend(_number([image_id, *text]) for text in texts)
+        return cls(*(np.unique(np.frombuffer(numbers, np.uint64)) for numbers in (images, captions)))
+
+    def since(self, before: DataManifest | None) -> Growth:
+        """What has changed since then; all is new where there was nothing before."""
+        if before is None:
+            return Growth(len(self.images), 0, len(self.captions), 0)
+        return Growth(
+            len(np.setdiff1d(self.images, before.images, assume_unique=True)),
+            len(np.setdiff1d(before.images, self.images, assume_unique=True)),
+            len(np.setdiff1d(self.captions, before.captions, assume_unique=True)),
+            len(np.setdiff1d(before.captions, self.captions, assume_unique=True)),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write it as an .npz file."""
+        data = io.BytesIO()
+        np.savez(data, images=self.images, captions=self.captions)
+        write_bytes_atomic(path, data.getvalue())
+
+    @classmethod
+    def load(cls, data: bytes) -> DataManifest:
+        """Read the contents of a file that `save` has written."""
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return cls(arrays["images"], arrays["captions"])
+
+
+def _number(content: list[Any]) -> int:
+    line = json.dumps(content, separators=(",", ":")).encode()
+    return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "little")

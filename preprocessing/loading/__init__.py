@@ -1,0 +1,1 @@
+"""From shards to batches: the sampler, the loader, and images as the encoders read them."""

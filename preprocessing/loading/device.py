@@ -1,0 +1,43 @@
+"""Batches on the device that trains, copied while it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import torch
+
+from preprocessing.loading.batch import Batch
+
+
+def copied_ahead(batches: Iterator[Batch], device: torch.device) -> Generator[Batch, None, None]:
+    """Yield batches on a device; a GPU copies the next one while it computes with the one that was yielded.
+
+    The copies have a stream of their own beside that of the computation, which waits only for the copy of the batch
+    that it is given, and the host for none. That takes batches in page-locked memory.
+
+    Args:
+        batches: on the host.
+        device: where they go.
+    """
+    if device.type != "cuda":
+        yield from (batch.to(device) for batch in batches)
+        return
+    copies = torch.cuda.Stream(device)
+    waiting: tuple[Batch, torch.cuda.Event] | None = None
+    for batch in batches:
+        with torch.cuda.stream(copies):
+            copied = batch.to(device), copies.record_event()
+        if waiting is not None:
+            yield _handed_over(*waiting)
+        waiting = copied
+    if waiting is not None:
+        yield _handed_over(*waiting)
+
+
+def _handed_over(batch: Batch, copied: torch.cuda.Event) -> Batch:
+    """The batch for the current stream, once it is copied."""
+    stream = torch.cuda.current_stream(batch.images.device)
+    stream.wait_event(copied)
+    # The memory came from the other stream, which must not have it back before this one is done with it.
+    batch.record_stream(stream)
+    return batch

@@ -1,0 +1,201 @@
+"""The images of a batch, as an image encoder takes them: sets of features, or pixels and which of their cells to keep.
+
+Shapes: B batch, N set elements or grid cells, F feature width, S side of the pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from preprocessing.captions.augment import drop_dimensions, drop_grids, drop_regions, sample_rng
+from preprocessing.features.images import ImageError
+from preprocessing.loading.batch import FeatureBuffers, pad_features
+from preprocessing.loading.pixels import PixelFormat, decode_pixels, random_view, whole_view
+from preprocessing.shards.index import MEND, ShardError
+from preprocessing.shards.reader import ShardReader
+
+SizeAugmentation = Literal["none", "region", "grid"]
+Tensors = tuple[torch.Tensor, torch.Tensor]
+
+_DROP: dict[str, Callable[[int, np.random.Generator], npt.NDArray[np.intp]]] = {
+    "region": drop_regions,
+    "grid": drop_grids,
+}
+# Streams of sample_rng: one for each use, so that switching one augmentation off leaves the others as they were.
+SIZE_STREAM = 0
+CAPTION_STREAM = 1
+PIXEL_STREAM = 2
+FEATURE_STREAM = 5  # negatives and adversarial captions have 3 and 4
+# Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
+_ALIVE = 5
+
+
+class ImageSource(Protocol):
+    """Gives the two tensors of a batch's images, one row for each image asked for, in that order."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+        ...
+
+    def whole(self, images: Sequence[int]) -> Tensors:
+        """Images as they are."""
+        ...
+
+    def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
+        """Images in training: the variation of each is a function of (seed, epoch, sample) alone."""
+        ...
+
+
+class FeatureSource:
+    """Sets of features: float16 (B, N, F), zero-padded, and their lengths, int64 (B,).
+
+    Args:
+        reader: of features.
+        seed: of the augmentation.
+        size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
+        feature_dropout: share of the F dimensions that an image is trained without (:func:`drop_dimensions`).
+
+    Raises:
+        ValueError: the augmentation is unknown, or the share is not from 0 to below 1.
+    """
+
+    def __init__(
+        self,
+        reader: ShardReader,
+        seed: int = 0,
+        size_augmentation: SizeAugmentation = "none",
+        feature_dropout: float = 0.0,
+    ) -> None:
+        if not 0 <= feature_dropout < 1:
+            raise ValueError(f"feature_dropout is a share from 0 to below 1, got {feature_dropout}")
+        self._reader = reader
+        self._buffers = FeatureBuffers(_ALIVE)
+        self._seed = seed
+        self._drop = _drop(size_augmentation)
+        self._feature_dropout = feature_dropout
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self._reader)
+
+    def whole(self, images: Sequence[int]) -> Tensors:
+        """Images as they are."""
+        return pad_features([self._reader.features(image) for image in images], None, self._buffers)
+
+    def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
+        """Images with elements of their sets, and dimensions of all their elements, left out."""
+        features_BNF, lengths_B = self._without_elements(images, epoch, samples)
+        if self._feature_dropout:
+            for features_NF, sample in zip(features_BNF.numpy(), samples, strict=True):
+                rng = sample_rng(self._seed, epoch, sample, FEATURE_STREAM)
+                features_NF *= drop_dimensions(features_NF.shape[1], self._feature_dropout, rng)
+        return features_BNF, lengths_B
+
+    def _without_elements(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
+        if self._drop is None:
+            return self.whole(images)
+        features = [self._reader.features(image) for image in images]
+        kept = [
+            self._drop(len(array_NF), sample_rng(self._seed, epoch, sample, SIZE_STREAM))
+            for array_NF, sample in zip(features, samples, strict=True)
+        ]
+        return pad_features(features, kept, self._buffers)
+
+
+class PixelSource:
+    """Pictures: pixels, uint8 (B, 3, S, S), red first, and the cells to keep, bool (B, N).
+
+    Decoding and resizing run in threads, each into its own row, so their order does not matter.
+
+    Args:
+        reader: of pictures ("jpg").
+        pixels: what the image encoder takes.
+        threads: that decode.
+        seed: of the augmentations.
+        image_augmentation: random crops and mirroring (:func:`random_view`).
+        size_augmentation: leave out cells, as for features.
+
+    Raises:
+        ValueError: the augmentation is unknown.
+    """
+
+    def __init__(
+        self,
+        reader: ShardReader,
+        pixels: PixelFormat,
+        threads: int,
+        seed: int = 0,
+        image_augmentation: bool = False,
+        size_augmentation: SizeAugmentation = "none",
+    ) -> None:
+        self._reader = reader
+        self._format = pixels
+        self._buffers = FeatureBuffers(_ALIVE, np.uint8)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="pixels")
+        self._seed = seed
+        self._image_augmentation = image_augmentation
+        self._drop = _drop(size_augmentation)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self._reader)
+
+    def whole(self, images: Sequence[int]) -> Tensors:
+        """Whole pictures, all cells.
+
+        Raises:
+            ShardError: a picture cannot be decoded.
+        """
+        pixels = self._filled(images, [None] * len(images))
+        return pixels, torch.ones(len(images), self._format.cells, dtype=torch.bool)
+
+    def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
+        """Random views of the pictures, with some of their cells left out.
+
+        Raises:
+            ShardError: a picture cannot be decoded.
+        """
+        generators: list[np.random.Generator | None] = [
+            sample_rng(self._seed, epoch, sample, PIXEL_STREAM) if self._image_augmentation else None
+            for sample in samples
+        ]
+        kept_BN = torch.ones(len(images), self._format.cells, dtype=torch.bool)
+        if self._drop is not None:
+            kept_BN[:] = False
+            for row, sample in enumerate(samples):
+                kept_N = self._drop(self._format.cells, sample_rng(self._seed, epoch, sample, SIZE_STREAM))
+                kept_BN[row, torch.from_numpy(kept_N)] = True
+        return self._filled(images, generators), kept_BN
+
+    def _filled(self, images: Sequence[int], generators: Sequence[np.random.Generator | None]) -> torch.Tensor:
+        # Filled through NumPy: whether the caller is in inference_mode, the threads cannot know.
+        out_B3SS = self._buffers.take((len(images), 3, self._format.size, self._format.size))
+
+        def fill(row: int) -> None:
+            picture = self._decoded(images[row])
+            rng = generators[row]
+            size = self._format.size
+            view = whole_view(picture, size) if rng is None else random_view(picture, size, rng)
+            out_B3SS[row] = view.numpy()
+
+        for _ in self._pool.map(fill, range(len(images))):
+            pass  # raises what went wrong in a thread
+        return torch.from_numpy(out_B3SS)
+
+    def _decoded(self, image: int) -> torch.Tensor:
+        try:
+            return decode_pixels(bytes(self._reader.file(image)))
+        except ImageError as error:
+            raise ShardError(f"{self._reader.where(image)}: the picture is damaged ({error}); {MEND}") from error
+
+
+def _drop(name: SizeAugmentation) -> Callable[[int, np.random.Generator], npt.NDArray[np.intp]] | None:
+    if name not in get_args(SizeAugmentation):
+        raise ValueError(f"size_augmentation is one of {', '.join(get_args(SizeAugmentation))}, got {name!r}")
+    return _DROP.get(name)

@@ -1,0 +1,227 @@
+"""Batches for training (augmented, prefetched, resumable) and for evaluation (in order)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from preprocessing.captions.adversarial.pool import AdversarialPool
+from preprocessing.captions.augment import sample_rng
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.negatives import NegativeSampler
+from preprocessing.captions.role_graphs import RoleGraphTable
+from preprocessing.loading.batch import Batch, collate, component_tensors, pad_tokens
+from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
+from preprocessing.loading.sampler import BatchSampler, rank_slice
+from preprocessing.shards.prefetch import prefetched
+from preprocessing.shards.reader import ShardReader
+
+
+class TrainLoader:
+    """One rank's part of the training batches.
+
+    The global batch of a step comes from the sampler, the rank takes its contiguous block, and each sample is augmented
+    by a generator of its own, keyed by (seed, epoch, caption). So the samples of a step, and their augmentation, do not
+    depend on the number of ranks, and an epoch may begin at any step.
+
+    Args:
+        reader: the training split.
+        images: the same split's images, with their augmentation.
+        caption_encoder: gives the captions' tokens.
+        sampler: over the reader's captions.
+        rank: of this process, from 0.
+        world: number of processes.
+        seed: of the captions' augmentation.
+        caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
+        components: gives the captions' components with their negatives, where the model takes them.
+        adversarial: gives adversarial captions, where the loss takes them.
+        graphs: gives the captions' role graphs, where the model takes them.
+        prefetch: batches prepared ahead by a background thread.
+        pin: let that thread copy them to page-locked memory, from which copies to a GPU do not wait.
+
+    Attributes:
+        wait_seconds: how long consumers have waited for batches so far, over all epochs.
+
+    Raises:
+        ValueError: the arguments do not fit together.
+    """
+
+    def __init__(
+        self,
+        reader: ShardReader,
+        images: ImageSource,
+        caption_encoder: CaptionEncoder,
+        sampler: BatchSampler,
+        rank: int,
+        world: int,
+        seed: int,
+        caption_augmentation: bool,
+        components: NegativeSampler | None = None,
+        adversarial: AdversarialPool | None = None,
+        graphs: RoleGraphTable | None = None,
+        prefetch: int = 2,
+        pin: bool = False,
+    ) -> None:
+        if sampler.num_samples != reader.num_captions:
+            raise ValueError(
+                f"the sampler counts {sampler.num_samples} samples, the reader has {reader.num_captions} captions"
+            )
+        if not 0 <= rank < world:
+            raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
+        if sampler.smallest_batch < world:
+            raise ValueError(
+                f"a batch of {sampler.smallest_batch} samples cannot be split over {world} workers: "
+                "raise batch_size or lower workers"
+            )
+        if prefetch < 1:
+            raise ValueError(f"prefetch must be at least 1, got {prefetch}")
+        self._reader = reader
+        self._images = images
+        self._caption_encoder = caption_encoder
+        self._sampler = sampler
+        self._rank = rank
+        self._world = world
+        self._seed = seed
+        self._caption_augmentation = caption_augmentation
+        self._components = components
+        self._adversarial = adversarial
+        self._graphs = graphs
+        self._prefetch = prefetch
+        self._pin = pin
+        self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
+        self.wait_seconds = 0.0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of an epoch, the same on all ranks."""
+        return self._sampler.steps_per_epoch
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
+        """This rank's batches of an epoch, in order.
+
+        A background thread prepares them; it ends with the iteration, also when the consumer stops early. What goes
+        wrong in it is raised here.
+
+        Args:
+            epoch: from 0.
+            start_step: the first step to yield, to resume in mid-epoch; ``steps_per_epoch`` yields nothing.
+
+        Raises:
+            ValueError: there is no such step.
+            ShardError: a shard is damaged.
+        """
+        if not 0 <= start_step <= self.steps_per_epoch:
+            raise ValueError(f"start_step must be from 0 to {self.steps_per_epoch}, got {start_step}")
+        batches = self._batches(epoch, start_step)
+        if self._pin:
+            batches = (batch.pin() for batch in batches)
+        return self._timed(prefetched(batches, self._prefetch))
+
+    def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
+        """The batches from a step on; the shards of the window after this one are on their way meanwhile."""
+        ahead = self._sampler.window_steps if self._reader.is_streamed else None
+        for step in range(start_step, self.steps_per_epoch):
+            if ahead is not None and step + ahead < self.steps_per_epoch:
+                self._reader.fetch(self._images_of(epoch, step + ahead))
+            yield self.batch(epoch, step)
+
+    def _images_of(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
+        captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
+        return self._reader.images_of(captions)
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """This rank's part of one batch, prepared in the calling thread."""
+        captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
+        images = self._reader.images_of(captions)
+        images_and_elements = self._images.augmented(images.tolist(), epoch, captions.tolist())
+        tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
+        batch = collate(images_and_elements, tokens, images, captions, self._caption_encoder.pad_id)
+        if self._components is not None:
+            components = self._components.batch(captions, epoch)
+            arrays = {field.name: getattr(components, field.name) for field in fields(components)}
+            batch = replace(batch, components=component_tensors(arrays))
+        if self._adversarial is not None:
+            adversarial = [ids_L for caption in captions.tolist() for ids_L in self._adversarial.draw(caption, epoch)]
+            tensors = pad_tokens(adversarial, self._caption_encoder.pad_id)
+            batch = replace(batch, adversarial=tensors)
+        if self._graphs is not None:
+            graphs = self._graphs.select(captions, batch.tokens_BL.shape[1])
+            batch = replace(batch, graphs={name: torch.from_numpy(array) for name, array in graphs.items()})
+        return batch
+
+    def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
+        ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
+        if not self._caption_augmentation:
+            return ids_L
+        return self._caption_encoder.augment(ids_L, sample_rng(self._seed, epoch, caption, CAPTION_STREAM))
+
+    def _timed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
+        """Pass batches on and add up the time spent waiting for them."""
+        with contextlib.closing(batches):
+            while True:
+                began = time.perf_counter()
+                batch = next(batches, None)
+                self.wait_seconds += time.perf_counter() - began
+                if batch is None:
+                    return
+                yield batch
+
+
+def _encode_captions(
+    reader: ShardReader, caption_encoder: CaptionEncoder
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Token ids of all captions in one flat array, and where each caption starts in it (plus the end)."""
+    encoded = [
+        np.array(caption_encoder.encode(caption["text"]), dtype=np.int32)
+        for meta in reader.metas()
+        for caption in meta["captions"]
+    ]
+    starts = np.cumsum([0, *(len(ids_L) for ids_L in encoded)], dtype=np.int64)
+    return np.concatenate(encoded), starts
+
+
+def image_batches(
+    source: ImageSource, batch_size: int, images: range | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Images once each, as they are, in the order of the shards.
+
+    Args:
+        source: the images of any split.
+        batch_size: images a batch; the last one may be smaller.
+        images: contiguous numbers of the images wanted, where several processes share a split; by default all.
+
+    Returns:
+        Of each batch the two tensors that the source gives: features and lengths, or pixels and cells.
+    """
+    wanted = iter(range(len(source)) if images is None else images)
+    while batch := list(itertools.islice(wanted, batch_size)):
+        yield source.whole(batch)
+
+
+def caption_batches(
+    reader: ShardReader, caption_encoder: CaptionEncoder, batch_size: int, images: range | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Captions once each, in the reader's order: image after image, each image's captions in theirs.
+
+    Args:
+        reader: any split.
+        caption_encoder: of the model.
+        batch_size: captions a batch; the last one may be smaller.
+        images: contiguous numbers of the images whose captions are wanted; by default all.
+
+    Returns:
+        Of each batch the token ids, int64 of shape (C, L), padded, and their lengths, int64 of shape (C,).
+    """
+    wanted = range(len(reader)) if images is None else images
+    encoded = (
+        caption_encoder.encode(caption["text"]) for image in wanted for caption in reader.meta(image)["captions"]
+    )
+    while batch := list(itertools.islice(encoded, batch_size)):
+        yield pad_tokens(batch, caption_encoder.pad_id)

@@ -1,0 +1,103 @@
+"""Two models compared; their own evaluations are given, as the stage leaves them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+from mlflow import MlflowClient
+
+import pipelines.evaluation.comparison as compare_module
+from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation import evaluator
+from pipelines.evaluation.comparison import compare
+from pipelines.evaluation.ensemble import Member
+from pipelines.retrieval.gallery import Gallery
+from pipelines.runtime.stage import StageDir, StageError, StageReport
+from preprocessing.datasets import Caption, Record
+from vse_core.evaluation import evaluate_retrieval
+
+IMAGES = 40
+
+
+def gallery_of(noise: float, order: list[int]) -> Gallery:
+    """Embeddings of images with two captions each that know the truth up to some noise, in some order."""
+    images = torch.randn(IMAGES, 1, 8, generator=torch.Generator().manual_seed(0))
+    errors = torch.randn(2 * IMAGES, 8, generator=torch.Generator().manual_seed(1))
+    texts = images[:, 0].repeat_interleave(2, dim=0) + noise * errors
+    records = [
+        Record(str(image), f"/{image}.jpg", "dev", tuple(Caption(f"{image}#{c}", f"{c} of {image}") for c in range(2)))
+        for image in range(IMAGES)
+    ]
+    captions = [2 * image + c for image in order for c in range(2)]
+    return Gallery(images[order], texts[captions], tuple(records[image] for image in order))
+
+
+GALLERIES = {
+    Path("good"): gallery_of(1.0, list(range(IMAGES))),
+    Path("bad"): gallery_of(3.0, list(reversed(range(IMAGES)))),
+    Path("short"): gallery_of(1.0, list(range(IMAGES - 1))),
+}
+
+
+@pytest.fixture
+def members(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Member]:
+    def evaluated(_: PipelineConfig, model: Path) -> StageReport:
+        stage = StageDir(work_dir, evaluator.NAME, f"fingerprint of {model}")
+        GALLERIES[model].save(stage.create() / evaluator.GALLERY)
+        stage.complete({"metrics": {}, "summary": ""})
+        return StageReport(evaluator.NAME, stage.path, "")
+
+    monkeypatch.setattr(compare_module, "evaluate_model", evaluated)
+    config = load_config(None, [f"work_dir={work_dir}"])
+    return {str(model): Member(str(model), config, model) for model in GALLERIES}
+
+
+def test_metrics_tables_and_queries(members: dict[str, Member], capsys: pytest.CaptureFixture[str]) -> None:
+    report = compare(members["good"], members["bad"])
+    expected = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2).rsum for g in list(GALLERIES.values())[:2]]
+    assert report.summary.startswith(f"dev RSUM {expected[0]:.1f} and {expected[1]:.1f}: difference +")
+
+    config = members["good"].config
+    client = MlflowClient(config.tracking_uri)
+    (run,) = client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
+    metrics = {name.removeprefix("dev/difference/"): value for name, value in run.data.metrics.items()}
+    assert metrics["rsum"] == pytest.approx(expected[0] - expected[1])
+    assert 0 < metrics["rsum_low"] < metrics["rsum"] < metrics["rsum_high"]
+    assert metrics["rsum_p"] < 0.01
+    assert metrics["t2i_won"] + metrics["t2i_lost"] + metrics["t2i_drawn"] == 2 * IMAGES
+    assert metrics["i2t_gained"] - metrics["i2t_missed"] == pytest.approx(metrics["i2t_r01"] * IMAGES / 100)
+    assert {item.path for item in client.list_artifacts(run.info.run_id, "compare")} == {
+        "compare/queries.parquet",
+        "compare/won.csv",
+        "compare/lost.csv",
+    }
+
+    table = pyarrow.parquet.read_table(report.directory / "queries.parquet").to_pylist()
+    # Both models' rows are of the same query, though their galleries lie in another order.
+    assert [row["query_id"] for row in table[:IMAGES]] == [str(image) for image in range(IMAGES)]
+    for way in ("i2t", "t2i"):
+        rows = [row for row in table if row["direction"] == way]
+        assert sum(row["first_model_rank"] < row["second_model_rank"] for row in rows) == metrics[f"{way}_won"]
+        assert sum(row["first_model_rank"] > row["second_model_rank"] for row in rows) == metrics[f"{way}_lost"]
+    won = pyarrow.csv.read_csv(report.directory / "won.csv").to_pylist()
+    ratios = [row["second_model_rank"] / row["first_model_rank"] for row in won]
+    assert ratios == sorted(ratios, reverse=True)
+    assert min(ratios) > 1
+
+    out = capsys.readouterr().out
+    assert "better: good" in out
+    assert f"{metrics['rsum']:+.1f}" in out
+    assert compare(members["good"], members["bad"]).directory == report.directory
+
+
+def test_models_of_other_images_or_folds_are_refused(members: dict[str, Member]) -> None:
+    with pytest.raises(StageError, match="good and short cannot be put side by side"):
+        compare(members["good"], members["short"])
+    folded = replace(members["bad"], config=load_config(None, ["evaluation.folds=2"]))
+    with pytest.raises(StageError, match=r"evaluation\.folds is 1 for one model and 2 for the other"):
+        compare(members["good"], folded)

@@ -1,0 +1,275 @@
+"""A bundle through a real MLflow: registered once, found by name, loaded as a pyfunc, also by a foreign process."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from pipelines.registry import models
+from pipelines.registry.models import (
+    CHALLENGER,
+    FINGERPRINT_TAG,
+    RegisteredVersion,
+    RegistryError,
+    find_bundle,
+    find_model,
+    find_registered,
+    register_bundle,
+    resolve,
+)
+from pipelines.retrieval.gallery import Gallery
+from preprocessing.features import TINY_RESNET, build_extractor
+from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
+
+TAGS = {"vse.seed": "0", "vse.rsum": "12.00"}
+
+
+class Registered:
+    """A bundle, the database it is registered in, and what registering returned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bundle = write_tiny_bundle(folder / "bundle")
+        self.uri = f"sqlite:///{folder / 'mlflow.db'}"
+        mlflow.set_tracking_uri(self.uri)
+        mlflow.set_registry_uri(self.uri)
+        self.client = MlflowClient()
+        experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
+        with mlflow.start_run(experiment_id=experiment) as run:
+            self.run_id = run.info.run_id
+            self.version = register_bundle(self.bundle, "tiny", "abc", TAGS, {"dev/rsum": 12.0})
+            self.again = register_bundle(self.bundle, "tiny", "abc", TAGS, {"dev/rsum": 12.0})
+        self.artifacts = folder / "artifacts"
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    return Registered(tmp_path_factory.mktemp("registry"))
+
+
+@pytest.fixture(scope="module")
+def model(registered: Registered) -> Any:
+    return mlflow.pyfunc.load_model(registered.version.uri)
+
+
+def stacked(output: pd.DataFrame) -> np.ndarray:
+    return np.stack(output["embedding"].tolist())
+
+
+def test_version_carries_its_origin_and_the_alias(registered: Registered) -> None:
+    version = registered.client.get_model_version("tiny", str(registered.version.version))
+    assert version.tags == {**TAGS, FINGERPRINT_TAG: "abc"}
+    assert version.run_id == registered.run_id
+    assert registered.client.get_model_version_by_alias("tiny", CHALLENGER).version == version.version
+
+
+def test_the_same_fingerprint_is_registered_once(registered: Registered) -> None:
+    assert registered.again == registered.version
+    assert len(registered.client.search_model_versions("name = 'tiny'")) == 1
+    assert find_registered(registered.client, "tiny", "abc") == registered.version
+    assert find_registered(registered.client, "tiny", "other") is None
+    assert find_registered(registered.client, "another", "abc") is None
+
+
+def test_metrics_point_to_the_logged_model(registered: Registered) -> None:
+    logged = registered.client.get_logged_model(registered.version.model_id)
+    assert [(metric.key, metric.value, metric.run_id) for metric in logged.metrics] == [
+        ("dev/rsum", 12.0, registered.run_id)
+    ]
+
+
+def test_nothing_registered_is_a_pickle(registered: Registered, tmp_path: Path) -> None:
+    (archive,) = registered.artifacts.rglob("packages.zip")
+    unpacked = tmp_path / "code"
+    shutil.unpack_archive(archive, unpacked)
+    logged = [path for path in registered.artifacts.rglob("*") if path.is_file() and path != archive]
+    files = [*logged, *(path for path in unpacked.rglob("*") if path.is_file())]
+    # spaCy names its files, of msgpack and JSON, without endings.
+    suffixes = {path.suffix or path.name for path in files if "english" not in path.parts}
+    page = {".html", ".css", ".js", ".csv"}  # of the search service and the report, which are part of the code
+    assert suffixes <= {".py", ".json", ".safetensors", ".faiss", ".yaml", ".txt", "MLmodel", *page}
+    assert not [path for path in files if path.read_bytes()[:2] in {bytes([128, protocol]) for protocol in range(2, 6)}]
+    assert not [path for path in files if "__pycache__" in path.parts]
+
+
+def test_a_model_is_few_files_with_the_same_code_each_time(registered: Registered, tmp_path: Path) -> None:
+    # A server takes them one by one.
+    assert len([path for path in registered.artifacts.rglob("*") if path.is_file()]) < 40
+    (archive,) = registered.artifacts.rglob("packages.zip")
+    models._pack_code(tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
+
+
+def test_bundle_and_model_are_found_by_name_and_by_directory(registered: Registered, tmp_path: Path) -> None:
+    name, bundle = find_bundle("tiny", registered.uri)
+    assert name == "tiny/1"
+    assert len(Gallery.load(bundle / "gallery").records) == IMAGES
+    assert find_model("tiny@challenger", registered.uri) == bundle / "model"
+    assert find_bundle(str(registered.bundle), "unused")[1] == registered.bundle
+    assert find_model(str(registered.bundle), "unused") == registered.bundle / "model"
+    assert find_model(str(registered.bundle / "model"), "unused") == registered.bundle / "model"
+    with pytest.raises(RegistryError, match="holds no model"):
+        find_model(str(tmp_path), "unused")
+
+
+def test_a_model_of_another_origin_is_refused(registered: Registered, tmp_path: Path) -> None:
+    script = tmp_path / "other.py"
+    script.write_text(
+        "import mlflow\n\n\nclass Other(mlflow.pyfunc.PythonModel):\n    def predict(self, model_input):\n"
+        "        return model_input\n\n\nmlflow.models.set_model(Other())\n"
+    )
+    with mlflow.start_run(run_id=registered.run_id):
+        info = mlflow.pyfunc.log_model(name="other", python_model=str(script), pip_requirements=[])
+    with pytest.raises(RegistryError, match="was not registered by this pipeline: it has no model, extractor, gallery"):
+        find_bundle(info.model_uri, registered.uri)
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(RegistryError, match=r"no MLflow database .*absent\.db"):
+        find_bundle("tiny", f"sqlite:///{tmp_path / 'absent.db'}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_registering_needs_a_run(registered: Registered) -> None:
+    with pytest.raises(RuntimeError, match="start one before"):
+        register_bundle(registered.bundle, "tiny", "abc", TAGS, {})
+
+
+@pytest.mark.parametrize(
+    ("reference", "uri"),
+    [
+        ("tiny", "models:/tiny/1"),
+        ("tiny/1", "models:/tiny/1"),
+        ("tiny@challenger", "models:/tiny@challenger"),
+        ("models:/tiny", "models:/tiny/1"),
+        ("models:/tiny/1", "models:/tiny/1"),
+    ],
+)
+def test_references_are_resolved(registered: Registered, reference: str, uri: str) -> None:
+    assert resolve(registered.client, reference) == uri
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("tinny", "no registered model 'tinny'; registered models: tiny"),
+        ("tiny/4", "no version 4; its versions: 1"),
+        ("tiny@champion", "no alias 'champion'; its aliases: challenger"),
+        ("tiny@a/b", "cannot read 'tiny@a/b'"),
+        ("it's", 'no registered model "it\'s"'),
+    ],
+)
+def test_references_that_lead_nowhere_say_what_there_is(registered: Registered, reference: str, message: str) -> None:
+    with pytest.raises(RegistryError) as caught:
+        resolve(registered.client, reference)
+    assert message in str(caught.value)
+
+
+def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered, model: Any) -> None:
+    gallery = Gallery.load(registered.bundle / "gallery")
+    texts = model.predict(pd.DataFrame({"text": [caption.text for _, caption in gallery.captions]}))
+    images = model.predict(pd.DataFrame({"image": [record.image_uri for record in gallery.records]}))
+    assert stacked(texts).shape == (len(gallery.captions), EMBED_DIM)
+    np.testing.assert_allclose(stacked(texts), gallery.texts_CD.numpy(), atol=1e-5)
+    np.testing.assert_allclose(stacked(images), gallery.images_BKD.flatten(1).numpy(), atol=1e-3)
+    assert set(texts["views"]) == set(images["views"]) == {1}
+
+
+def test_pyfunc_keeps_index_and_order_of_mixed_rows(model: Any) -> None:
+    rows = pd.DataFrame(
+        {"text": [None, "a red ring", None], "image": ["scene://0/1", None, "scene://0/2"]}, index=[7, 3, 5]
+    )
+    output = model.predict(rows)
+    assert list(output.index) == [7, 3, 5]
+    alone = model.predict(pd.DataFrame({"text": ["a red ring"]}))
+    np.testing.assert_allclose(output.loc[3, "embedding"], alone.loc[0, "embedding"], atol=1e-6)
+
+
+def test_pyfunc_takes_the_bytes_of_an_image(model: Any, tmp_path: Path) -> None:
+    from preprocessing.features import load_image
+
+    load_image("scene://0/1").save(tmp_path / "scene.png")
+    data = "data:image/png;base64," + base64.b64encode((tmp_path / "scene.png").read_bytes()).decode()
+    output = stacked(model.predict(pd.DataFrame({"image": [data, "scene://0/1", str(tmp_path / "scene.png")]})))
+    np.testing.assert_allclose(output[0], output[1], atol=1e-6)
+    np.testing.assert_allclose(output[0], output[2], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"text": ["fine", " "]}, "row 1 (' '): the text is empty"),
+        (
+            {"text": ["a", "b"], "image": [None, "scene://0/0"]},
+            "row 1: give one of 'text', 'image' and 'features'; got 'text' and 'image'",
+        ),
+        ({"text": ["a", None]}, "row 1: give one of 'text', 'image' and 'features'; got none"),
+        ({"image": ["scene://0/0", "/not/there.jpg"]}, "row 1 ('/not/there.jpg'): no such file"),
+        ({"image": ["data:image/png,xyz"]}, "row 0 ('data:image/png,xyz'): a data URI must read"),
+        ({"image": ["data:image/png;base64,***"]}, "is not valid base64"),
+        ({"image": ["data:image/png;base64," + "A" * 400]}, "AAA...'): not an image"),
+        ({"other": ["a"]}, "needs some of the columns 'text', 'image' and 'features'"),
+        ({"features": [[[1.0, 2.0]]]}, "row 0: features of shape (1, 2); the model reads (N, 192)"),
+        ({"features": [[[1.0], [1.0, 2.0]]]}, "row 0: features are lists of equally many numbers"),
+        ({"text": ["a", None], "features": [None, [[1e9] * 192]]}, "row 1: features that are NaN, infinite or beyond"),
+    ],
+)
+def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], message: str) -> None:
+    with pytest.raises(MlflowException) as caught:
+        model.predict(pd.DataFrame(rows))
+    assert message in str(caught.value)
+    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def test_pyfunc_embeds_ready_features_as_the_images_they_come_from(model: Any) -> None:
+    uris = ["scene://0/0", "scene://0/1"]
+    extractor = build_extractor("grid", weights=TINY_RESNET, seed=0)
+    features = [np.asarray(each).tolist() for each in extractor([extractor.load(uri) for uri in uris])]
+    rows = pd.DataFrame({"features": [features[0], None, features[1]], "text": [None, "a red ring", None]})
+    output = model.predict(rows)
+    expected = model.predict(pd.DataFrame({"image": uris}))
+    np.testing.assert_allclose(stacked(output)[[0, 2]], stacked(expected), atol=1e-5)
+    assert output["views"].tolist() == [1, 1, 1]
+
+
+def test_pyfunc_exposes_its_gallery(registered: Registered, model: Any) -> None:
+    assert len(model.unwrap_python_model().gallery.records) == IMAGES
+
+
+@pytest.mark.slow
+def test_pyfunc_loads_in_a_process_elsewhere_with_its_own_code(registered: Registered, tmp_path: Path) -> None:
+    script = """
+import json, sys
+import mlflow, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model("models:/tiny@challenger")
+output = model.predict(pd.DataFrame({"text": ["a red ring"]}))
+import pipelines, preprocessing, vse_core
+print(json.dumps({"embedding": output["embedding"][0],
+                  "code": [module.__file__ for module in (pipelines, preprocessing, vse_core)]}))
+"""
+    unpacked = tmp_path / "temporary"
+    unpacked.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["TMPDIR"] = str(unpacked)
+    command = [sys.executable, "-c", script, registered.uri]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    output = json.loads(result.stdout.splitlines()[-1])
+    assert len(output["embedding"]) == EMBED_DIM
+    assert all(file.startswith(str(unpacked)) for file in output["code"])
+    assert list(unpacked.glob("vse-code-*")) == []  # it went with the process
+
+
+def test_version_knows_its_uri() -> None:
+    assert RegisteredVersion("tiny", 3, "m-1").uri == "models:/tiny/3"

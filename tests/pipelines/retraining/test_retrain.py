@@ -1,0 +1,163 @@
+"""When there is something to retrain, what a second start does, and how schedulers learn of it; nothing is trained."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.retraining import retrain
+from pipelines.retraining.journal import LOG, STATUS
+from pipelines.retraining.promotion import Decision
+from pipelines.runtime.lock import exclusive
+from pipelines.runtime.stage import StageError
+from pipelines.stages import extract
+from preprocessing.storage.lease import BusyError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def data_as_it_is_now() -> None:
+    extract._summary.cache_clear()
+
+
+def loaded(work_dir: Path, *overrides: str, images: int = 20) -> PipelineConfig:
+    settings = [f"work_dir={work_dir}", f"dataset.images={{train: {images}, dev: 4}}", "training.batch_size=4"]
+    return load_config(None, [*settings, "name=shop", *overrides])
+
+
+def read(config: PipelineConfig, name: str) -> str:
+    return (config.work_dir / "retrain" / "shop" / name).read_text(encoding="utf-8")
+
+
+def outcomes(config: PipelineConfig) -> list[str]:
+    return [line.split("  ")[1].strip() for line in read(config, LOG).splitlines()]
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The retrainings that have begun, by their identity; each ends as refused."""
+    identities: list[str] = []
+
+    def train(config: PipelineConfig, journal: Any, identity: str, last: Any) -> dict[str, Any]:
+        identities.append(identity)
+        data = {"train": dict.fromkeys(("new_images", "gone_images", "new_captions", "gone_captions"), 0)}
+        return {
+            "identity": identity,
+            "outcome": "refused",
+            "ended": "today",
+            "seconds": 1.0,
+            "start": {"version": None},
+            "data": data,
+            "decision": {"challenger": 2, "reason": "not better by more than chance"},
+            "run": "http://mlflow/run",
+        }
+
+    monkeypatch.setattr(retrain, "_train_and_judge", train)
+    return identities
+
+
+def test_what_has_been_retrained_on_is_not_new(tmp_path: Path, trained: list[str]) -> None:
+    config = loaded(tmp_path)
+    text = "version 2 from random weights: not better by more than chance [train as before; 1 s] http://mlflow/run"
+    assert retrain.retrain(config) == f"refused: {text}"
+    assert retrain.retrain(config) == "nothing new: data and settings are those of today (refused)"
+    assert len(trained) == 1
+    assert outcomes(config) == ["refused", "nothing new"]
+    assert json.loads(read(config, STATUS))["outcome"] == "nothing new"
+
+
+def test_a_preview_does_nothing(tmp_path: Path, trained: list[str]) -> None:
+    config = loaded(tmp_path)
+    assert retrain.preview(config) == "would retrain: train +20 images, +100 captions; dev +4 images, +20 captions"
+    assert not (tmp_path / "retrain").exists()
+    retrain.retrain(config)
+    assert retrain.preview(config) == "nothing new: data and settings are those of today (refused)"
+    assert len(trained) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "is_new"),
+    [
+        ({"images": 21}, True),
+        ({"overrides": ["training.epochs=9"]}, True),
+        ({"overrides": ["retrain.start=scratch"]}, True),
+        ({"overrides": ["evaluation.folds=2"]}, True),
+        ({"overrides": ["features.actors=2"]}, False),
+        ({"overrides": ["training.cpus_per_worker=0.5"]}, False),
+    ],
+)
+def test_what_is_new(tmp_path: Path, trained: list[str], change: dict[str, Any], is_new: bool) -> None:
+    retrain.retrain(loaded(tmp_path))
+    retrain.retrain(loaded(tmp_path, *change.get("overrides", []), images=change.get("images", 20)))
+    assert len(set(trained)) == len(trained) == 1 + is_new
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"), [(StageError("train: collapsed"), "failed"), (KeyboardInterrupt(), "interrupted")]
+)
+def test_what_has_not_gone_through_is_tried_again(
+    tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch, failure: BaseException, outcome: str
+) -> None:
+    config = loaded(tmp_path)
+
+    def fail(*_: Any) -> dict[str, Any]:
+        assert json.loads(read(config, STATUS))["outcome"] == "running"
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(retrain, "_train_and_judge", fail)
+        with pytest.raises(type(failure)):
+            retrain.retrain(config)
+    status = json.loads(read(config, STATUS))
+    assert status["outcome"] == outcome
+    assert type(failure).__name__ in status["reason"]
+    assert retrain.retrain(config).startswith("refused")
+    assert outcomes(config) == [outcome, "refused"]
+
+
+def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:
+    """The second leaves the status to the first."""
+    config = loaded(tmp_path)
+    folder = config.work_dir / "retrain" / "shop"
+    with exclusive(folder, config.mirror):
+        with pytest.raises(BusyError):
+            retrain.retrain(config)
+        command = [
+            sys.executable,
+            str(ROOT / "pipelines" / "retrain.py"),
+            f"--set=work_dir={tmp_path}",
+            "--set=name=shop",
+        ]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert second.returncode == retrain.BUSY == 75
+    assert second.stderr.startswith("error: another retraining is at work: process ")
+    assert {path.name for path in folder.iterdir()} == {"lock"}
+    other = loaded(tmp_path, "registry.name=another")
+    with exclusive(folder, config.mirror):
+        assert retrain.retrain(other).startswith("refused")
+
+
+def test_nothing_new_imports_nothing_heavy(tmp_path: Path, trained: list[str]) -> None:
+    """In a process of its own, since this one has imported everything already."""
+    config = loaded(tmp_path)
+    retrain.retrain(config)
+    code = (
+        "import sys; from pipelines import retrain; from pipelines.config import PipelineConfig\n"
+        f"print(retrain.retrain(PipelineConfig.model_validate_json({config.model_dump_json()!r})))\n"
+        "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert result.stdout == "nothing new: data and settings are those of today (refused)\n[]\n", result.stderr
+
+
+def test_a_challenger_that_had_won_before_a_kill_has_won() -> None:
+    assert retrain._is_champion(Decision(True, 2, 1, "better"))
+    assert retrain._is_champion(Decision(False, 2, 2, "it is the champion already"))
+    assert not retrain._is_champion(Decision(False, 2, 1, "not better"))

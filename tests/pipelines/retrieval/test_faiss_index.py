@@ -1,0 +1,122 @@
+"""Indices find what comparing everything finds, or say how much of it; a stored one belongs to one gallery."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipelines.retrieval import faiss_index
+from pipelines.retrieval.faiss_index import GalleryIndex, GalleryIndexError, ItemIndex, Kind
+
+ORIGIN = {"model": "abc", "gallery": "def"}
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    return nn.functional.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+def best(queries_QVD: Tensor, items_BKD: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best items of each query, by loops: the largest of the inner products of all pairs of views."""
+    similarities, places = [], []
+    for query_VD in queries_QVD:
+        scores = torch.tensor([max(float(q @ v) for q in query_VD for v in item_KD) for item_KD in items_BKD])
+        order = scores.argsort(descending=True)[:k]
+        similarities.append(scores[order].numpy())
+        places.append(order.numpy())
+    return np.stack(similarities), np.stack(places)
+
+
+@pytest.mark.parametrize(("item_views", "query_views"), [(1, 1), (3, 1), (1, 3), (3, 2)])
+@pytest.mark.parametrize("kind", ["exact", "approximate"])
+def test_the_nearest_are_found_by_the_best_of_their_views(kind: Kind, item_views: int, query_views: int) -> None:
+    """So few items that the graph leads to all of them."""
+    items_BKD, queries_QVD = unit(40, item_views, 8), unit(5, query_views, 8, seed=1)
+    index = ItemIndex.build(items_BKD, queries_QVD, kind)
+    similarities, places = best(queries_QVD, items_BKD, 7)
+    for found, expected, where in zip(index.search(queries_QVD, 7), similarities, places, strict=True):
+        assert found.places.tolist() == where.tolist()
+        np.testing.assert_allclose(found.similarities, expected, atol=1e-5)
+
+
+def test_views_of_one_image_that_outdo_all_others_are_one_result() -> None:
+    """The first six vectors are views of two images: asking for as many vectors as results would find two only."""
+    query_1D = unit(1, 8)
+    far_BKD = -query_1D + 0.5 * unit(10, 3, 8)
+    items_BKD = nn.functional.normalize(torch.cat([query_1D.expand(2, 3, 8), far_BKD]), dim=-1)
+    (found,) = ItemIndex.build(items_BKD, query_1D.unsqueeze(1), "exact").search(query_1D.unsqueeze(1), 4)
+    assert len(found.places) == 4
+    assert set(found.places[:2].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("kind", ["exact", "approximate"])
+def test_more_than_there_is_gives_all(kind: Kind) -> None:
+    items_BKD, queries_QVD = unit(6, 2, 8), unit(3, 1, 8, seed=1)
+    found = ItemIndex.build(items_BKD, queries_QVD, kind).search(queries_QVD, 100)
+    assert [sorted(each.places.tolist()) for each in found] == [list(range(6))] * 3
+
+
+@pytest.mark.parametrize("kind", ["auto", "approximate"])
+def test_a_gallery_without_captions_finds_none(kind: Literal["auto", "approximate"]) -> None:
+    index = GalleryIndex.build(unit(6, 1, 8), torch.empty(0, 8), kind)
+    assert index.images.facts.kind == "exact"
+    assert [len(found.places) for found in index.captions.search(unit(2, 1, 8), 5)] == [0, 0]
+
+
+def test_an_approximate_index_says_what_it_misses() -> None:
+    """Vectors without structure are the hardest: what is said is what a loop over the same queries counts."""
+    items_BKD, queries_QVD = unit(3000, 1, 48), unit(200, 1, 48, seed=1)
+    index = ItemIndex.build(items_BKD, queries_QVD, "approximate")
+    truth = (queries_QVD[:, 0] @ items_BKD[:, 0].T).topk(10).indices
+    found = index.search(queries_QVD, 10)
+    hits = [len(set(each.places.tolist()) & set(row.tolist())) for each, row in zip(found, truth, strict=True)]
+    assert index.facts.recall == pytest.approx(sum(hits) / 2000, abs=1e-4)
+    assert index.facts.recall >= 0.9
+    assert index.facts.candidates in (64, 128, 256, 512, 1024)
+
+
+def test_auto_is_exact_until_there_are_many_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faiss_index, "_EXACT_VECTORS", 12)
+    facts = GalleryIndex.build(unit(6, 3, 8), unit(12, 8), "auto").facts()
+    assert {name: each.kind for name, each in facts.items()} == {"images": "approximate", "captions": "exact"}
+
+
+@pytest.mark.parametrize("kind", ["exact", "approximate"])
+def test_an_index_comes_back_as_it_was_saved(kind: Kind, tmp_path: Path) -> None:
+    built = GalleryIndex.build(unit(20, 2, 8), unit(40, 8), kind)
+    built.save(tmp_path, ORIGIN)
+    loaded = GalleryIndex.load(tmp_path, ORIGIN)
+    assert loaded.facts() == built.facts()
+    queries_QVD = unit(4, 1, 8, seed=1)
+    for before, after in ((built.images, loaded.images), (built.captions, loaded.captions)):
+        for one, other in zip(before.search(queries_QVD, 5), after.search(queries_QVD, 5), strict=True):
+            assert one.places.tolist() == other.places.tolist()
+
+
+def test_an_index_of_another_gallery_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    GalleryIndex.build(unit(6, 1, 8), unit(12, 8), "exact").save(tmp_path, ORIGIN)
+    with pytest.raises(GalleryIndexError, match="built from another gallery"):
+        GalleryIndex.load(tmp_path, {**ORIGIN, "gallery": "xyz"})
+    file = tmp_path / "captions.faiss"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(GalleryIndexError, match=r"captions\.faiss is damaged"):
+        GalleryIndex.load(tmp_path, ORIGIN)
+    file.unlink()
+    with pytest.raises(GalleryIndexError, match=r"captions\.faiss is missing"):
+        GalleryIndex.load(tmp_path, ORIGIN)
+    (tmp_path / "index.json").write_text("{}")
+    with pytest.raises(GalleryIndexError, match="cannot be read"):
+        GalleryIndex.load(tmp_path, ORIGIN)
+    (tmp_path / "index.json").unlink()
+    with pytest.raises(GalleryIndexError, match=r"index\.json is missing"):
+        GalleryIndex.load(tmp_path, ORIGIN)
+
+
+def test_queries_of_another_width_and_no_results_are_refused() -> None:
+    index = ItemIndex.build(unit(6, 1, 8), unit(1, 1, 8), "exact")
+    with pytest.raises(ValueError, match="queries have 7 dimensions, the index 8"):
+        index.search(unit(1, 1, 7), 3)
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        index.search(unit(1, 1, 8), 0)

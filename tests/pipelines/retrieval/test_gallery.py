@@ -1,0 +1,111 @@
+"""The gallery: built from shards in their order, saved and read back, refused where it does not fit."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines.retrieval.gallery import ITEMS, Gallery, GalleryError, build_gallery
+from preprocessing.captions import Vocabulary
+from preprocessing.datasets import Caption, Record
+from preprocessing.shards import Sample, ShardReader, write_shard
+from vse_core.models import build_model
+
+
+def small_gallery() -> Gallery:
+    records = (
+        Record("a", "/x/a.jpg", "dev", (Caption("a#0", "ein Hund läuft"), Caption("a#1", "a dog"))),
+        Record("b", "/x/b.jpg", "dev", (Caption("b#0", 'quotes " and \\'),)),
+    )
+    return Gallery(torch.rand(2, 3, 4), torch.rand(3, 4), records)
+
+
+def test_gallery_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    gallery = small_gallery()
+    gallery.save(tmp_path / "new")
+    loaded = Gallery.load(tmp_path / "new")
+    assert torch.equal(loaded.images_BKD, gallery.images_BKD)
+    assert torch.equal(loaded.texts_CD, gallery.texts_CD)
+    assert loaded.records == gallery.records
+    assert [(image, caption.caption_id) for image, caption in loaded.captions] == [(0, "a#0"), (0, "a#1"), (1, "b#0")]
+
+
+def test_gallery_refuses_what_does_not_fit() -> None:
+    with pytest.raises(GalleryError, match="1 records with 2 captions do not fit 2 image and 3 caption"):
+        dataclasses.replace(small_gallery(), records=small_gallery().records[:1])
+
+
+def test_a_gallery_takes_the_order_of_another_reader_of_the_same_images() -> None:
+    """The same two images in another order, with other caption ids, the captions turned round and punctuated."""
+    gallery = small_gallery()
+    other = Gallery(
+        torch.zeros(2, 1, 2),
+        torch.zeros(3, 2),
+        (
+            Record("b", "rows.npy#0", "dev", (Caption("dev#0", "Quotes and ."),)),
+            Record("a", "rows.npy#1", "dev", (Caption("dev#1", "A dog."), Caption("dev#2", "Ein Hund läuft"))),
+        ),
+    )
+    found = gallery.in_order_of(other)
+    assert torch.equal(found.images_BKD, gallery.images_BKD[[1, 0]])
+    assert torch.equal(found.texts_CD, gallery.texts_CD[[2, 1, 0]])
+    assert found.records == other.records
+
+
+def test_captions_of_an_image_that_say_the_same_are_told_apart_by_nothing() -> None:
+    twice = (Record("a", "", "dev", (Caption("0", "a dog"), Caption("1", "the cat"), Caption("2", "a dog"))),)
+    gallery = Gallery(torch.rand(1, 1, 4), torch.rand(3, 4), twice)
+    turned = (Record("a", "", "dev", (Caption("0", "a dog"), Caption("1", "a dog"), Caption("2", "the cat"))),)
+    found = gallery.in_order_of(Gallery(torch.rand(1, 1, 4), torch.rand(3, 4), turned))
+    assert torch.equal(found.texts_CD, gallery.texts_CD[[0, 2, 1]])
+
+
+def test_galleries_of_other_images_or_captions_are_refused() -> None:
+    gallery = small_gallery()
+    fewer = Gallery(gallery.images_BKD[:1], gallery.texts_CD[:2], gallery.records[:1])
+    with pytest.raises(GalleryError, match="different images: 1 are only in this, such as b"):
+        gallery.in_order_of(fewer)
+    with pytest.raises(GalleryError, match="different images: 1 are only in the first, such as b"):
+        fewer.in_order_of(gallery)
+    changed = dataclasses.replace(gallery.records[0], captions=(Caption("0", "a dog"), Caption("1", "a cat")))
+    other = dataclasses.replace(gallery, records=(changed, gallery.records[1]))
+    with pytest.raises(GalleryError, match="different captions of image a: 2 and 2, of which 'a cat' is not in both"):
+        gallery.in_order_of(other)
+
+
+def test_load_names_what_is_missing(tmp_path: Path) -> None:
+    small_gallery().save(tmp_path)
+    (tmp_path / ITEMS).unlink()
+    with pytest.raises(GalleryError, match=r"holds no gallery: items\.json is missing"):
+        Gallery.load(tmp_path)
+
+
+def test_build_gallery_keeps_the_order_of_the_shards_and_makes_uris_absolute(tmp_path: Path) -> None:
+    samples, generator = [], torch.Generator().manual_seed(0)
+    for index in range(5):
+        captions = [{"caption_id": f"{index}#{j}", "text": f"word{index} word{j}"} for j in range(index % 2 + 1)]
+        meta = {"image_id": str(index), "image": f"sub/{index}.jpg", "split": "dev", "captions": captions}
+        features = torch.rand(index + 2, 6, generator=generator).half().numpy()
+        samples.append(Sample(f"{index:08d}", {"grid": features}, meta))
+    write_shard(tmp_path / "shard-00000.tar", samples, "f", [])
+    vocabulary = Vocabulary.build(["word0 word1 word2 word3 word4"], min_count=1)
+    model = build_model(
+        feature_dim=6,
+        vocabulary_size=len(vocabulary),
+        embed_dim=4,
+        image={"pooling": {"name": "mean"}, "mlp": False},
+        text={"pooling": {"name": "mean"}, "word_dim": 3},
+    ).eval()
+    gallery = build_gallery(model, ShardReader(tmp_path, "grid"), vocabulary, root="/data", batch_size=2)
+    assert [record.image_uri for record in gallery.records] == [f"/data/sub/{index}.jpg" for index in range(5)]
+    assert [caption.caption_id for _, caption in gallery.captions] == ["0#0", "1#0", "1#1", "2#0", "3#0", "3#1", "4#0"]
+    # One image and one caption at a time, as a model knows them without batches.
+    with torch.inference_mode():
+        for index, sample in enumerate(samples):
+            features_BNF = torch.from_numpy(sample.arrays["grid"]).unsqueeze(0)
+            alone = model.encode_images(features_BNF, torch.tensor([features_BNF.shape[1]]))[0]
+            torch.testing.assert_close(gallery.images_BKD[index], alone)
+        for index, (_, caption) in enumerate(gallery.captions):
+            tokens = torch.tensor([vocabulary.encode(caption.text)])
+            torch.testing.assert_close(gallery.texts_CD[index], model.encode_texts(tokens, torch.tensor([4]))[0])

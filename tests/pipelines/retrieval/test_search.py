@@ -1,0 +1,180 @@
+"""Searching from the command line, over a registered model and over a register stage's directory."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pytest
+from PIL import Image
+
+from pipelines.registry.models import register_bundle
+from pipelines.retrieval import search
+from pipelines.retrieval.search_model import default_tracking_uri, load_search_model
+from preprocessing.features import load_image
+from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Place:
+    """A folder with a registered model: its bundle and the address of its MLflow."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bundle = write_tiny_bundle(folder / "bundle")
+        self.uri = f"sqlite:///{folder / 'mlflow.db'}"
+        mlflow.set_tracking_uri(self.uri)
+        mlflow.set_registry_uri(self.uri)
+        experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
+        with mlflow.start_run(experiment_id=experiment):
+            register_bundle(self.bundle, "tiny", "abc", {}, {})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_a_text_finds_images(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "results.html"
+    arguments = ["--model", "tiny", "--tracking-uri", place.uri, "-k", "3", "--output", str(page), "a <b>red</b> ring"]
+    assert search.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "in the gallery of tiny/1" in out
+    assert "image" in out
+    assert out.count("scene://") == 3
+    assert "a &lt;b&gt;red&lt;/b&gt; ring" in page.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").count("data:image/jpeg;base64,") == 3
+
+
+def test_an_image_finds_captions(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture, sheet = tmp_path / "query.png", tmp_path / "results.PNG"
+    load_image("scene://0/3").save(picture)
+    arguments = ["--model", str(place.bundle), "--image", str(picture), "-k", "4", "--output", str(sheet)]
+    assert search.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "caption" in out
+    assert Image.open(sheet).height > 100
+
+
+def test_an_image_finds_itself_first_among_images(place: Place) -> None:
+    model = load_search_model(str(place.bundle), "unused")
+    for record in model.gallery.records:
+        row = search.search(model, record.image_uri, "image", 2, "images")
+        assert row.hits[0].item_id == record.image_id
+        assert row.hits[0].similarity == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_caption_finds_itself_first_among_captions(place: Place) -> None:
+    model = load_search_model(str(place.bundle), "unused")
+    _, caption = model.gallery.captions[7]
+    row = search.search(model, caption.text, "text", 1, "captions")
+    assert row.hits[0].caption == caption.text
+
+
+def test_a_model_from_before_there_were_indices_is_searched_exactly(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(place.bundle, tmp_path / "old", ignore=shutil.ignore_patterns("index"))
+    arguments = ["--model", str(tmp_path / "old"), "a red ring", "-k", "3"]
+    assert search.main(arguments) == 0
+    assert capsys.readouterr().err.replace("\n", "").endswith("has no index of its own; searching exactly")
+    old, new = (load_search_model(str(bundle), "unused") for bundle in (tmp_path / "old", place.bundle))
+    assert (old.has_stored_index, new.has_stored_index) == (False, True)
+    found, expected = (search.search(model, "a red ring", "text", 3, "images") for model in (old, new))
+    assert found == expected
+
+
+def test_an_index_of_another_model_is_refused(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(place.bundle, tmp_path / "mixed")
+    with (tmp_path / "mixed" / "gallery" / "embeddings.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"!")
+    assert search.main(["--model", str(tmp_path / "mixed"), "a red ring"]) == 1
+    assert "was built from another gallery" in capsys.readouterr().err
+
+
+def test_more_results_than_there_are_gives_all(place: Place) -> None:
+    model = load_search_model(str(place.bundle), "unused")
+    assert len(search.search(model, "a ring", "text", 100, "images").hits) == IMAGES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "nope", "a ring"], "there is no registered model 'nope'; registered models: tiny"),
+        (["--model", "tiny/9", "a ring"], "no version 9; its versions: 1"),
+        (["--model", "tiny", "--image", "/not/there.jpg"], "--image /not/there.jpg: there is no such file"),
+        (["--model", "tiny", "--queries", "/not/there.txt", "--output", "out.csv"], "/not/there.txt: there is no such"),
+        (["--model", "tiny", "--queries", __file__, "--output", "out.html"], "use .parquet or .csv or .jsonl"),
+        (["--model", "tiny", "--image", "scene://nonsense"], "cannot search with the image 'scene://nonsense'"),
+        (["--model", "tiny", "  "], "cannot search with the text '  ': the text is empty"),
+        (["--model", "tiny", "a ring", "--output", "out.pdf"], "has the suffix '.pdf'; use .html or .png"),
+        (["--model", "tiny", "a ring", "--output", "/not/there/out.png"], "there is no directory /not/there"),
+        (["--model", "/not/there", "a ring"], "/not/there/model holds no model"),
+        (
+            ["--model", "tiny", "a ring", "--tracking-uri", "sqlite:////not/there.db"],
+            "no MLflow database /not/there.db",
+        ),
+    ],
+)
+def test_mistakes_end_with_one_message(
+    place: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert search.main(["--tracking-uri", place.uri, *arguments]) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--model", "tiny"],
+        ["--model", "tiny", "a", "--image", "b"],
+        ["a"],
+        ["--model", "tiny", "a", "-k", "0"],
+        ["--model", "tiny", "--queries", "q.txt"],
+        ["--model", "tiny", "a", "--kind", "image"],
+    ],
+)
+def test_a_wrong_command_line_is_status_1(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        search.main(arguments)
+    assert caught.value.code == 1
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_the_default_address_follows_the_work_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSE_WORK_DIR", "/some/where")
+    assert default_tracking_uri() == "sqlite:////some/where/mlflow.db"
+    monkeypatch.delenv("VSE_WORK_DIR")
+    assert default_tracking_uri() == f"sqlite:///{Path.home()}/vse-work/mlflow.db"
+
+
+@pytest.mark.slow
+def test_the_file_runs_from_anywhere(place: Place, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        str(ROOT / "pipelines" / "search.py"),
+        "--model",
+        "tiny@challenger",
+        "a red ring",
+        "-k",
+        "2",
+    ]
+    environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": ""}
+    command += ["--tracking-uri", place.uri]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("scene://") == 2
+    assert result.stderr == ""

@@ -1,0 +1,87 @@
+"""The pool on a real cluster: every item once, lazily, whatever happens to the actors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from pipelines.runtime.actor_pool import map_unordered
+from pipelines.runtime.stage import StageError
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+class Squarer:
+    """Squares; 13 kills the process the first time, 666 always; 7 is refused."""
+
+    def __init__(self, marks: str, prepares: bool = True) -> None:
+        self.marks, self.prepares = Path(marks), prepares
+
+    def prepare(self) -> None:
+        if not self.prepares:
+            raise FileNotFoundError("no weights")
+
+    def work(self, item: int) -> int:
+        mark = self.marks / str(item)
+        if item == 666 or (item == 13 and not mark.exists()):
+            mark.touch()
+            os._exit(1)
+        if item == 7:
+            raise ValueError("seven is refused")
+        return item * item
+
+
+def starter(marks: Path, **options: Any) -> Callable[[], Any]:
+    actor = ray.remote(Squarer).options(num_cpus=0.5)
+    return lambda: actor.remote(str(marks), **options)
+
+
+def test_every_item_once(tmp_path: Path) -> None:
+    items = [item for item in range(40) if item not in (7, 13)]
+    results = list(map_unordered(starter(tmp_path), 3, items, str))
+    assert sorted(results) == [item * item for item in items]
+
+
+def test_nothing_to_do(tmp_path: Path) -> None:
+    assert list(map_unordered(starter(tmp_path), 1, [], str)) == []
+
+
+def test_items_are_drawn_when_an_actor_is_free(tmp_path: Path) -> None:
+    drawn = 0
+
+    def endless() -> Iterator[int]:
+        nonlocal drawn
+        while True:
+            drawn += 1
+            yield 2
+
+    results = map_unordered(starter(tmp_path), 2, endless(), str)
+    for _ in range(5):
+        assert next(results) == 4
+    results.close()  # type: ignore[attr-defined]
+    assert drawn <= 5 + 2
+
+
+def test_an_actor_that_dies_is_replaced_and_its_item_done_again(tmp_path: Path) -> None:
+    results = list(map_unordered(starter(tmp_path), 2, [1, 13, 2, 3], str))
+    assert sorted(results) == [1, 4, 9, 169]
+
+
+def test_an_item_that_kills_again_and_again_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="item 666: the process that did it has died 3 times"):
+        list(map_unordered(starter(tmp_path), 1, [666], lambda item: f"item {item}"))
+
+
+def test_an_error_arrives_as_itself(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^seven is refused$"):
+        list(map_unordered(starter(tmp_path), 1, [1, 7], str))
+
+
+def test_an_error_of_the_preparation_arrives_as_itself(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no weights"):
+        list(map_unordered(starter(tmp_path, prepares=False), 2, [1], str))

@@ -1,0 +1,89 @@
+"""The verbs as the user calls them: exit status, and one message instead of a traceback."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.runtime.cli import guarded
+from pipelines.runtime.stage import StageError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def call(folder: Path, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "pipelines" / verb), "--set", f"work_dir={folder}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--set", "training.lerning_rate=1"], "did you mean training.learning_rate?"),
+        (["--set", "features={extractor: grid, weights: /none}"], "/none"),
+        (["--set", "dataset.eval_split=test"], "dataset.eval_split: there is no split 'test'"),
+        (["--set", "ray.address=127.0.0.1:9"], "ray.address: no Ray head answers"),
+        (["--set", "tracking.uri=http://127.0.0.1:9"], "tracking.uri: no MLflow server answers"),
+        (["--confg", "x"], "unrecognized arguments: --confg"),
+    ],
+)
+def test_a_bad_configuration_ends_with_one_message(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    result = call(tmp_path, "full.py", *arguments)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert expected in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "extract" / "train").exists()
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work directory shared by several plans: only the first has to ask the extractor who it is."""
+    return tmp_path_factory.mktemp("planned")
+
+
+@pytest.mark.parametrize("verb", ["full.py", "extract.py", "train.py", "evaluate.py", "register.py"])
+def test_every_verb_plans(planned: Path, verb: str) -> None:
+    result = call(planned, verb, "--dry-run", "--set", "dataset.images={train: 30, dev: 5}")
+    assert result.returncode == 0, result.stderr
+    stage = verb.removesuffix(".py").replace("full", "extract")
+    assert any(line.startswith("│") and stage in line and "to do" in line for line in result.stdout.splitlines())
+
+
+def test_help_names_the_options(tmp_path: Path) -> None:
+    text = call(tmp_path, "full.py", "--help").stdout
+    assert all(option in text for option in ("--config FILE", "--set KEY=VALUE", "--dry-run"))
+
+
+def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise StageError("what to do")
+
+    def finds_the_disk_full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/x.json")
+
+    def is_terminated() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def has_a_fault() -> None:
+        raise ZeroDivisionError
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert guarded(lambda: None) == 0
+        assert guarded(fails) == 1
+        assert capsys.readouterr().err == "error: what to do\n"
+        assert guarded(finds_the_disk_full) == 1
+        assert "No space left on device: '/data/x.json': make room there" in capsys.readouterr().err
+        assert guarded(is_terminated) == 130
+        assert "run the same command again" in capsys.readouterr().err
+        with pytest.raises(ZeroDivisionError):
+            guarded(has_a_fault)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,88 @@
+"""Fingerprints, stage directories and plans."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from pipelines.runtime.stage import MANIFEST, StageDir, StageError, StagePlan, fingerprint
+from preprocessing.storage import LocalStorage, Mirror, StorageError
+
+
+def test_a_fingerprint_is_the_sha256_of_canonical_json() -> None:
+    r"""Oracle: `printf %s '{"a":[1,2.5,null],"b":"\u00e9"}' | sha256sum`."""
+    expected = "45584828a616e524473fb887d415f828918fb9676efdaa57c062231771111499"
+    assert fingerprint({"b": "é", "a": (1, 2.5, None)}) == expected
+    assert fingerprint({"b": "é", "a": ["1", 2.5, None]}) != expected
+
+
+@pytest.mark.parametrize("content", [{"p": Path("x")}, {1, 2}, {"x": object()}])
+def test_what_has_no_canonical_json_is_refused(content: object) -> None:
+    with pytest.raises(TypeError):
+        fingerprint(content)
+
+
+def test_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        fingerprint({"x": math.nan})
+
+
+def test_a_directory_is_complete_with_its_manifest(tmp_path: Path) -> None:
+    stage = StageDir(tmp_path, "extract/train", "ab" * 32)
+    assert not stage.is_complete()
+    assert stage.create() == tmp_path / "extract" / "train" / "abababababababab"
+    assert not stage.is_complete()
+    with pytest.raises(StageError, match="has not finished"):
+        stage.read_manifest()
+    stage.complete({"count": 3})
+    assert stage.is_complete()
+    assert stage.read_manifest() == {"count": 3, "stage": "extract/train", "fingerprint": "ab" * 32}
+    # The directory's name holds a part of the fingerprint only.
+    assert not StageDir(tmp_path, "extract/train", "ab" * 8 + "cd" * 24).is_complete()
+
+
+def test_what_is_complete_on_the_storage_is_complete_on_every_machine(tmp_path: Path) -> None:
+    here, there = (
+        StageDir(tmp_path / name, "train", "ab" * 32, Mirror(tmp_path / name, str(tmp_path / "storage")))
+        for name in ("here", "there")
+    )
+    (here.create() / "model").write_text("weights")
+    here.complete({"count": 3})
+    assert here.is_complete()
+    assert there.is_complete()
+    assert there.read_manifest()["count"] == 3
+    assert not (there.path / "model").exists()
+    there.pull()
+    assert (there.path / "model").read_text() == "weights"
+
+
+def test_what_the_storage_does_not_take_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: LocalStorage, path: Path, name: str) -> None:
+        raise StorageError("refused")
+
+    stage = StageDir(tmp_path / "work", "train", "ab" * 32, Mirror(tmp_path / "work", str(tmp_path / "storage")))
+    (stage.create() / "model").write_text("weights")
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "upload", refuse)
+        with pytest.raises(StorageError, match="refused"):
+            stage.complete({"count": 3})
+    assert not stage.is_complete()
+    stage.complete({"count": 3})
+    assert stage.is_complete()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
+    stage = StageDir(tmp_path, "train", "ab" * 32)
+    (stage.create() / MANIFEST).write_text(text)
+    with pytest.raises(StageError, match=MANIFEST):
+        stage.read_manifest()
+
+
+@pytest.mark.parametrize(("done", "status"), [(0, "to do"), (2, "partly done (2 of 3 shards)"), (3, "up to date")])
+def test_the_status_of_a_plan(tmp_path: Path, done: int, status: str) -> None:
+    plan = StagePlan("extract", "ab", tmp_path, total=3, done=done, unit="shards", size="")
+    assert plan.status == status
+    assert plan.complete == (done == 3)

@@ -1,0 +1,347 @@
+"""Trackers against a real MLflow database, and against one that does not answer."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.stage import StageError
+from pipelines.tracking import PipelineRuns, Tracker, TrackingError, code_version, recorded_run_url
+
+FINGERPRINT = "ab" * 32
+
+
+@pytest.fixture
+def config(work_dir: Path) -> PipelineConfig:
+    return load_config(None, [f"work_dir={work_dir}"])
+
+
+def stored(config: PipelineConfig, tracker: Tracker) -> Run:
+    return MlflowClient(config.tracking_uri).get_run(tracker.run_id)
+
+
+def history(config: PipelineConfig, tracker: Tracker, name: str) -> list[tuple[int, float]]:
+    metrics = MlflowClient(config.tracking_uri).get_metric_history(tracker.run_id, name)
+    return [(metric.step, metric.value) for metric in metrics]
+
+
+def artifacts(config: PipelineConfig, tracker: Tracker, folder: str | None = None) -> list[str]:
+    return [file.path for file in MlflowClient(config.tracking_uri).list_artifacts(tracker.run_id, folder)]
+
+
+class Outage:
+    """Makes every call of MLflow's client fail while it is on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = False
+        self.calls = 0
+        names = ("log_batch", "log_inputs", "log_artifact", "set_terminated", "get_run", "create_run")
+        for name in (*names, "get_experiment_by_name"):
+            monkeypatch.setattr(MlflowClient, name, self._failing(getattr(MlflowClient, name)))
+
+    def _failing(self, real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.on:
+                self.calls += 1
+                raise MlflowException("connection refused")
+            return real(*args, **kwargs)
+
+        return call
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
+    return Outage(monkeypatch)
+
+
+def test_a_pipeline_has_a_parent_and_a_child_for_each_stage(config: PipelineConfig) -> None:
+    runs = PipelineRuns(config, FINGERPRINT)
+    with runs.parent as parent, runs.child("extract") as child:
+        parent.log_params({"seed": 0, "model": {"embed_dim": 256}})
+        child.log_metrics({"dev/i2t_r01": 1.5}, step=3)
+        child.log_metrics({"dev/i2t_r01": 2.5}, step=4)
+    run = stored(config, child)
+    assert run.data.tags["mlflow.parentRunId"] == parent.run_id
+    assert run.info.status == stored(config, parent).info.status == "FINISHED"
+    assert history(config, child, "dev/i2t_r01") == [(3, 1.5), (4, 2.5)]
+    assert stored(config, parent).data.params == {"seed": "0", "model.embed_dim": "256"}
+    assert run.info.artifact_uri.startswith((config.work_dir / "mlartifacts").as_uri())
+    experiment = MlflowClient(config.tracking_uri).get_experiment_by_name("scenes")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    assert parent.run_url() == recorded_run_url(config, FINGERPRINT)
+    assert parent.run_id in parent.run_url()
+
+
+def test_a_second_start_goes_on_in_the_same_runs(config: PipelineConfig) -> None:
+    runs = PipelineRuns(config, FINGERPRINT)
+    child = runs.child("train")
+    child.log_params({"seed": 0})
+    again = PipelineRuns(config, FINGERPRINT)
+    child_again = again.child("train")
+    child_again.log_params({"seed": 1, "epochs": 2})  # a parameter is written once
+    assert (again.parent.run_id, child_again.run_id) == (runs.parent.run_id, child.run_id)
+    assert stored(config, child).data.params == {"seed": "0", "epochs": "2"}
+    assert PipelineRuns(config, "cd" * 32).parent.run_id != runs.parent.run_id
+
+
+def test_runs_that_were_deleted_are_opened_anew(config: PipelineConfig) -> None:
+    first = PipelineRuns(config, FINGERPRINT).parent
+    MlflowClient(config.tracking_uri).delete_run(first.run_id)
+    assert PipelineRuns(config, FINGERPRINT).parent.run_id != first.run_id
+
+
+def test_a_deleted_experiment_is_refused(config: PipelineConfig) -> None:
+    runs = PipelineRuns(config, FINGERPRINT)
+    MlflowClient(config.tracking_uri).delete_experiment(runs.parent.handle.experiment_id)
+    with pytest.raises(TrackingError, match="has been deleted"):
+        PipelineRuns(config, FINGERPRINT)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(None, "FINISHED"), (ValueError("no good"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
+)
+def test_how_a_run_ends(config: PipelineConfig, error: BaseException | None, status: str) -> None:
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+
+    def work() -> None:
+        with tracker:
+            if error is not None:
+                raise error
+
+    if error is None:
+        work()
+    else:
+        with pytest.raises(type(error)):
+            work()
+    run = stored(config, tracker)
+    assert run.info.status == status
+    assert run.data.tags.get("error") == ("ValueError: no good" if status == "FAILED" else None)
+
+
+def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:
+    file = tmp_path / "model.json"
+    file.write_text("{}")
+    with PipelineRuns(config, FINGERPRINT).parent as tracker:
+        tracker.log_artifact(file, "checkpoints/best")
+        tracker.log_figure(Figure(), "plots/loss.png")
+        tracker.log_dict([{"reason": "é"}], "set_aside.json")
+    assert artifacts(config, tracker) == ["checkpoints", "plots", "set_aside.json"]
+    assert artifacts(config, tracker, "checkpoints/best") == ["checkpoints/best/model.json"]
+    path = MlflowClient(config.tracking_uri).download_artifacts(tracker.run_id, "set_aside.json", str(tmp_path))
+    assert json.loads(Path(path).read_text(encoding="utf-8")) == [{"reason": "é"}]
+    assert not [path for path in (config.work_dir / "mlflow-unsent").rglob("*") if path.is_file()]
+
+
+def log_data(tracker: Tracker, context: str) -> None:
+    tracker.log_dataset("scenes train", "ab" * 32, "scenes", {"images": ""}, {"images": 20, "captions": 100}, context)
+
+
+def test_data_sets_are_inputs(config: PipelineConfig, outage: Outage) -> None:
+    """Once, however often they are logged, and in spite of an outage."""
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    log_data(tracker, "training")
+    outage.on = True
+    log_data(tracker, "training")
+    tracker.close()
+    outage.on = False
+    PipelineRuns(config, FINGERPRINT).parent.flush()
+    (logged,) = stored(config, tracker).inputs.dataset_inputs
+    assert [(tag.key, tag.value) for tag in logged.tags] == [("mlflow.data.context", "training")]
+    dataset = logged.dataset
+    assert (dataset.name, dataset.digest, dataset.source_type) == ("scenes train", "ab" * 18, "scenes")
+    assert json.loads(dataset.profile) == {"images": 20, "captions": 100}
+    assert json.loads(dataset.source) == {"images": ""}
+
+
+def test_runs_and_experiments_are_described(config: PipelineConfig) -> None:
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker.describe("first")
+    tracker.describe("**second**")
+    assert stored(config, tracker).data.tags["mlflow.note.content"] == "**second**"
+    experiment = MlflowClient(config.tracking_uri).get_experiment(tracker.handle.experiment_id)
+    assert "`dev/rsum`" in experiment.tags["mlflow.note.content"]
+
+
+def test_a_metric_name_that_mlflow_refuses(config: PipelineConfig) -> None:
+    with pytest.raises(ValueError, match="dev/i2t_r@1"):
+        PipelineRuns(config, FINGERPRINT).parent.log_metrics({"dev/i2t_r@1": 1.0})
+
+
+def test_metrics_travel_in_batches(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    sizes: list[int] = []
+    real = MlflowClient.log_batch
+
+    def counting(self: MlflowClient, run_id: str, metrics: Any = (), params: Any = (), tags: Any = ()) -> None:
+        sizes.append(len(metrics))
+        real(self, run_id, metrics=metrics, params=params, tags=tags)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counting)
+    for step in range(1200):
+        tracker.log_metrics({"loss": float(step)}, step)
+    tracker.close()
+    assert sizes == [500, 500, 200]
+    assert history(config, tracker, "loss") == [(step, float(step)) for step in range(1200)]
+
+
+def test_an_outage_costs_nothing(
+    config: PipelineConfig, outage: Outage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    outage.on = True
+    with caplog.at_level(logging.WARNING):
+        tracker.log_params({"seed": 0})
+        tracker.set_tags({"split": "dev"})
+        tracker.log_metrics({"loss": 1.0}, step=1)
+        tracker.log_dict({}, "x.json")
+        assert not tracker.flush()
+    assert outage.calls == 1  # it does not ask again at every call
+    assert len(caplog.records) == 1
+    outage.on = False
+    assert tracker.flush(force=True)
+    run = stored(config, tracker)
+    assert (run.data.params["seed"], run.data.tags["split"], run.data.metrics["loss"]) == ("0", "dev", 1.0)
+    assert artifacts(config, tracker) == ["x.json"]
+
+
+def test_what_a_whole_process_could_not_send_arrives_with_the_next(config: PipelineConfig, outage: Outage) -> None:
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    outage.on = True
+    with tracker:
+        tracker.log_metrics({"loss": 1.0}, step=1)
+        tracker.log_dict({}, "x.json")
+        tracker.set_tags({"split": "dev"})
+    outage.on = False
+    again = PipelineRuns(config, FINGERPRINT).parent
+    assert again.run_id == tracker.run_id
+    again.close()
+    run = stored(config, again)
+    assert (run.data.metrics["loss"], run.data.tags["split"], run.info.status) == (1.0, "dev", "FINISHED")
+    assert artifacts(config, again) == ["x.json"]
+
+
+def test_a_full_disk_does_not_hide_the_error_that_ended_the_run(
+    config: PipelineConfig, outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    outage.on = True
+    monkeypatch.setattr("pipelines.tracking.tracker.write_json_atomic", full)
+    tracker.log_metrics({"loss": 1.0}, step=1)
+    with pytest.raises(StageError, match="what to do"), tracker:
+        raise StageError("what to do")
+    assert "cannot be kept" in caplog.text
+    assert "to send what is kept" not in caplog.text
+
+
+def test_a_worker_leaves_what_it_could_not_send_to_the_one_that_ends_the_run(
+    config: PipelineConfig, outage: Outage
+) -> None:
+    owner = PipelineRuns(config, FINGERPRINT).parent
+    worker = Tracker(owner.handle)
+    worker._spool = worker._spools / "another-host-1"
+    outage.on = True
+    worker.log_metrics({"loss": 1.0}, step=1)
+    worker.log_dict({}, "x.json")
+    assert not worker.detach()
+    outage.on = False
+    owner.close()
+    assert history(config, owner, "loss") == [(1, 1.0)]
+    assert artifacts(config, owner) == ["x.json"]
+
+
+def test_a_run_cannot_be_opened(config: PipelineConfig, outage: Outage) -> None:
+    outage.on = True
+    with pytest.raises(TrackingError, match=r"tracking.uri sqlite.*connection refused"):
+        PipelineRuns(config, FINGERPRINT)
+
+
+def test_the_active_run_of_mlflow(config: PipelineConfig) -> None:
+    import mlflow
+
+    with PipelineRuns(config, FINGERPRINT).parent as tracker:
+        with tracker.active():
+            mlflow.log_metric("x", 1.0)
+        assert mlflow.active_run() is None
+        assert stored(config, tracker).info.status == "RUNNING"
+    assert stored(config, tracker).data.metrics == {"x": 1.0}
+
+
+def test_without_a_run_there_is_no_address(config: PipelineConfig) -> None:
+    assert recorded_run_url(config, FINGERPRINT) is None
+
+
+def test_the_page_on_a_server(config: PipelineConfig) -> None:
+    tracker = PipelineRuns(config, FINGERPRINT).parent
+    handle = tracker.handle
+    remote = Tracker(type(handle)("http://mlflow.example:80/", handle.experiment_id, handle.run_id, handle.spool))
+    assert remote.run_url() == f"http://mlflow.example:80/#/experiments/{handle.experiment_id}/runs/{handle.run_id}"
+
+
+def test_the_version_of_the_code_is_named() -> None:
+    assert set(code_version()) <= {"vse.version", "mlflow.source.git.commit", "vse.changed"}
+
+
+def test_runs_of_a_pipeline_that_was_killed_are_ended_by_the_next_start(config: PipelineConfig) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED_PIPELINE, str(config.work_dir)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    run_ids = process.stdout.readline().split()
+    client = MlflowClient(config.tracking_uri)
+    with PipelineRuns(config, "cd" * 32):
+        assert [client.get_run(run_id).info.status for run_id in run_ids] == ["RUNNING"] * 2  # it is alive
+    process.kill()
+    process.communicate()
+    with PipelineRuns(config, "cd" * 32) as again:
+        assert [client.get_run(run_id).info.status for run_id in run_ids] == ["KILLED"] * 2
+        assert client.get_run(again.parent.run_id).info.status == "RUNNING"
+
+
+KILLED_PIPELINE = f"""
+import sys, time
+from pipelines.config import load_config
+from pipelines.tracking import PipelineRuns
+runs = PipelineRuns(load_config(None, ["work_dir=" + sys.argv[1]]), "{FINGERPRINT}")
+print(runs.parent.run_id, runs.child("train").run_id, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_end_of_a_run_that_could_not_be_told_is_told_by_the_next_start(
+    config: PipelineConfig, outage: Outage
+) -> None:
+    with PipelineRuns(config, FINGERPRINT) as runs:
+        outage.on = True
+        runs.parent.log_metrics({"train/loss": 1.0}, step=1)
+        runs.parent.close("FAILED")
+        outage.on = False
+    assert stored(config, runs.parent).info.status == "RUNNING"
+    with PipelineRuns(config, "cd" * 32):
+        assert stored(config, runs.parent).info.status == "FAILED"
+        assert history(config, runs.parent, "train/loss") == [(1, 1.0)]
+
+
+def test_what_a_checkpoint_covers_outlives_the_process_that_logged_it(config: PipelineConfig, outage: Outage) -> None:
+    with PipelineRuns(config, FINGERPRINT) as runs:
+        worker = Tracker(runs.parent.handle)
+        outage.on = True
+        worker.log_metrics({"train/loss": 1.0}, step=1)
+        assert not worker.detach(force=False)
+        outage.on = False
+        runs.parent.close()  # the worker has been killed meanwhile
+    assert history(config, runs.parent, "train/loss") == [(1, 1.0)]

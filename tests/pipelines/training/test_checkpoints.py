@@ -1,0 +1,98 @@
+"""A run that goes on on another machine: which checkpoints of which machine it starts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from pipelines.runtime.stage import StageError
+from pipelines.training.checkpoints import Checkpoints, adopt_checkpoints, newest_checkpoint, offer_checkpoints
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import NO_MIRROR
+from vse_core.models import build_model
+from vse_core.training.state import Progress
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> list[Mirror]:
+    return [Mirror(tmp_path / name, str(tmp_path / "storage")) for name in ("first", "second")]
+
+
+def run(machine: Mirror) -> Path:
+    return machine.root / "train" / "run"
+
+
+def write(directory: Path, *files: str) -> Path:
+    directory.mkdir(parents=True)
+    for name in files:
+        (directory / name).write_text(f"{name} of {directory.name}")
+    return directory
+
+
+def test_the_newest_whole_checkpoint_is_adopted(machines: list[Mirror]) -> None:
+    first, second = machines
+    first.push_folder(write(run(first) / "best-001", "weights"))
+    first.push_folder(write(run(first) / "checkpoints" / "step-00000004", "weights", "state"))
+    newest = write(run(first) / "checkpoints" / "step-00000008", "weights", "state")
+    first.push(newest / "weights")  # and is killed
+    (run(first) / "losses.jsonl").write_text("{}\n")
+    first.push(run(first) / "losses.jsonl")
+    adopt_checkpoints(run(second), second)
+    found = newest_checkpoint(run(second))
+    assert found is not None
+    assert found.name == "step-00000004"
+    assert (found / "state").read_text() == "state of step-00000004"
+    assert (run(second) / "best-001" / "weights").read_text() == "weights of best-001"
+    assert (run(second) / "losses.jsonl").read_text() == "{}\n"
+
+
+def test_all_machines_start_from_the_same(machines: list[Mirror]) -> None:
+    """A checkpoint of one machine alone is offered before the start, or else given up."""
+    first, second = machines
+    first.push_folder(write(run(first) / "checkpoints" / "step-00000004", "weights"))
+    write(run(second) / "checkpoints" / "step-00000008", "weights")
+    adopt_checkpoints(run(second), second)
+    assert str(newest_checkpoint(run(second))).endswith("step-00000004")
+    write(run(first) / "checkpoints" / "step-00000012", "weights")
+    offer_checkpoints(run(first), first)
+    for machine in machines:
+        adopt_checkpoints(run(machine), machine)
+        assert str(newest_checkpoint(run(machine))).endswith("step-00000012")
+
+
+def test_without_a_storage_everything_stays(tmp_path: Path) -> None:
+    alone = Mirror(tmp_path)
+    kept = write(run(alone) / "checkpoints" / "step-00000004", "weights")
+    offer_checkpoints(run(alone), alone)
+    adopt_checkpoints(run(alone), alone)
+    assert newest_checkpoint(run(alone)) == kept
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    specification = {
+        "feature_dim": 4,
+        "vocabulary_size": 9,
+        "embed_dim": 8,
+        "image": {"pooling": {"name": "mean"}, "mlp": False},
+        "text": {"pooling": {"name": "mean"}, "word_dim": 4},
+    }
+    model = build_model(**specification)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoints = Checkpoints(tmp_path, specification, Vocabulary.build(["a red dog"], 1), None, "grid", NO_MIRROR)
+    checkpoints.save(1, model, optimizer, Progress(step=1))
+
+    def full(*_arguments: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("vse_core.training.state.save_file", full)
+    with pytest.raises(StageError, match=r"step-00000002 .*No space left.* make room on that disk and run the same"):
+        checkpoints.save(2, model, optimizer, Progress(step=2))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+    monkeypatch.undo()
+    checkpoints.save(3, model, optimizer, Progress(step=3))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]

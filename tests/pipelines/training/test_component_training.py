@@ -1,0 +1,151 @@
+"""Training with the components of captions, and against adversarial captions: learns, resumes, is the same in parts."""
+
+import json
+import os
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.inference.text_inputs import graphs_of
+from pipelines.runtime.stage import StageError
+from pipelines.training.loss_log import read_losses
+from pipelines.training.trainer import Splits, Trainer
+from preprocessing.captions.adversarial import Adversarial, write_adversarials
+from preprocessing.captions.components import component_words
+from preprocessing.captions.pools import Pools
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.reader import ShardReader
+from tests.pipelines.tiny_graphs import write_split
+from tests.pipelines.training.test_trainer import KilledError, Recorder
+from tests.ports import free_port
+from vse_core.models import UnifiedModel, load_model
+
+SYSTEMS = ["univse", "vse_c"]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("shards")
+    write_split(root / "train", 23, 0)
+    write_split(root / "dev", 9, 1)
+    return root
+
+
+def make_config(system: str, *overrides: str) -> PipelineConfig:
+    common = [
+        "model.embed_dim=16",
+        "model.text.word_dim=8",
+        "vocabulary.min_count=1",
+        "training.epochs=3",
+        "training.batch_size=16",
+        "training.log_steps=1",
+        "training.checkpoint_steps=3",
+        "training.learning_rate=0.01",
+        "training.decay={name: none}",
+        "training.warmup=0 steps",
+    ]
+    own = {
+        "univse": ["model.text.modifier_dim=4", "model.image.pooling.k=2", "loss.relations_after=1 epochs"],
+        "vse_c": ["loss.adversarial_after=1 epochs", "loss.all_negatives=1 epochs"],
+    }
+    return load_config(None, [f"preset={system}", *common, *own[system], *overrides])
+
+
+def make_trainer(
+    config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None, prepared: bool = False
+) -> Trainer:
+    splits = Splits(
+        ShardReader(shards / "train/features", "grid"),
+        ShardReader(shards / "dev/features", "grid"),
+        shards / "train/graphs",
+        shards / "dev/graphs",
+    )
+    graphs = list(chain.from_iterable(graphs_of(shards / "train/graphs", splits.train)))
+    texts = [c["text"] for i in range(len(splits.train)) for c in splits.train.meta(i)["captions"]]
+    out.mkdir(exist_ok=True)
+    if not prepared:
+        Pools.build(graphs, 1, 1, 1).save(out / Pools.FILE)
+    if config.loss.name == "vse_c" and not prepared:
+        entries = [
+            Adversarial(
+                str(number // 5),
+                f"{number // 5}#{number % 5}",
+                "noun",
+                text,
+                tuple(f"{text} {word}" for word in ("star", "cross")[: number % 3]),
+            )
+            for number, text in enumerate(texts)
+        ]
+        write_adversarials(out / "adversarial.jsonl", entries)
+    vocabulary = Vocabulary.build(texts, 1, component_words(graphs, 1))
+    return Trainer(config, splits, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+
+
+def losses_of(out: Path) -> list[float]:
+    return [entry["loss"] for entry in read_losses(out)]
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def undisturbed(request, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[float], list[dict]]:
+    out = tmp_path_factory.mktemp("undisturbed")
+    history = make_trainer(make_config(request.param), shards, out, Recorder()).run()
+    return request.param, losses_of(out), list(history)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_run_learns_and_its_model_loads(system: str, shards: Path, tmp_path: Path):
+    recorder = Recorder()
+    trainer = make_trainer(make_config(system, "training.epochs=15"), shards, tmp_path, recorder)
+    history = trainer.run()
+    assert history[-1]["rsum"] > history[0]["rsum"] + 30
+    model = load_model(next(tmp_path.glob("best-*")))
+    assert isinstance(model, UnifiedModel) == (system == "univse")
+    logged = set(chain.from_iterable(metrics for _, metrics in recorder.metrics))
+    wanted = {"univse": {"train/obj", "train/attr", "train/rel", "train/comp"}, "vse_c": {"train/adversarial"}}
+    assert logged >= wanted[system]
+
+
+def test_relations_count_only_when_their_time_has_come(shards: Path, tmp_path: Path):
+    trainer = make_trainer(make_config("univse"), shards, tmp_path, None)
+    weights = [trainer.losses.at(step).weights["rel"] for step in range(2 * trainer.loader.steps_per_epoch)]
+    assert weights == [0.0] * 8 + [1.0] * 8
+
+
+@pytest.mark.parametrize("die_at", [2, 9, 20])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(undisturbed, shards: Path, tmp_path: Path, die_at: int):
+    system, losses, history = undisturbed
+    with pytest.raises(KilledError):
+        make_trainer(make_config(system), shards, tmp_path, Recorder(die_at)).run()
+    found = make_trainer(make_config(system), shards, tmp_path, Recorder()).run()
+    assert losses_of(tmp_path) == pytest.approx(losses, abs=1e-6)
+    assert list(found) == history
+
+
+def run_rank(rank: int, world: int, port: int, system: str, shards: str, out: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    observer = Recorder() if rank == 0 else None
+    history = make_trainer(make_config(system), Path(shards), Path(out), observer, prepared=True).run()
+    Path(out, f"history-{rank}.json").write_text(json.dumps(history))
+    dist.destroy_process_group()
+
+
+def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_path: Path):
+    system, losses, _ = undisturbed
+    port = free_port()
+    # The files that all processes read are written once, as the stage does it.
+    make_trainer(make_config(system), shards, tmp_path, None)
+    mp.spawn(run_rank, args=(2, port, system, str(shards), str(tmp_path)), nprocs=2)
+    assert losses_of(tmp_path) == pytest.approx(losses, rel=1e-5, abs=1e-5)
+    assert (tmp_path / "history-0.json").read_text() == (tmp_path / "history-1.json").read_text()
+
+
+def test_graphs_of_other_captions_are_refused(shards: Path):
+    with pytest.raises(StageError, match="image 9 is None"):
+        list(graphs_of(shards / "dev/graphs", ShardReader(shards / "train/features", "grid")))

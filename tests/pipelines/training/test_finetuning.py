@@ -1,0 +1,239 @@
+"""A backbone trained from pictures in shards to a model that can be searched, on a network small enough for a test."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from PIL import Image
+
+from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.config.model import RESNETS
+from pipelines.inference.embedder import Embedder, QueryError, write_extractor
+from pipelines.inference.image_inputs import image_source, misfit
+from pipelines.retrieval.gallery import build_gallery
+from pipelines.stages.preflight import check_before_start
+from pipelines.training.loss_log import read_losses
+from pipelines.training.trainer import Splits, Trainer
+from preprocessing import extraction
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.datasets import build_dataset
+from preprocessing.features import build_extractor
+from preprocessing.shards.reader import ShardReader
+from tests.by_hand import Quiet
+from tests.ports import free_port
+from vse_core.encoders import resnet
+from vse_core.models import build_model, load_model
+
+NETWORK = (
+    "{model_type: resnet, embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], layer_type: basic}"
+)
+BACKBONE = (
+    f"model.image={{name: backbone, architecture: {NETWORK}, image_size: 64, frozen_epochs: 1, block_epochs: 1, "
+    "learning_rate_factor: 0.5, pooling: {name: gpo}}"
+)
+IMAGES = {"train": 12, "dev": 8}
+
+
+def make_config(*overrides: str, backbone: str = BACKBONE) -> PipelineConfig:
+    return load_config(
+        None,
+        [
+            "features={extractor: images}",
+            backbone,
+            f"dataset.images={json.dumps(IMAGES)}",
+            "model.embed_dim=16",
+            "model.text.word_dim=8",
+            "vocabulary.min_count=1",
+            "training.epochs=3",
+            "training.batch_size=15",
+            "training.image_augmentation=true",
+            "training.size_augmentation=grid",
+            "training.log_steps=1",
+            "training.checkpoint_steps=3",
+            "training.learning_rate=0.01",
+            "training.warmup=0 steps",
+            *overrides,
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("shards")
+    dataset, extractor = build_dataset("scenes", seed=0, images=IMAGES), build_extractor("images")
+    for split in IMAGES:
+        (root / split).mkdir()
+        for spec in extraction.shard_specs(dataset.records(split), root / split, 5, "f" * 64, ""):
+            extraction.extract_shard(spec, extractor, batch_size=4)
+    return root
+
+
+class Recorder(Quiet):
+    """An observer that notes what is trainable at each step, and can die."""
+
+    def __init__(self, die_at: int | None = None) -> None:
+        self.die_at = die_at
+        self.trainer: Trainer | None = None
+        self.trainable: list[frozenset[str]] = []
+
+    def log_artifact(self, path: Path, folder: str) -> None:
+        raise AssertionError("nothing was asked for")
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        if step == self.die_at:
+            raise InterruptedError
+        if "train/loss" in metrics and self.trainer is not None:
+            named = self.trainer.model.image_encoder.backbone.named_parameters()
+            self.trainable.append(frozenset(name for name, parameter in named if parameter.requires_grad))
+
+
+def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+    splits = Splits(ShardReader(shards / "train", "jpg"), ShardReader(shards / "dev", "jpg"))
+    captions = (caption["text"] for i in range(len(splits.train)) for caption in splits.train.meta(i)["captions"])
+    out.mkdir(exist_ok=True)
+    trainer = Trainer(
+        config, splits, Vocabulary.build(captions, 1), out, torch.device("cpu"), observer, on_epoch=lambda metrics: None
+    )
+    if observer is not None:
+        observer.trainer = trainer
+    return trainer
+
+
+def losses_of(out: Path) -> list[float]:
+    return [entry["loss"] for entry in read_losses(out)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorder, Trainer]:
+    out, recorder = tmp_path_factory.mktemp("undisturbed"), Recorder()
+    trainer = make_trainer(make_config(), shards, out, recorder)
+    trainer.run()
+    return out, recorder, trainer
+
+
+def test_blocks_are_released_as_configured(undisturbed: tuple[Path, Recorder, Trainer]) -> None:
+    _, recorder, trainer = undisturbed
+    names = {name for name, _ in trainer.model.image_encoder.backbone.named_parameters()}
+    last = {name for name in names if "stages.3" in name}
+    assert [sorted(found) for found in recorder.trainable] == [
+        *[[]] * 4,
+        *[sorted(last)] * 4,
+        *[sorted(last | {name for name in names if "stages.2" in name})] * 4,
+    ]
+
+
+def test_rates_and_statistics(shards: Path, tmp_path: Path) -> None:
+    at_once = BACKBONE.replace("block_epochs: 1", "block_epochs: 0")
+    trainer = make_trainer(make_config("training.epochs=2", backbone=at_once), shards, tmp_path, None)
+    before = {name: tensor.clone() for name, tensor in trainer.model.image_encoder.backbone.state_dict().items()}
+    trainer.run()
+    after = trainer.model.image_encoder.backbone.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name, _ in trainer.model.image_encoder.backbone.named_parameters()}
+    assert any("running_mean" in name for name in before)
+    rates = [group["lr"] for group in trainer.optimizer.param_groups]
+    assert rates[1] == pytest.approx(rates[0] / 2)
+    assert len(trainer.optimizer.param_groups[1]["params"]) == len(changed)
+
+
+@pytest.mark.parametrize("die_at", [3, 10])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer], die_at: int
+) -> None:
+    with pytest.raises(InterruptedError):
+        make_trainer(make_config(), shards, tmp_path, Recorder(die_at)).run()
+    make_trainer(make_config(), shards, tmp_path, Recorder()).run()
+    assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed[0]), abs=1e-5)
+
+
+def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    trainer = make_trainer(make_config(), Path(shards), Path(out), Recorder() if rank == 0 else None)
+    trainer.run()
+    torch.save(trainer.model.state_dict(), Path(out) / f"state-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_train_the_same_model_through_all_stages(
+    shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer]
+) -> None:
+    port = free_port()
+    mp.spawn(run_rank, args=(2, port, str(shards), str(tmp_path)), nprocs=2)
+    assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed[0]), rel=1e-4, abs=1e-4)
+    states = [torch.load(tmp_path / f"state-{rank}.pt", weights_only=True) for rank in range(2)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_the_model_can_be_searched_from_its_files_alone(
+    shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer]
+) -> None:
+    model = next(undisturbed[0].glob("best-*"))
+    write_extractor(tmp_path / "extractor", "images", make_config().features.options())
+    embedder = Embedder(model, tmp_path / "extractor", "cpu")
+    reader = ShardReader(shards / "dev", "jpg")
+    gallery = build_gallery(load_model(model), reader, Vocabulary.load(model / "vocabulary.json"), "", batch_size=3)
+    uris = [reader.meta(image)["image"] for image in range(len(reader))]
+    torch.testing.assert_close(embedder.embed_images(uris), gallery.images_BKD, atol=1e-5, rtol=1e-5)
+    assert gallery.images_BKD.shape == (8, 1, 16)
+    broken = tmp_path / "broken.jpg"
+    Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(broken)
+    broken.write_bytes(broken.read_bytes()[:200])
+    with pytest.raises(QueryError, match="input 1: damaged image"):
+        embedder.embed_images([uris[0], str(broken)])
+
+
+def test_features_and_pictures_are_told_apart(shards: Path, undisturbed: tuple[Path, Recorder, Trainer]) -> None:
+    model, reader = undisturbed[2].model, ShardReader(shards / "dev", "jpg")
+    assert misfit(model, reader) is None
+    assert image_source(model, reader).whole([0])[1].tolist() == [[True] * 4]
+    text = {"pooling": {"name": "mean"}, "word_dim": 4}
+    other = build_model(5, 9, 8, {"pooling": {"name": "mean"}, "mlp": False}, text)
+    assert misfit(other, reader) == "takes features, the configuration has pictures"
+
+
+MISTAKES = {
+    "features={extractor: grid, weights: tiny_resnet, random_seed: 0}": "set features.extractor to 'images'",
+    "model.image.widths=3": "model.image.widths: unknown key",
+    f"model.image.architecture={RESNETS[0][:-1]}": "must be one of resnet50, resnet101",
+    "model.image.architecture=null": "needs weights, or an architecture",
+    "model.image.weights=some/network": "leave out the one given",
+    "model.image.frozen_epochs=-1": "model.image.frozen_epochs",
+    "training.feature_dropout=0.5": "there are no features before the backbone",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_configurations_that_cannot_be(mistake: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config(mistake)
+    assert MISTAKES[mistake] in str(caught.value)
+
+
+def test_image_augmentation_needs_images() -> None:
+    with pytest.raises(ConfigError, match=r"training\.image_augmentation: has no effect on features"):
+        load_config(None, ["training.image_augmentation=true"])
+    with pytest.raises(ConfigError, match=r"set model\.image\.name to 'backbone'"):
+        load_config(None, ["features={extractor: images}"])
+
+
+def test_weights_are_looked_for_before_the_work_starts(tmp_path: Path) -> None:
+    def refusal(image: str) -> str:
+        backbone = BACKBONE.replace(f"architecture: {NETWORK}", image)
+        with pytest.raises(ConfigError) as caught:
+            check_before_start(make_config(f"work_dir={tmp_path}", backbone=backbone))
+        return str(caught.value)
+
+    assert "model.image.weights: there is no folder" in refusal(f"weights: {tmp_path / 'absent'}")
+    assert "holds no configuration (config.json)" in refusal(f"weights: {tmp_path}")
+    assert "there is no file" in refusal(f"weights: {tmp_path / 'x.pth'}, architecture: resnet101_caffe")
+
+
+def test_the_configured_names_are_those_of_the_library() -> None:
+    assert RESNETS == resnet.RESNETS

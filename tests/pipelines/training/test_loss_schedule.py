@@ -1,0 +1,62 @@
+"""Which loss a step is trained with, and when a run on the plateau is given up."""
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from pipelines.config.training import LossConfig
+from pipelines.training import loss_schedule
+from pipelines.training.loss_schedule import LossSchedule
+from vse_core.training.collapse import CollapseError
+
+TRIPLET = {"name": "triplet", "margin": 0.2, "mask_same_image": False, "all_negatives": "3 steps"}
+
+
+def schedule(**settings: object) -> LossSchedule:
+    config: LossConfig = TypeAdapter(LossConfig).validate_python(settings)
+    return LossSchedule(config, steps_per_epoch=10)
+
+
+def test_a_hinge_begins_with_all_negatives() -> None:
+    losses = schedule(**TRIPLET, reduction="sum")
+    assert [losses.at(step).negatives for step in range(5)] == ["all"] * 3 + ["hardest"] * 2
+
+
+def test_a_hinge_may_begin_with_the_hardest() -> None:
+    assert schedule(**TRIPLET | {"all_negatives": "0 epochs"}, reduction="sum").at(0).negatives == "hardest"
+
+
+@pytest.mark.parametrize(("reduction", "loss"), [("sum", 8 * 0.4), ("mean", 0.4)])
+def test_the_plateau_is_counted_after_all_negatives(reduction: str, loss: float, monkeypatch) -> None:
+    monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
+    losses = schedule(**TRIPLET, reduction=reduction)
+    assert [losses.check(step, loss, pairs=8) for step in range(5)] == [0, 0, 0, 1, 2]
+    with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
+        losses.check(5, loss, pairs=8)
+
+
+@pytest.mark.parametrize(("bound", "loss"), [("joint", 0.4), ("journal", 0.2)])
+def test_the_plateau_is_that_of_the_configured_loss_on_equal_embeddings(bound: str, loss: float) -> None:
+    config: LossConfig = TypeAdapter(LossConfig).validate_python(
+        TRIPLET | {"name": "multi_view", "bound": bound, "reduction": "mean"}
+    )
+    assert config.plateau(batch_size=8) == pytest.approx(loss)
+    vectors = torch.nn.functional.normalize(torch.ones(8, 4), dim=-1)
+    total = LossSchedule(config, 10).at(5)(vectors.unsqueeze(1).expand(8, 3, 4), vectors, torch.arange(8)).total
+    assert total.item() == pytest.approx(loss)
+
+
+def test_losses_without_a_hinge_take_their_settings() -> None:
+    settings = {"mask_same_image": True, "temperature": 0.1, "bound": "joint", "lam": 0.6}
+    adopt = schedule(name="adopt", count="constant", constant=4, **settings).at(0)
+    assert (adopt.count, adopt.constant, adopt.bound, adopt.lam) == ("constant", 4, "joint", 0.6)
+    infonce = schedule(name="infonce", **settings).at(0)
+    assert (infonce.temperature, infonce.bound, infonce.mask_same_image) == (0.1, "joint", True)
+
+
+def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:
+    monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
+    losses = schedule(**TRIPLET, reduction="mean")
+    losses.resume(2)
+    with pytest.raises(CollapseError):
+        losses.check(5, 0.4, pairs=8)

@@ -1,0 +1,105 @@
+"""Training on a split that is larger than the machine's cache, and what is refused before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.stage import StageError
+from pipelines.training.readers import open_splits
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.loading.image_source import FeatureSource
+from preprocessing.loading.loader import TrainLoader
+from preprocessing.loading.sampler import BatchSampler
+from preprocessing.shards import ShardError, ShardReader
+from preprocessing.shards.writer import write_shard
+from preprocessing.storage import Mirror
+from tests.preprocessing.shards.conftest import make_sample
+
+SHARDS, IN_EACH, WINDOW = 12, 6, 2
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """Shards of two splits on a storage."""
+    writer = Mirror(tmp_path / "writer", str(tmp_path / "storage"))
+    for split, shards in (("train", SHARDS), ("dev", 1)):
+        for shard in range(shards):
+            path = writer.root / split / f"shard-{shard:05d}.tar"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            samples = [make_sample(shard * IN_EACH + number, rows=6, captions=2) for number in range(IN_EACH)]
+            write_shard(path, samples, "f", [])
+            writer.push(path, path.with_suffix(".json"))
+    return tmp_path / "storage"
+
+
+def config(tmp_path: Path, storage: Path, shards_that_fit: float, *overrides: str) -> PipelineConfig:
+    size = (storage / "train" / "shard-00000.tar").stat().st_size
+    return load_config(
+        None,
+        [
+            f"work_dir={tmp_path}/machine",
+            f"storage={{address: {storage}, cache_gb: {shards_that_fit * size / 1e9}}}",
+            *overrides,
+        ],
+    )
+
+
+def batches(reader: ShardReader, window: int | None) -> list[torch.Tensor]:
+    vocabulary = Vocabulary.build((reader.meta(image)["captions"][0]["text"] for image in range(len(reader))), 1)
+    sampler = BatchSampler(reader.num_captions, 8, 0, reader.shard_captions, window)
+    loader = TrainLoader(reader, FeatureSource(reader), vocabulary, sampler, 0, 1, 0, True)
+    return [batch.images.clone() for epoch in range(2) for batch in loader.epoch(epoch)]
+
+
+def test_streamed_batches_are_those_of_a_split_that_fits(tmp_path: Path, storage: Path) -> None:
+    settings = config(tmp_path, storage, 2 * WINDOW + 3.5, f"training.shuffle_shards={WINDOW}")
+    root = settings.work_dir
+    with open_splits(settings, root / "train", root / "dev") as (train, evaluation):
+        assert train.is_streamed
+        assert len(evaluation) == IN_EACH
+        streamed = batches(train, WINDOW)
+        assert settings.mirror.limit is not None
+        assert sum(path.stat().st_size for path in root.glob("*/*.tar")) <= settings.mirror.limit
+    local = batches(ShardReader(tmp_path / "writer" / "train", "grid"), WINDOW)
+    assert len(streamed) == len(local) == 2 * SHARDS * IN_EACH * 2 // 8
+    assert all(torch.equal(one, other) for one, other in zip(streamed, local, strict=True))
+
+
+def test_what_fits_is_here_as_a_whole(tmp_path: Path, storage: Path) -> None:
+    settings = config(tmp_path, storage, SHARDS + 1.5)
+    root = settings.work_dir
+    with open_splits(settings, root / "train", root / "dev") as (train, _):
+        assert not train.is_streamed
+        assert len(list(root.glob("train/*.tar"))) == SHARDS
+
+
+@pytest.mark.parametrize(
+    ("fits", "overrides", "message"),
+    [
+        (7.5, [], r"drawn from all shards.* set training.shuffle_shards to 2 or less, or raise storage.cache_gb"),
+        (7.5, ["training.shuffle_shards=3"], r"from 3 shards at a time .* to 2 or less"),
+        (4.5, ["training.shuffle_shards=1"], r"needs 4 of them at a time: raise it"),
+    ],
+)
+def test_an_order_that_needs_more_shards_than_fit_is_refused(
+    tmp_path: Path, storage: Path, fits: float, overrides: list[str], message: str
+) -> None:
+    settings = config(tmp_path, storage, fits, *overrides)
+    root = settings.work_dir
+    with pytest.raises(StageError, match=message), open_splits(settings, root / "train", root / "dev"):
+        pass
+
+
+def test_a_shard_that_the_storage_has_lost_is_named_before_the_start(tmp_path: Path, storage: Path) -> None:
+    (storage / "train" / "shard-00003.tar").unlink()
+    settings = config(tmp_path, storage, 7.5, f"training.shuffle_shards={WINDOW}")
+    root = settings.work_dir
+    with (
+        pytest.raises(ShardError, match=r"shard-00003.tar should have .* the storage has nothing.* --verify"),
+        open_splits(settings, root / "train", root / "dev"),
+    ):
+        pass

@@ -1,0 +1,229 @@
+"""From captions to a trained and searchable model, with BERT and with given word vectors, on small networks."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from transformers import BertConfig, BertModel
+
+from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.inference.embedder import Embedder, QueryError, write_extractor
+from pipelines.runtime.stage import StageError
+from pipelines.stages import train
+from pipelines.training.prepare import build_caption_encoder
+from pipelines.training.trainer import Splits, Trainer
+from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encoder
+from preprocessing.features import TINY_RESNET
+from preprocessing.shards.reader import ShardReader
+from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
+from tests.ports import free_port
+from vse_core.encoders.pretrained import load_pretrained
+from vse_core.models import load_model
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(w for w in WORDS if w != "square"), "squa", "##re"]
+
+
+def write_bert(folder: Path, dropout: float = 0.1) -> Path:
+    """A random network as it would be published."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=20,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        initializer_range=0.3,
+    )
+    BertModel(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("shards")
+    write_split(root / "train", 23, 0)
+    write_split(root / "dev", 9, 1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bert(tmp_path_factory.mktemp("bert"))
+
+
+def bert_text(folder: Path, factor: float = 0.3) -> str:
+    return f"model.text={{name: bert, weights: {folder}, learning_rate_factor: {factor}, pooling: {{name: gpo}}}}"
+
+
+def make_config(text: str, *overrides: str) -> PipelineConfig:
+    return load_config(
+        None,
+        [
+            text,
+            "model.embed_dim=16",
+            "vocabulary.min_count=1",
+            "training.epochs=2",
+            "training.batch_size=16",
+            "training.log_steps=1",
+            "training.checkpoint_steps=3",
+            "training.learning_rate=0.01",
+            *overrides,
+        ],
+    )
+
+
+def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
+    """What the stage does before training."""
+    out.mkdir(exist_ok=True)
+    return build_caption_encoder(config, ShardReader(shards / "train", "grid"), None, out)[0]
+
+
+def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+    splits = Splits(ShardReader(shards / "train", "grid"), ShardReader(shards / "dev", "grid"))
+    encoder = prepared(config, shards, out)
+    return Trainer(config, splits, encoder, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+
+
+def test_a_run_with_bert_learns_at_two_rates(shards: Path, bert: Path, tmp_path: Path) -> None:
+    config = make_config(bert_text(bert), "training.epochs=12", "loss.all_negatives=12 epochs")
+    trainer = make_trainer(config, shards, tmp_path, Recorder())
+    history = trainer.run()
+    assert history[-1]["rsum"] > history[0]["rsum"] + 50
+    assert sum(losses_of(tmp_path)[-8:]) < sum(losses_of(tmp_path)[:8]) * 0.7
+    base, slow = trainer.optimizer.param_groups
+    assert slow["lr"] == pytest.approx(0.3 * base["lr"])
+    assert {id(parameter) for parameter in slow["params"]} == {
+        id(parameter) for parameter in trainer.model.text_encoder.bert.parameters()
+    }
+
+
+@pytest.mark.parametrize("die_at", [4, 9])
+def test_dropout_and_augmentation_go_on_where_a_kill_interrupted_them(
+    shards: Path, bert: Path, tmp_path: Path, die_at: int
+) -> None:
+    config = make_config(bert_text(bert))
+    history = make_trainer(config, shards, tmp_path / "undisturbed", Recorder()).run()
+    with pytest.raises(KilledError):
+        make_trainer(config, shards, tmp_path / "killed", Recorder(die_at)).run()
+    torch.manual_seed(99)  # another process would have drawn other numbers
+    assert make_trainer(config, shards, tmp_path / "killed", Recorder()).run() == history
+    assert losses_of(tmp_path / "killed") == losses_of(tmp_path / "undisturbed")
+
+
+def run_rank(rank: int, world: int, port: int, shards: str, bert: str, out: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    config = make_config(bert_text(Path(bert)), "training.epochs=1")
+    make_trainer(config, Path(shards), Path(out), Recorder() if rank == 0 else None).run()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_losses_of_one_where_nothing_drops_out(shards: Path, tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "bert", dropout=0.0)
+    config = make_config(bert_text(folder), "training.epochs=1")
+    make_trainer(config, shards, tmp_path / "one", Recorder()).run()
+    port = free_port()
+    mp.spawn(run_rank, args=(2, port, str(shards), str(folder), str(tmp_path / "two")), nprocs=2)
+    assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-4)
+
+
+def test_what_is_saved_needs_neither_weights_nor_tokenizer(shards: Path, tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "bert")
+    trainer = make_trainer(make_config(bert_text(folder), "training.epochs=1"), shards, tmp_path / "out", Recorder())
+    trainer.run()
+    shutil.rmtree(folder)
+    best = tmp_path / "out" / "best-001"
+    write_extractor(tmp_path / "extractor", "grid", {"weights": TINY_RESNET, "seed": 0})
+    embedder = Embedder(best, tmp_path / "extractor", device="cpu")
+    texts = ["red square", "a big star above below left"]
+    encoder = load_caption_encoder(best)
+    assert isinstance(encoder, WordPiece)
+    model = load_model(best)
+    for text, found in zip(texts, embedder.embed_texts(texts), strict=True):
+        ids = encoder.encode(text)
+        alone = model.encode_texts(torch.tensor([ids]), torch.tensor([len(ids)]))
+        torch.testing.assert_close(found, alone[0].detach(), atol=1e-5, rtol=0)
+    with pytest.raises(QueryError, match="22 tokens, the model reads 20 at most") as caught:
+        embedder.embed_texts(["red", "red " * 20])
+    assert caught.value.position == 1
+
+
+def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) -> None:
+    glove = tmp_path / "glove.txt"
+    glove.write_text("red 1 2 3\nunheard 4 5 6\nstar 7 8 9\n")
+    config = make_config(f"model.text={{name: bigru, word_dim: 3, word_vectors: {glove}, pooling: {{name: gpo}}}}")
+    trainer = make_trainer(config, shards, tmp_path / "out", None)
+    ids = [trainer.caption_encoder.encode(word)[1] for word in ("red", "star")]
+    assert trainer.model.text_encoder.embed.weight[ids].tolist() == [[1, 2, 3], [7, 8, 9]]
+    _, facts = build_caption_encoder(config, trainer.splits.train, None, tmp_path / "out")
+    assert facts == {"vocabulary_size": 17, "word_vector_coverage": round(2 / 17, 4)}
+    assert "word_vectors" not in trainer.checkpoints.specification["text"]
+
+
+def test_files_that_do_not_fit_end_the_stage_with_a_message(shards: Path, bert: Path, tmp_path: Path) -> None:
+    glove = tmp_path / "glove.txt"
+    glove.write_text("red 1 2 3\n")
+    text = f"model.text={{name: bigru, word_dim: 4, word_vectors: {glove}, pooling: {{name: gpo}}}}"
+    with pytest.raises(StageError, match=r"train: .*line 1: has 3 numbers, where 4"):
+        prepared(make_config(text), shards, tmp_path / "out")
+    folder = tmp_path / "bert"
+    shutil.copytree(bert, folder)
+    (folder / "vocab.txt").write_text("red\nblue\n")
+    with pytest.raises(StageError, match="train: the tokenizer has no entry"):
+        prepared(make_config(bert_text(folder)), shards, tmp_path / "out")
+
+
+def test_training_goes_by_what_the_weights_are_and_not_where_they_lie(bert: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(bert, moved)
+    content = train._model_content(make_config(bert_text(bert)))
+    assert train._model_content(make_config(bert_text(moved))) == content
+    assert train._model_content(make_config(bert_text(moved, 0.2))) != content
+    settings = json.loads((moved / "config.json").read_text())
+    (moved / "config.json").write_text(json.dumps(settings | {"hidden_act": "relu"}))
+    assert train._model_content(make_config(bert_text(moved))) != content
+
+
+def test_options_go_with_their_encoder() -> None:
+    name = "model.text={name: bert, weights: google/bert, learning_rate_factor: 0.1, pooling: {name: max}}"
+    assert make_config(name).model.specification()["text"] == {
+        "name": "bert",
+        "weights": "google/bert",
+        "pooling": {"name": "max"},
+    }
+    with pytest.raises(ConfigError, match=r"model\.text\.word_dim: unknown key"):
+        make_config(name, "model.text.word_dim=3")
+    with pytest.raises(
+        ConfigError, match=r"model\.text\.name: must be one of bigru, bert, components, role_graphs; got 'brt'"
+    ):
+        make_config("model.text.name=brt")
+    assert make_config("model.text.word_dim=5").model.text.name == "bigru"
+
+
+def test_real_weights_and_their_tokenizer_know_what_captions_mean(minilm: Path) -> None:
+    tokenizer = WordPiece.from_pretrained(str(minilm))
+    network = load_pretrained(str(minilm)).eval()
+
+    @torch.inference_mode()
+    def embedded(text: str) -> torch.Tensor:
+        """As this network was published to be used: the mean of the last hidden states."""
+        mean = network(input_ids=torch.tensor([tokenizer.encode(text)])).last_hidden_state[0].mean(dim=0)
+        return mean / mean.norm()
+
+    for caption, like, unlike in (
+        ("A dog runs through the snow .", "A puppy is racing over a white field", "Two men play guitar on a stage"),
+        ("A child eats cake .", "The little girl is having a birthday dessert", "A cyclist climbs a mountain road"),
+    ):
+        near, far = embedded(caption) @ embedded(like), embedded(caption) @ embedded(unlike)
+        assert near > far + 0.3

@@ -1,0 +1,260 @@
+"""The training loop: the same losses on any number of processes and after any kill; NaN and collapse are named."""
+
+import gzip
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.training.checkpoints import newest_checkpoint
+from pipelines.training.loss_log import read_losses
+from pipelines.training.trainer import Splits, Trainer
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.writer import Sample, write_shard
+from tests.by_hand import Quiet
+from tests.ports import free_port
+from vse_core.models import load_model
+from vse_core.training.collapse import CollapseError
+from vse_core.training.step import NonFiniteLossError
+
+WORDS = ["red", "blue", "green", "big", "small", "circle", "square", "star", "above", "below", "left", "right"]
+
+
+class KilledError(Exception):
+    """Stands for a kill -9 at a step."""
+
+
+class Recorder(Quiet):
+    """An observer that remembers, and can die at a step."""
+
+    def __init__(self, die_at: int | None = None) -> None:
+        self.die_at = die_at
+        self.metrics: list[tuple[int, dict[str, float]]] = []
+        self.artifacts: list[tuple[Path, str]] = []
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self.metrics.append((step, dict(metrics)))
+        if step == self.die_at:
+            raise KilledError
+
+    def log_artifact(self, path: Path, folder: str) -> None:
+        self.artifacts.append((path, folder))
+
+
+def write_split(directory: Path, images: int, seed: int, spoil: bool = False) -> None:
+    """Features that tell the caption's words, so that there is something to learn."""
+    rng = np.random.default_rng(seed)
+    samples = []
+    for i in range(images):
+        chosen = rng.choice(len(WORDS), 4, replace=False)
+        features = np.eye(len(WORDS))[chosen] + 0.1 * rng.standard_normal((4, len(WORDS)))
+        if spoil and i == 3:
+            features[0, 0] = np.nan
+        captions = [
+            {"caption_id": f"{i}#{c}", "text": " ".join(WORDS[w] for w in rng.permutation(chosen))} for c in range(5)
+        ]
+        meta = {"image_id": str(i), "image": f"scene://0/{i}", "split": "train", "captions": captions}
+        samples.append(Sample(f"{i:09d}", {"grid": features.astype(np.float16)}, meta))
+    directory.mkdir(parents=True)
+    write_shard(directory / "shard-00000.tar", samples, "f" * 64, [])
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("shards")
+    write_split(root / "train", 23, 0)
+    write_split(root / "dev", 9, 1)
+    return root
+
+
+def make_config(*overrides: str) -> PipelineConfig:
+    return load_config(
+        None,
+        [
+            "model.embed_dim=16",
+            "model.text.word_dim=8",
+            "vocabulary.min_count=1",
+            "training.epochs=3",
+            "training.batch_size=16",
+            "training.log_steps=1",
+            "training.checkpoint_steps=3",
+            "training.learning_rate=0.01",
+            *overrides,
+        ],
+    )
+
+
+def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+    splits = Splits(ShardReader(shards / "train", "grid"), ShardReader(shards / "dev", "grid"))
+    vocabulary = Vocabulary.build(
+        (caption["text"] for i in range(len(splits.train)) for caption in splits.train.meta(i)["captions"]), 1
+    )
+    out.mkdir(exist_ok=True)
+    return Trainer(config, splits, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+
+
+def losses_of(out: Path) -> list[float]:
+    losses = read_losses(out)
+    assert [entry["step"] for entry in losses] == list(range(1, len(losses) + 1))
+    return [entry["loss"] for entry in losses]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], list[dict[str, float]]]:
+    out = tmp_path_factory.mktemp("undisturbed")
+    history = make_trainer(make_config(), shards, out, Recorder()).run()
+    return losses_of(out), list(history)
+
+
+def test_a_run_learns_and_keeps_the_best_model(shards: Path, tmp_path: Path):
+    recorder = Recorder()
+    trainer = make_trainer(make_config("training.epochs=12"), shards, tmp_path, recorder)
+    history = trainer.run()
+    assert history[-1]["rsum"] > history[0]["rsum"] + 50
+    assert losses_of(tmp_path)[-1] < losses_of(tmp_path)[8]
+    best = max(range(12), key=lambda epoch: history[epoch]["rsum"])
+    assert [path.name for path in tmp_path.glob("best-*")] == [f"best-{best + 1:03d}"]
+    load_model(tmp_path / f"best-{best + 1:03d}")
+    steps, metrics = zip(*recorder.metrics, strict=True)
+    names = (
+        "loss gradient_norm learning_rate samples_per_second step_seconds data_wait_share image_to_text active_hinges"
+    )
+    names += " positive_similarity hardest_negative_similarity"
+    assert metrics[0].keys() >= {*(f"train/{name}" for name in names.split()), "system/memory_gb"}
+    assert metrics[0]["train/samples_per_second"] * metrics[0]["train/step_seconds"] == pytest.approx(14)
+    assert 0.05 < metrics[0]["system/memory_gb"] < 50
+    assert steps[-1] == 12 * 8
+    assert metrics[-1]["dev/rsum"] == history[-1]["rsum"]
+
+
+@pytest.mark.parametrize("die_at", [2, 4, 8, 9, 20, 24])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]], die_at: int
+):
+    with pytest.raises(KilledError):
+        make_trainer(make_config(), shards, tmp_path, Recorder(die_at)).run()
+    with (tmp_path / "losses.jsonl").open("a") as file:
+        file.write('{"step": 99, "lo')  # a line that the kill cut short
+    history = make_trainer(make_config(), shards, tmp_path, Recorder()).run()
+    assert losses_of(tmp_path) == pytest.approx(undisturbed[0], abs=1e-6)
+    assert list(history) == undisturbed[1]
+
+
+def test_every_word_order_of_checkpoints_leaves_one(shards: Path, tmp_path: Path):
+    make_trainer(make_config(), shards, tmp_path, Recorder()).run()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000024"]
+    assert newest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000024"
+    progress = json.loads((tmp_path / "checkpoints/step-00000024/progress.json").read_text())
+    assert progress["epoch"] == 3
+
+
+def run_rank(rank: int, world: int, port: int, shards: str, out: str, die_at: int | None) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    history = make_trainer(make_config(), Path(shards), Path(out), Recorder(die_at) if rank == 0 else None).run()
+    Path(out, f"history-{rank}.json").write_text(json.dumps(history))
+    dist.destroy_process_group()
+
+
+def run_group(world: int, shards: Path, out: Path, die_at: int | None = None) -> None:
+    port = free_port()
+    mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at), nprocs=world)
+
+
+def test_the_number_of_processes_does_not_matter(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
+):
+    run_group(4, shards, tmp_path)
+    assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-5, abs=1e-5)
+    histories = {(tmp_path / f"history-{rank}.json").read_text() for rank in range(4)}
+    assert len(histories) == 1
+
+
+def test_a_number_of_processes_that_changes_does_not_matter(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
+):
+    with pytest.raises(mp.ProcessRaisedException, match="KilledError"):
+        run_group(2, shards, tmp_path, die_at=8)
+    with pytest.raises(KilledError):
+        make_trainer(make_config(), shards, tmp_path, Recorder(die_at=17)).run()
+    run_group(2, shards, tmp_path)
+    assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-5, abs=1e-5)
+
+
+def test_nan_features_end_the_run_before_the_weights_are_spoiled(tmp_path: Path):
+    write_split(tmp_path / "shards" / "train", 23, 0, spoil=True)
+    write_split(tmp_path / "shards" / "dev", 9, 1)
+    trainer = make_trainer(make_config("training.size_augmentation=none"), tmp_path / "shards", tmp_path / "out", None)
+    with pytest.raises(NonFiniteLossError, match=r"^step \d+: the loss is nan"):
+        trainer.run()
+    assert all(parameter.isfinite().all() for parameter in trainer.model.parameters())
+
+
+def test_collapse_is_recognised(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pipelines.training.loss_schedule.COLLAPSE_PATIENCE", 4)
+    trainer = make_trainer(make_config("loss.all_negatives=0 steps"), shards, tmp_path, None)
+    # Every caption and every image at the same point.
+    for encoder in (trainer.model.image_encoder, trainer.model.text_encoder):
+        encoder.pooling.register_forward_hook(lambda module, inputs, output: output * 0 + 1)
+    with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
+        trainer.run()
+
+
+def test_chunks_do_not_change_the_losses(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
+):
+    make_trainer(make_config("training.chunk_size=3"), shards, tmp_path, Recorder()).run()
+    assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-4)
+
+
+# Steps of 3, 3 and 2 batches; the scale of fp16 halves in the first steps.
+VARIANTS = {
+    "accumulated": ["training.accumulation=3"],
+    "bf16": ["training.precision=bf16"],
+    "fp16": ["training.precision=fp16"],
+    "all": ["training.accumulation=3", "training.precision=fp16", "training.chunk_size=5"],
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_killed_run_of_any_kind_goes_on_as_if_nothing_had_happened(shards: Path, tmp_path: Path, variant: str):
+    config = make_config(*VARIANTS[variant], "training.checkpoint_steps=2")
+    make_trainer(config, shards, tmp_path / "whole", Recorder()).run()
+    with pytest.raises(KilledError):
+        make_trainer(config, shards, tmp_path / "killed", Recorder(die_at=6)).run()
+    recorder = Recorder()
+    make_trainer(config, shards, tmp_path / "killed", recorder).run()
+    losses = losses_of(tmp_path / "whole")
+    assert losses_of(tmp_path / "killed") == losses
+    assert len(losses) == (9 if config.training.accumulation == 3 else 24)
+    assert ("train/skipped_steps" in recorder.metrics[0][1]) == (config.training.precision == "fp16")
+
+
+def test_a_step_of_several_batches_reports_their_mean_loss(shards: Path, tmp_path: Path):
+    still = ["training.learning_rate=1e-12", "training.caption_augmentation=false"]
+    make_trainer(make_config(*still), shards, tmp_path / "single", Recorder()).run()
+    make_trainer(make_config(*still, "training.accumulation=3"), shards, tmp_path / "three", Recorder()).run()
+    single, three = losses_of(tmp_path / "single"), losses_of(tmp_path / "three")
+    groups = [single[epoch + first : min(epoch + first + 3, epoch + 8)] for epoch in (0, 8, 16) for first in (0, 3, 6)]
+    assert three == pytest.approx([sum(group) / len(group) for group in groups], rel=1e-4)
+
+
+def test_steps_are_profiled_on_request(shards: Path, tmp_path: Path):
+    recorder = Recorder()
+    make_trainer(make_config("training.epochs=1", "training.profile_steps=2"), shards, tmp_path, recorder).run()
+    ((path, folder),) = recorder.artifacts
+    with gzip.open(path) as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    assert folder == "profile"
+    assert {"ProfilerStep#1", "ProfilerStep#2"} <= names
+    assert not {"ProfilerStep#0", "ProfilerStep#3"} & names
+    assert any("AdamW" in str(name) for name in names)

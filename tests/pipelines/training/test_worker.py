@@ -1,0 +1,58 @@
+"""What a worker makes of errors: those that the user can mend are one message, others stay what they are."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray.train.torch
+
+from pipelines.runtime.stage import StageError
+from pipelines.training import worker
+from pipelines.training.worker import TrainingJob
+
+
+class Failing:
+    """A trainer whose run ends in an error."""
+
+    error: Exception
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+    def run(self) -> None:
+        raise self.error
+
+
+def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> dict[str, Any]:
+    """Train in the second of two processes, which has no observer."""
+    monkeypatch.setattr(Failing, "error", error, raising=False)
+    monkeypatch.setattr("pipelines.training.trainer.Trainer", Failing)
+    monkeypatch.setattr("preprocessing.captions.encoder.load_caption_encoder", lambda path: None)
+    monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
+    monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
+    job = TrainingJob({}, "", "", None, None, str(directory), {})
+    return worker._train(None, job, None)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"cannot write to .*No space left.*make room") as raised:
+        work(monkeypatch, OSError(errno.ENOSPC, "No space left on device"), tmp_path)
+    assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(errno.ECONNRESET, "reset"), FileNotFoundError(errno.ENOENT, "")]
+)
+def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError) -> None:
+    with pytest.raises(type(error)):
+        work(monkeypatch, error, tmp_path)
+
+
+def test_a_collapse_is_an_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from vse_core.training.collapse import CollapseError
+
+    assert work(monkeypatch, CollapseError("all alike"), tmp_path) == {"error": "all alike"}

@@ -1,0 +1,165 @@
+"""A search: its configuration, what it draws, and what it says of its trials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.config import ConfigError, load_config
+from pipelines.tuning.plots import plot_grid, plot_parallel_coordinates, plot_sensitivity
+from pipelines.tuning.results import Results, Trial, read_results, write_results
+from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
+
+SEARCHES = Path(__file__).resolve().parents[3] / "pipelines" / "config" / "searches"
+CONFIGS = {"mv_vse_views_lambda": "flickr8k_mv_vse.yaml", "vse_2ad_temperature_margin": "flickr8k_vse_2ad.yaml"}
+
+
+def search(**changes: object) -> SearchConfig:
+    values = {
+        "name": "some",
+        "method": "random",
+        "space": {
+            "loss.margin": {"uniform": [0.1, 0.3]},
+            "training.learning_rate": {"log_uniform": [1e-4, 1e-2]},
+            "model.image.pooling": {"values": [{"name": "mean"}, {"name": "kmax", "k": 5}]},
+        },
+    }
+    return SearchConfig.model_validate({**values, **changes})
+
+
+@pytest.mark.parametrize("path", sorted(SEARCHES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_searches_that_ship_fit_their_configurations(path: Path) -> None:
+    config = load_config(SEARCHES.parent / CONFIGS.get(path.stem, "scenes.yaml"))
+    check_space(config, load_search(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"method": "tpe"}, "method: must be one of random, grid, asha, bayesian; got 'tpe'"),
+        ({"space": {}}, "space: "),
+        ({"space": {"loss.margin": {"uniform": [0.3, 0.1]}}}, "the lower bound comes first, got 0.3 and 0.1"),
+        ({"space": {"loss.margin": {"log_uniform": [0, 0.1]}}}, "logarithms need numbers above 0, got 0"),
+        ({"space": {"loss.margin": {}}}, "give one of values, uniform and log_uniform, got none"),
+        ({"space": {"loss.margin": {"values": [1], "uniform": [0, 1]}}}, "got values and uniform"),
+        ({"space": {"features.batch_size": {"values": [1]}}}, "can be searched are keys of model, loss"),
+        ({"method": "grid"}, "space.loss.margin: a grid needs `values`"),
+        ({"trials": 0}, "trials: "),
+    ],
+)
+def test_a_search_that_cannot_be(tmp_path: Path, content: dict[str, object], message: str) -> None:
+    whole = {"name": "some", "method": "random", "space": {"loss.margin": {"uniform": [0.1, 0.3]}}, **content}
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(whole))
+    with pytest.raises(ConfigError) as caught:
+        load_search(tmp_path / "search.yaml")
+    assert message in str(caught.value)
+    assert str(tmp_path / "search.yaml") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({"loss.margn": {"values": [0.1]}}, "space.loss.margn: there is no such key"),
+        ({"loss.margin.x": {"values": [0.1]}}, "space.loss.margin.x: there is no such key"),
+        ({"loss.margin": {"uniform": [-1, 0.1]}}, r"loss.margin: .*\(from the search's space\)"),
+        ({"model.image.pooling": {"values": [{"name": "kmax", "k": 0}]}}, "model.image.pooling.k"),
+    ],
+)
+def test_a_space_that_does_not_fit_ends_before_work(space: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_space(load_config(None), search(space=space))
+
+
+def test_settings_replace_what_stood_there() -> None:
+    config = with_settings(load_config(None), {"loss.margin": 0.33, "model.image.pooling": {"name": "kmax", "k": 7}}, 5)
+    values = config.model_dump()
+    assert (values["loss"]["margin"], values["seed"]) == (0.33, 5)
+    assert values["model"]["image"]["pooling"] == {"name": "kmax", "k": 7}
+    rest = load_config(None).model_dump(exclude={"loss", "model", "seed"})
+    assert config.model_dump(exclude={"loss", "model", "seed"}) == rest
+
+
+def test_a_configuration_survives_being_written_as_the_winner(tmp_path: Path) -> None:
+    config = with_settings(load_config(None), {"loss.margin": 0.33}, 0)
+    (tmp_path / "best.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True)))
+    assert load_config(tmp_path / "best.yaml") == config
+
+
+def trial(number: int, margin: float, rsum: float | None, seed: int = 0, problem: str = "", epochs: int = 5) -> Trial:
+    settings = {
+        "loss.margin": margin,
+        "training.learning_rate": 1e-3 * (number + 1),
+        "model.image.pooling": {"name": "mean"} if margin < 0.2 else {"name": "kmax", "k": 5},
+    }
+    return Trial(f"t{number}", settings, seed, rsum, 3 if rsum else 0, epochs, epochs < 5, problem)
+
+
+def test_means_over_seeds_decide() -> None:
+    def one(number: int, margin: float, seed: int, rsum: float | None, problem: str = "") -> Trial:
+        return Trial(f"t{number}", {"loss.margin": margin}, seed, rsum, 1, 5, False, problem)
+
+    results = Results(
+        [
+            one(0, 0.1, 0, 200.0),
+            one(1, 0.1, 1, 210.0),
+            one(2, 0.2, 0, 240.0),
+            one(3, 0.2, 1, None, "the loss is nan"),
+            one(4, 0.3, 0, 203.0),
+            one(5, 0.3, 1, 205.0),
+        ]
+    )
+    first, second, last = results.by_setting()
+    assert (first.settings, first.mean, first.trainings) == ({"loss.margin": 0.1}, 205.0, 2)
+    assert first.deviation == pytest.approx(50**0.5)
+    assert second.mean == 204.0
+    assert (last.mean, last.problem) == (None, "the loss is nan")
+    assert results.best() == first
+    assert Results([one(0, 0.1, 0, None, "nan")]).best() is None
+
+
+def test_the_table_holds_everything(tmp_path: Path) -> None:
+    results = Results(
+        [trial(0, 0.1, 200.5), trial(1, 0.25, None, problem="the loss is nan"), trial(2, 0.3, 190.0, epochs=2)]
+    )
+    write_results(results, tmp_path / "trials.csv")
+    assert read_results(tmp_path / "trials.csv") == results
+
+
+def test_plots_show_every_trial() -> None:
+    results = Results([trial(0, 0.1, 200.5), trial(1, 0.25, None, problem="nan"), trial(2, 0.3, 190.0, epochs=2)])
+    parallel = plot_parallel_coordinates(results, search())
+    assert len([line for line in parallel.axes[0].lines if len(line.get_xdata()) == 4]) == 2
+    sensitivity = plot_sensitivity(results, search())
+    panels = [axes for axes in sensitivity.axes if axes.get_visible()]
+    assert [axes.get_xlabel() for axes in panels] == list(search().space)
+    assert panels[1].get_xscale() == "log"
+    assert [label.get_text() for label in panels[2].get_xticklabels()] == ["mean", "kmax 5"]
+    with pytest.raises(ValueError, match="no trial with an RSUM"):
+        plot_sensitivity(Results([trial(0, 0.1, None)]), search())
+
+
+def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best(tmp_path: Path) -> None:
+    image, text = "model.image.pooling", "model.text.pooling"
+    kinds = {"max": {"name": "max"}, "kmax 5": {"name": "kmax", "k": 5}, "mean": {"name": "mean"}}
+    space = {key: {"values": list(kinds.values())[:count]} for key, count in ((image, 2), (text, 3))}
+    grid = SearchConfig.model_validate({"name": "kmax", "method": "grid", "seeds": 2, "space": space})
+    rsums = {("max", "max"): (200.0, 210.0), ("max", "mean"): (230.0, 250.0), ("kmax 5", "kmax 5"): (100.0, None)}
+    trials = [
+        Trial(f"t{row}-{column}-{seed}", {image: kinds[row], text: kinds[column]}, seed, rsum, 1, 5, False, "")
+        for (row, column), values in rsums.items()
+        for seed, rsum in enumerate(values)
+    ]
+    write_results(Results(trials), tmp_path / "trials.csv")
+    axes = plot_grid(read_results(tmp_path / "trials.csv"), grid).axes[0]
+    shown = {text.get_position(): text.get_text() for text in axes.texts}
+    assert shown == {(0, 0): "205.0", (1, 0): "none", (2, 0): "240.0", (0, 1): "none", (1, 1): "none", (2, 1): "none"}
+    (frame,) = axes.patches
+    assert (frame.get_xy(), frame.get_label()) == ((1.5, -0.5), "best: 240.0")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["max", "kmax 5"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (text, image)
+    with pytest.raises(ValueError, match="a grid is drawn of two keys with values"):
+        plot_grid(Results(trials), search())
+    with pytest.raises(ValueError, match="no setting with an RSUM"):
+        plot_grid(Results([]), grid)

@@ -1,0 +1,99 @@
+"""Shards of graphs beside shards of features: the same keys and captions, nothing lost, the same bytes every time."""
+
+from pathlib import Path
+
+import pytest
+from spacy.language import Language
+
+from preprocessing.captions import load_pipeline
+from preprocessing.captions.counts import GraphCounts
+from preprocessing.captions.graph_shards import (
+    ParseSpec,
+    counts_path,
+    parse_shard,
+    read_captions,
+    read_counts,
+    read_graphs,
+)
+from preprocessing.shards import Sample, ShardError, read_index, verify_shard, write_shard
+
+TEXTS = [
+    ["A brown dog runs on the beach .", "two dogs"],
+    ["😀 !!", "A man holds a red umbrella ."],
+    ["\x00\x01", "man " * 2000, "ein Hund läuft über die Wiese"],
+]
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    return load_pipeline()
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    path = tmp_path / "features" / "shard-00000.tar"
+    path.parent.mkdir()
+    samples = [
+        Sample(
+            f"{number:08d}",
+            {},
+            {
+                "image_id": f"image {number}",
+                "captions": [{"caption_id": f"{number}#{c}", "text": text} for c, text in enumerate(texts)],
+            },
+        )
+        for number, texts in enumerate(TEXTS)
+    ]
+    write_shard(path, samples, "features", [])
+    return path
+
+
+def parsed(folder: Path, features: Path, nlp: Language) -> tuple[Path, GraphCounts]:
+    folder.mkdir()
+    path = folder / features.name
+    return path, parse_shard(ParseSpec(path, features, "graphs"), nlp, 2)
+
+
+def test_every_caption_keeps_its_place(tmp_path: Path, features: Path, nlp: Language) -> None:
+    path, counts = parsed(tmp_path / "graphs", features, nlp)
+    index = verify_shard(path, deep=True)
+    assert index.keys == read_index(features).keys
+    assert index.fingerprint == "graphs"
+    images = list(read_graphs(path))
+    assert [image_id for image_id, _ in images] == ["image 0", "image 1", "image 2"]
+    assert [[caption_id for caption_id, _ in captions] for _, captions in images] == [
+        [f"{number}#{c}" for c in range(len(texts))] for number, texts in enumerate(TEXTS)
+    ]
+    assert [thing.lemma for thing in images[0][1][1][1].objects] == ["dog"]
+    assert counts.captions == 7
+    assert counts.problems.total() >= 4
+    assert counts == read_counts(path)
+
+
+def test_graphs_count_the_tokens_beside_them(tmp_path: Path, features: Path, nlp: Language) -> None:
+    path, _ = parsed(tmp_path / "graphs", features, nlp)
+    for captions in read_captions(path.parent):
+        for caption in captions:
+            for thing in caption.graph.objects:
+                assert thing.word in caption.tokens[thing.start : thing.end]
+
+
+def test_bytes_depend_on_the_captions_alone(tmp_path: Path, features: Path, nlp: Language) -> None:
+    paths = [parsed(tmp_path / name, features, nlp)[0] for name in ("one", "two")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert counts_path(paths[0]).read_bytes() == counts_path(paths[1]).read_bytes()
+
+
+def test_a_damaged_feature_shard_is_named(tmp_path: Path, features: Path, nlp: Language) -> None:
+    features.write_bytes(features.read_bytes()[:-512])
+    with pytest.raises(ShardError, match="cut short"):
+        parsed(tmp_path / "graphs", features, nlp)
+
+
+def test_counts_of_parts_add_up(tmp_path: Path, features: Path, nlp: Language) -> None:
+    _, whole = parsed(tmp_path / "graphs", features, nlp)
+    twice = GraphCounts()
+    twice.merge(whole)
+    twice.merge(GraphCounts.from_json(whole.to_json()))
+    assert twice.captions == 2 * whole.captions
+    assert twice.objects == whole.objects + whole.objects

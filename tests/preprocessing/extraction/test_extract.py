@@ -1,0 +1,303 @@
+"""Records into shards, with an extractor that is simple enough to know its output."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from preprocessing import extraction
+from preprocessing.datasets import Caption, Record
+from preprocessing.extraction.extract import ShardSpec, extract_shard, shard_paths, shard_specs, summarize
+from preprocessing.features.extractor import RegionFeatures
+from preprocessing.features.images import ImageError
+from preprocessing.shards import ShardReader, read_arrays, verify_shard
+
+
+class NumberExtractor:
+    """The features of ".../7" are 2 x 3 values of 7; ".../bad" is no image."""
+
+    name = "grid"
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.loaded = 0
+
+    def load(self, uri: str) -> int:
+        self.loaded += 1
+        if uri.endswith("bad"):
+            raise ImageError("truncated")
+        return int(uri.rpartition("/")[2])
+
+    def __call__(self, items: Sequence[Any]) -> list[npt.NDArray[np.float16]]:
+        self.batches.append(len(items))
+        return [np.full((2, 3), item, np.float16) for item in items]
+
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+
+class ListDataset:
+    """A data set that is given."""
+
+    splits = ("train",)
+
+    def __init__(self, records: Sequence[Record], root: str = "/images") -> None:
+        self._records, self.root = records, root
+
+    def records(self, split: str) -> Iterator[Record]:
+        return iter(self._records)
+
+
+def record(name: str, *captions: str) -> Record:
+    texts = captions or (f"a {name}",)
+    numbered = tuple(Caption(f"{name}#{index}", text) for index, text in enumerate(texts))
+    return Record(name, f"/images/{name}", "train", numbered)
+
+
+def spec(directory: Path, records: Sequence[Record], first: int = 0) -> ShardSpec:
+    return ShardSpec(directory / "shard-00000.tar", "ab" * 32, "/images", first, tuple(records))
+
+
+def test_features_and_records_arrive(tmp_path: Path) -> None:
+    records = [record(str(number), f"one {number}", "two") for number in range(7)]
+    index = extract_shard(spec(tmp_path, records, first=40), NumberExtractor(), batch_size=3)
+    assert index.keys == [f"{key:08d}" for key in range(40, 47)]
+    reader = ShardReader(tmp_path, "grid")
+    for number in range(7):
+        np.testing.assert_array_equal(reader.features(number), np.full((2, 3), number, np.float16))
+        assert reader.meta(number) == {
+            "image_id": str(number),
+            "image": str(number),
+            "split": "train",
+            "captions": [
+                {"caption_id": f"{number}#0", "text": f"one {number}"},
+                {"caption_id": f"{number}#1", "text": "two"},
+            ],
+        }
+
+
+class FileExtractor(NumberExtractor):
+    """The file of ".../7" is "7"."""
+
+    name = "jpg"
+
+    def __call__(self, items: Sequence[Any]) -> list[bytes]:  # type: ignore[override]
+        return [str(item).encode() for item in items]
+
+
+def test_files_arrive_as_they_are(tmp_path: Path) -> None:
+    records = [record("3"), record("bad"), record("12")]
+    index = extract_shard(spec(tmp_path, records), FileExtractor(), batch_size=2)
+    assert [item["reason"] for item in index.set_aside] == ["truncated"]
+    reader = ShardReader(tmp_path, "jpg")
+    assert [bytes(reader.file(number)) for number in range(2)] == [b"3", b"12"]
+    assert reader.meta(1)["image_id"] == "12"
+
+
+class RegionExtractor(NumberExtractor):
+    """The features of ".../7" stand for a box and a class of 7 and a half."""
+
+    name = "region"
+
+    def __call__(self, items: Sequence[Any]) -> list[RegionFeatures]:  # type: ignore[override]
+        return [
+            RegionFeatures(
+                np.full((2, 3), item, np.float16),
+                {"boxes": np.full((2, 4), item + 1000.1, np.float32), "objects": np.full(2, item, np.int32)},
+            )
+            for item in items
+        ]
+
+
+def test_companions_arrive_with_their_features(tmp_path: Path) -> None:
+    extract_shard(spec(tmp_path, [record("3"), record("12")]), RegionExtractor(), batch_size=2)
+    verify_shard(tmp_path / "shard-00000.tar", deep=True)
+    reader = ShardReader(tmp_path, "region")
+    assert [float(reader.features(number)[0, 0]) for number in range(2)] == [3.0, 12.0]
+    arrays = dict(read_arrays(tmp_path / "shard-00000.tar", ("region", "boxes", "objects")))
+    assert list(arrays) == ["00000000", "00000001"]
+    for key, number in (("00000000", 3), ("00000001", 12)):
+        np.testing.assert_array_equal(arrays[key]["boxes"], np.full((2, 4), number + 1000.1, np.float32))
+        assert arrays[key]["objects"].tolist() == [number, number]
+        assert arrays[key]["objects"].dtype == np.int32
+        assert arrays[key]["region"].dtype == np.float16
+
+
+def test_nothing_disappears(tmp_path: Path) -> None:
+    records = [
+        record("0"),
+        record("bad"),
+        record("2", "", "something", " \t"),
+        record("3", ""),
+        Record("4", "/images/4", "train", ()),
+        record("5"),
+    ]
+    extractor = NumberExtractor()
+    index = extract_shard(spec(tmp_path, records), extractor, batch_size=2)
+    assert index.keys == ["00000000", "00000002", "00000005"]
+    assert index.caption_counts == [1, 1, 1]
+    assert [(item["key"][-1], item["reason"], item.get("caption_id")) for item in index.set_aside] == [
+        ("1", "truncated", None),
+        ("2", "empty caption", "2#0"),
+        ("2", "empty caption", "2#2"),
+        ("3", "empty caption", "3#0"),
+        ("3", "no caption", None),
+        ("4", "no caption", None),
+    ]
+    assert index.set_aside[0] == {"key": "00000001", "image_id": "bad", "image": "bad", "reason": "truncated"}
+    assert extractor.batches == [2, 1]
+    assert extractor.loaded == 4  # images that nobody will read are not decoded
+
+
+def test_a_shard_may_be_empty(tmp_path: Path) -> None:
+    index = extract_shard(spec(tmp_path, [record("bad")]), NumberExtractor(), batch_size=2)
+    assert (index.count, len(index.set_aside)) == (0, 1)
+    verify_shard(tmp_path / "shard-00000.tar", deep=True)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_bytes_do_not_depend_on_threads(tmp_path: Path, threads: int) -> None:
+    records = [record(str(number), *([""] * (number % 2)), "text") for number in range(50)]
+    one, many = tmp_path / "one", tmp_path / "many"
+    for folder, count in ((one, 1), (many, threads)):
+        folder.mkdir()
+        extract_shard(spec(folder, records), NumberExtractor(), batch_size=8, threads=count)
+    for name in ("shard-00000.tar", "shard-00000.json"):
+        assert (one / name).read_bytes() == (many / name).read_bytes()
+
+
+def test_decoding_runs_ahead_of_the_model_by_a_bounded_number(tmp_path: Path) -> None:
+    most = 0
+    lock = threading.Lock()
+
+    class Counting(NumberExtractor):
+        def __call__(self, items: Sequence[Any]) -> list[npt.NDArray[np.float16]]:
+            nonlocal most
+            with lock:
+                most = max(most, self.loaded - sum(self.batches))
+            return super().__call__(items)
+
+    extract_shard(spec(tmp_path, [record(str(number)) for number in range(100)]), Counting(), batch_size=4)
+    assert most <= 4 + 2 * 4 + 1
+
+
+def test_a_fault_of_the_extractor_leaves_no_shard(tmp_path: Path) -> None:
+    class Faulty(NumberExtractor):
+        def __call__(self, items: Sequence[Any]) -> list[npt.NDArray[np.float16]]:
+            raise ValueError("fault")
+
+    with pytest.raises(ValueError, match="fault"):
+        extract_shard(spec(tmp_path, [record("0")]), Faulty(), batch_size=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shards_cover_the_split_in_order(tmp_path: Path) -> None:
+    records = [record(str(number)) for number in range(7)]
+    specs = list(shard_specs(iter(records), tmp_path, 3, "ab", "/images"))
+    assert [item.path for item in specs] == shard_paths(tmp_path, 7, 3)
+    assert [item.first for item in specs] == [0, 3, 6]
+    assert [entry for item in specs for entry in item.records] == records
+    assert shard_paths(tmp_path, 0, 3) == []
+    assert len(shard_paths(tmp_path, 6, 3)) == 2
+
+
+def test_records_are_drawn_a_shard_at_a_time(tmp_path: Path) -> None:
+    drawn = 0
+
+    def endless() -> Iterator[Record]:
+        nonlocal drawn
+        while True:
+            drawn += 1
+            yield record("0")
+
+    next(shard_specs(endless(), tmp_path, 3, "ab", ""))
+    assert drawn == 3
+
+
+def test_a_summary_counts_and_identifies(tmp_path: Path) -> None:
+    """Oracle: the same lines hashed by hand."""
+    import hashlib
+
+    image = tmp_path / "0"
+    image.write_bytes(b"12345")
+    os.utime(image, ns=(0, 17))
+    present = Record("0", str(image), "train", (Caption("0#0", "á"), Caption("0#1", "")))
+    absent = Record("1", str(tmp_path / "1"), "train", ())
+    summary = summarize(ListDataset([present, absent], root=str(tmp_path)), "train", 10)
+    lines = [["0", "0", [5, 17], [["0#0", "á"], ["0#1", ""]]], ["1", "1", None, []]]
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert summary == extraction.SplitSummary(digest, 2, 2, (digest,))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 6, 7])
+def test_appended_records_leave_the_shards_before_the_last_one(count: int) -> None:
+    """Oracle: each shard's records summarised by themselves."""
+    records = [record(str(number)) for number in range(9)]
+    summary = summarize(ListDataset(records[:count]), "train", 3)
+    alone = [summarize(ListDataset(records[first : min(first + 3, count)]), "train", 3) for first in range(0, count, 3)]
+    assert summary.shards == tuple(each.digest for each in alone)
+    grown = summarize(ListDataset(records), "train", 3)
+    whole = count // 3
+    assert grown.shards[:whole] == summary.shards[:whole]
+    assert len(set(grown.shards)) == 3
+
+
+def test_what_changes_a_summary(tmp_path: Path) -> None:
+    image = tmp_path / "0"
+    image.write_bytes(b"1")
+
+    def digest(text: str = "a", image_id: str = "0", root: Path = tmp_path) -> str:
+        entry = Record(image_id, str(root / "0"), "train", (Caption("0#0", text),))
+        return summarize(ListDataset([entry], root=str(root)), "train", 10).digest
+
+    first = digest()
+    assert digest() == first
+    assert len({first, digest(text="b"), digest(image_id="1")}) == 3
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    os.link(image, moved / "0")
+    assert digest(root=moved) == first  # where the data lies does not matter
+    os.utime(image, ns=(0, 1))
+    assert digest() != first
+
+
+def test_rows_of_a_file_are_identified_by_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "dev_ims.npy"
+    np.save(path, np.zeros((2, 3), np.float32))
+    records = [Record(str(row), f"{path}#{row}", "dev", (Caption(str(row), "a"),)) for row in range(2)]
+    first = summarize(ListDataset(records, str(tmp_path)), "dev", 10).digest
+    os.utime(path, ns=(0, 1))
+    assert summarize(ListDataset(records, str(tmp_path)), "dev", 10).digest != first
+
+
+def test_generated_images_have_no_files() -> None:
+    scene = Record("0", "scene://0/0", "train", (Caption("0#0", "a"),))
+    assert extraction.relative_uri(scene.image_uri, "") == "scene://0/0"
+    assert summarize(ListDataset([scene], ""), "train", 10).images == 1
+
+
+def test_an_image_that_never_comes_is_set_aside(tmp_path: Path) -> None:
+    released = threading.Event()
+
+    class Stuck(NumberExtractor):
+        def load(self, uri: str) -> int:
+            if uri.endswith("/3"):
+                released.wait()
+            return super().load(uri)
+
+    records = [record(str(number)) for number in range(8)]
+    index = extract_shard(spec(tmp_path, records), Stuck(), batch_size=2, timeout=0.3)
+    released.set()
+    assert index.count == 7
+    assert [(item["image_id"], item["reason"]) for item in index.set_aside] == [
+        ("3", "took longer than 0.3 seconds to load")
+    ]

@@ -1,0 +1,107 @@
+"""Near-duplicates across splits, against a comparison of all pairs and a transform written out."""
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance
+
+from preprocessing.datasets import Record, build_dataset
+from preprocessing.features.near_duplicates import duplicates_across, near_duplicates, perceptual_hash
+
+
+def record(split: str, number: int) -> Record:
+    return Record(f"{split}{number}", f"/{split}/{number}.jpg", split, ())
+
+
+def test_the_hash_is_the_signs_of_low_frequencies() -> None:
+    grey = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
+    table = [
+        sum(
+            float(grey[y, x]) * math.cos(math.pi * v * (2 * y + 1) / 64) * math.cos(math.pi * u * (2 * x + 1) / 64)
+            for y in range(32)
+            for x in range(32)
+        )
+        for v in range(8)
+        for u in range(8)
+    ][1:]
+    middle = sorted(table)[31]
+    expected = sum(2 ** (position + 1) for position, value in enumerate(table) if value > middle)
+    assert perceptual_hash(Image.fromarray(grey)) == expected
+
+
+@pytest.mark.parametrize("distance", [0, 3, 6, 20])
+def test_no_pair_is_missed_and_none_is_invented(distance: int) -> None:
+    generator = np.random.default_rng(distance)
+    originals = [int(value) for value in generator.integers(0, 2**63, 40)]
+    splits: dict[str, list[tuple[Record, int]]] = {}
+    for split in ("train", "dev", "test"):
+        values = []
+        for number, value in enumerate(originals):
+            flipped = generator.choice(64, generator.integers(0, 2 * distance + 2), replace=False)
+            values.append((record(split, number), value ^ sum(1 << int(bit) for bit in flipped)))
+        splits[split] = values
+    found = [(pair.first.image_id, pair.second.image_id, pair.distance) for pair in near_duplicates(splits, distance)]
+    expected = [
+        (first.image_id, second.image_id, bin(a ^ b).count("1"))
+        for later, earlier in (("dev", ("train",)), ("test", ("train", "dev")))
+        for second, b in splits[later]
+        for split in earlier
+        for first, a in splits[split]
+        if bin(a ^ b).count("1") <= distance
+    ]
+    assert sorted(found) == sorted(expected)
+    assert len(found) > 5
+
+
+def test_a_distance_that_makes_no_sense() -> None:
+    with pytest.raises(ValueError, match="from 0 to 63 bits, got 64"):
+        list(near_duplicates({}, 64))
+
+
+def test_copies_of_photographs_are_found_among_others(vse_data: Path, tmp_path: Path) -> None:
+    """Scaled, compressed and brightened copies of five photographs; no two of the others are taken for copies."""
+    paths = sorted((vse_data / "coco_mini" / "images").glob("*.jpg"))[:30]
+    changes = {
+        "scaled": lambda image: image.resize((image.width // 2, image.height // 2)),
+        "compressed": lambda image: Image.open(_jpeg(image, 20)),
+        "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.15),
+    }
+    images = tmp_path / "images"
+    images.mkdir()
+    names: dict[str, list[str]] = {"train": [], "test": []}
+    for path in paths:
+        (images / path.name).symlink_to(path)
+        names["train"].append(path.name)
+    for path in paths[:5]:
+        for change, apply in changes.items():
+            name = f"{change}_{path.name}"
+            apply(Image.open(path).convert("RGB")).convert("RGB").save(images / name, quality=90)
+            names["test"].append(name)
+    (images / "broken.jpg").write_bytes(b"no picture")
+    names["test"].append("broken.jpg")
+    every = [name for split in names.values() for name in split]
+    (tmp_path / "tokens.txt").write_text("".join(f"{name}#0\ta photograph\n" for name in every))
+    for split, listed in names.items():
+        (tmp_path / f"{split}.txt").write_text("\n".join(listed))
+    dataset = build_dataset(
+        "flickr",
+        images=images,
+        tokens=tmp_path / "tokens.txt",
+        splits={split: tmp_path / f"{split}.txt" for split in names},
+    )
+    found, unreadable = duplicates_across(dataset, ("train", "test"))
+    pairs = {(pair.first.image_id, pair.second.image_id) for pair in found}
+    assert pairs == {(path.name, f"{change}_{path.name}") for path in paths[:5] for change in changes}
+    ((broken, reason),) = unreadable
+    assert broken.image_id == "broken.jpg"
+    assert "not an image" in reason
+
+
+def _jpeg(image: Image.Image, quality: int) -> io.BytesIO:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=quality)
+    buffer.seek(0)
+    return buffer

@@ -1,0 +1,279 @@
+"""The training loader: one global batch for any number of ranks, exact resumption, augmentation; evaluation order."""
+
+import gc
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.loading.batch import Batch
+from preprocessing.loading.image_source import FeatureSource, SizeAugmentation
+from preprocessing.loading.loader import TrainLoader, caption_batches, image_batches
+from preprocessing.loading.sampler import BatchSampler
+from preprocessing.shards.index import ShardError
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.writer import Sample, write_shard
+
+BATCH = 6
+SEED = 17
+SIZES: list[SizeAugmentation] = ["none", "region", "grid"]
+
+
+@pytest.fixture
+def reader(shards: Path) -> ShardReader:
+    return ShardReader(shards, "grid")
+
+
+@pytest.fixture
+def vocabulary(reader: ShardReader) -> Vocabulary:
+    return Vocabulary.build([c["text"] for i in range(len(reader)) for c in reader.meta(i)["captions"]], min_count=2)
+
+
+def make_loader(
+    reader: ShardReader,
+    vocabulary: Vocabulary,
+    rank: int = 0,
+    world: int = 1,
+    size: SizeAugmentation = "region",
+    captions: bool = True,
+    batch: int = BATCH,
+    dropout: float = 0.0,
+) -> TrainLoader:
+    sampler = BatchSampler(reader.num_captions, batch, SEED)
+    images = FeatureSource(reader, SEED, size, dropout)
+    return TrainLoader(reader, images, vocabulary, sampler, rank, world, SEED, captions)
+
+
+def rows(batch: Batch) -> list[tuple[int, int, bytes, list[int]]]:
+    """Each sample of a batch without its padding, which depends on the others in it."""
+    return [
+        (
+            int(batch.caption_indices_B[b]),
+            int(batch.image_indices_B[b]),
+            batch.images[b, : batch.elements[b]].numpy().tobytes(),
+            batch.tokens_BL[b, : batch.token_lengths_B[b]].tolist(),
+        )
+        for b in range(len(batch))
+    ]
+
+
+def texts(reader: ShardReader) -> list[str]:
+    return [caption["text"] for image in range(len(reader)) for caption in reader.meta(image)["captions"]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("captions", [False, True])
+def test_batches_equal_a_sample_by_sample_loop(
+    reader: ShardReader, vocabulary: Vocabulary, size: SizeAugmentation, captions: bool
+) -> None:
+    sampler = BatchSampler(reader.num_captions, BATCH, SEED)
+    flat = texts(reader)
+    for epoch in range(2):
+        batches = list(make_loader(reader, vocabulary, size=size, captions=captions).epoch(epoch))
+        assert len(batches) == sampler.steps_per_epoch
+        for step, batch in enumerate(batches):
+            expected = []
+            for caption in sampler.batch(epoch, step).tolist():
+                image, _ = reader.caption_index(caption)
+                features = reader.features(image)
+                if size != "none":
+                    drop = {"region": drop_regions, "grid": drop_grids}[size]
+                    features = features[drop(len(features), sample_rng(SEED, epoch, caption, 0))]
+                ids = np.array(vocabulary.encode(flat[caption]), dtype=np.int32)
+                if captions:
+                    ids = vocabulary.augment(ids, sample_rng(SEED, epoch, caption, 1))
+                expected.append((caption, image, features.tobytes(), ids.tolist()))
+            assert rows(batch) == expected
+            assert batch.images.shape[1] == batch.elements.max()
+            assert batch.tokens_BL.shape[1] == batch.token_lengths_B.max()
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("size", SIZES)
+def test_ranks_join_to_the_batches_of_one_process(
+    reader: ShardReader, vocabulary: Vocabulary, world: int, size: SizeAugmentation
+) -> None:
+    for epoch in (0, 3):
+        alone = [rows(batch) for batch in make_loader(reader, vocabulary, size=size).epoch(epoch)]
+        ranks = [
+            [rows(batch) for batch in make_loader(reader, vocabulary, rank, world, size).epoch(epoch)]
+            for rank in range(world)
+        ]
+        assert [list(itertools.chain(*parts)) for parts in zip(*ranks, strict=True)] == alone
+
+
+def test_dimensions_that_an_image_is_trained_without(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    batches = list(make_loader(reader, vocabulary, size="none", dropout=0.25).epoch(1))
+    for batch in batches:
+        for b, caption in enumerate(batch.caption_indices_B.tolist()):
+            features = reader.features(int(batch.image_indices_B[b]))
+            gone = sample_rng(SEED, 1, caption, 5).random(features.shape[1]) < 0.25
+            expected = np.where(gone, 0, features.astype(np.float32) / 0.75)
+            np.testing.assert_allclose(batch.images[b, : len(features)], expected, rtol=2e-3)
+    halves = [list(make_loader(reader, vocabulary, rank, 2, "none", dropout=0.25).epoch(1)) for rank in range(2)]
+    joined = [list(itertools.chain(*map(rows, parts))) for parts in zip(*halves, strict=True)]
+    assert joined == [rows(batch) for batch in batches]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_dropout_that_is_no_share_is_refused(reader: ShardReader, share: float) -> None:
+    with pytest.raises(ValueError, match="feature_dropout is a share from 0 to below 1"):
+        FeatureSource(reader, feature_dropout=share)
+
+
+def test_every_caption_once_an_epoch(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    for epoch in range(3):
+        seen = torch.cat([batch.caption_indices_B for batch in make_loader(reader, vocabulary).epoch(epoch)])
+        assert sorted(seen.tolist()) == list(range(reader.num_captions))
+
+
+@pytest.mark.parametrize("start", range(7))
+def test_resuming_in_mid_epoch_gives_the_rest(reader: ShardReader, vocabulary: Vocabulary, start: int) -> None:
+    whole = [rows(batch) for batch in make_loader(reader, vocabulary).epoch(1)]
+    assert [rows(batch) for batch in make_loader(reader, vocabulary).epoch(1, start)] == whole[start:]
+
+
+def test_the_cut_into_shards_does_not_matter(tmp_path: Path, sample: Callable[..., Sample]) -> None:
+    batches = []
+    for name, cuts in (("a", [12]), ("b", [1, 4, 7])):
+        (tmp_path / name).mkdir()
+        numbers = iter(range(12))
+        for shard, count in enumerate(cuts):
+            samples = [sample(next(numbers)) for _ in range(count)]
+            write_shard(tmp_path / name / f"shard-{shard:05d}.tar", samples, "abc", [])
+        reader = ShardReader(tmp_path / name, "grid")
+        vocabulary = Vocabulary.build(texts(reader), min_count=1)
+        batches.append([rows(batch) for batch in make_loader(reader, vocabulary).epoch(0)])
+    assert batches[0] == batches[1]
+
+
+def test_augmentation_changes_with_the_epoch(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    loader = make_loader(reader, vocabulary)
+    one, other = ({row[0]: row for batch in loader.epoch(e) for row in rows(batch)} for e in (0, 1))
+    assert sum(one[caption] != other[caption] for caption in one) > 20
+
+
+def test_one_augmentation_does_not_disturb_the_other(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    def of(size: SizeAugmentation, captions: bool) -> tuple[list[bytes], list[list[int]]]:
+        all_rows = [
+            row for b in make_loader(reader, vocabulary, size=size, captions=captions).epoch(0) for row in rows(b)
+        ]
+        return [row[2] for row in all_rows], [row[3] for row in all_rows]
+
+    both = of("region", True)
+    assert of("region", False)[0] == both[0]
+    assert of("none", True)[1] == both[1]
+
+
+def test_held_batches_keep_their_contents(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    loader = make_loader(reader, vocabulary, batch=2)
+    held = []
+    before = []
+    for batch in loader.epoch(0):
+        held.append(batch)
+        before.append(rows(batch))
+    assert [rows(batch) for batch in held] == before
+
+
+def prefetch_threads() -> int:
+    return sum(thread.name == "prefetch" for thread in threading.enumerate())
+
+
+def test_no_thread_stays_behind(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    loader = make_loader(reader, vocabulary)
+    for _ in loader.epoch(0):
+        break
+    gc.collect()
+    assert prefetch_threads() == 0
+    next(iter(loader.epoch(0)))
+    gc.collect()
+    assert prefetch_threads() == 0
+
+
+def test_damage_found_in_the_background_is_raised_here(shards: Path, vocabulary: Vocabulary) -> None:
+    # With one map at a time the damaged shard is opened anew within the epoch.
+    loader = make_loader(ShardReader(shards, "grid", max_open_shards=1), vocabulary)
+    tar = shards / "shard-00002.tar"
+    tar.write_bytes(tar.read_bytes()[:-512])
+    with pytest.raises(ShardError, match=r"shard-00002\.tar"):
+        list(loader.epoch(0))
+    assert prefetch_threads() == 0
+
+
+def test_waiting_is_measured(reader: ShardReader, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = make_loader(reader, vocabulary)
+    prepare = loader.batch
+
+    def slowly(epoch: int, step: int) -> Batch:
+        time.sleep(0.02)
+        return prepare(epoch, step)
+
+    monkeypatch.setattr(loader, "batch", slowly)
+    batches = loader.epoch(0)
+    next(batches)
+    assert loader.wait_seconds >= 0.02
+    time.sleep(0.15)
+    before = loader.wait_seconds
+    next(batches)
+    next(batches)
+    assert loader.wait_seconds - before < 0.02
+    list(batches)
+    assert loader.wait_seconds > before
+
+
+def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    with pytest.raises(ValueError, match="cannot be split over 6 workers"):
+        make_loader(reader, vocabulary, world=6)
+    with pytest.raises(ValueError, match="rank"):
+        make_loader(reader, vocabulary, rank=2, world=2)
+    with pytest.raises(ValueError, match="none, region, grid"):
+        make_loader(reader, vocabulary, size="regions")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the reader has 32"):
+        TrainLoader(reader, FeatureSource(reader), vocabulary, BatchSampler(31, 6, 0), 0, 1, 0, True)
+    with pytest.raises(ValueError, match="prefetch"):
+        TrainLoader(reader, FeatureSource(reader), vocabulary, BatchSampler(32, 6, 0), 0, 1, 0, True, prefetch=0)
+    loader = make_loader(reader, vocabulary)
+    for start in (-1, loader.steps_per_epoch + 1):
+        with pytest.raises(ValueError, match="start_step"):
+            loader.epoch(0, start)
+
+
+@pytest.mark.parametrize("size", [1, 4, 13, 32, 100])
+def test_evaluation_reads_everything_once_in_order(reader: ShardReader, vocabulary: Vocabulary, size: int) -> None:
+    images = [
+        features[b, : lengths[b]].numpy().tobytes()
+        for features, lengths in image_batches(FeatureSource(reader), size)
+        for b in range(len(lengths))
+    ]
+    assert images == [reader.features(image).tobytes() for image in range(len(reader))]
+    captions = [
+        tokens[c, : lengths[c]].tolist()
+        for tokens, lengths in caption_batches(reader, vocabulary, size)
+        for c in range(len(lengths))
+    ]
+    assert captions == [vocabulary.encode(text) for text in texts(reader)]
+    assert all(len(lengths) <= size for _, lengths in image_batches(FeatureSource(reader), size))
+    assert all(len(lengths) <= size for _, lengths in caption_batches(reader, vocabulary, size))
+
+
+def test_processes_may_share_an_evaluation(reader: ShardReader, vocabulary: Vocabulary) -> None:
+    parts = [range(5), range(5, 5), range(5, 13)]
+    for batches in (
+        lambda images: image_batches(FeatureSource(reader), 3, images),
+        lambda images: caption_batches(reader, vocabulary, 3, images),
+    ):
+        whole = [row[:n].tolist() for rows_, lengths in batches(None) for row, n in zip(rows_, lengths, strict=True)]
+        shared = [
+            row[:n].tolist()
+            for images in parts
+            for rows_, lengths in batches(images)
+            for row, n in zip(rows_, lengths, strict=True)
+        ]
+        assert shared == whole

@@ -1,0 +1,152 @@
+"""Sampler invariants: a partition of every epoch, whatever the number of ranks, from any step."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preprocessing.loading.sampler import BatchSampler, rank_slice
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> tuple[int, int]:
+    samples = draw(st.integers(1, 400))
+    return samples, draw(st.integers(1, samples))
+
+
+@given(sizes(), st.integers(0, 2**64 - 1), st.integers(0, 1000))
+def test_every_sample_once_an_epoch_in_balanced_batches(size: tuple[int, int], seed: int, epoch: int) -> None:
+    samples, batch_size = size
+    sampler = BatchSampler(samples, batch_size, seed)
+    batches = [sampler.batch(epoch, step) for step in range(sampler.steps_per_epoch)]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(samples))
+    lengths = {len(batch) for batch in batches}
+    assert max(lengths) <= batch_size
+    assert max(lengths) - min(lengths) <= 1
+    assert min(lengths) == sampler.smallest_batch
+    assert len(batches) == -(-samples // batch_size)
+
+
+@given(sizes(), st.integers(1, 8), st.integers(0, 5))
+def test_rank_slices_join_to_the_global_batch(size: tuple[int, int], world: int, epoch: int) -> None:
+    sampler = BatchSampler(*size, seed=3)
+    if sampler.smallest_batch < world:
+        return
+    for step in range(sampler.steps_per_epoch):
+        batch = sampler.batch(epoch, step)
+        parts = [rank_slice(batch, rank, world) for rank in range(world)]
+        assert np.concatenate(parts).tolist() == batch.tolist()
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=20))
+def test_a_batch_does_not_depend_on_what_was_asked_before(questions: list[tuple[int, int]]) -> None:
+    used = BatchSampler(100, 10, seed=1)
+    for epoch, step in questions:
+        fresh = BatchSampler(100, 10, seed=1)
+        assert used.batch(epoch, step).tolist() == fresh.batch(epoch, step).tolist()
+
+
+def test_flickr_sized_epochs() -> None:
+    sampler = BatchSampler(30_000, 128, seed=0)
+    lengths = [len(sampler.batch(0, step)) for step in range(sampler.steps_per_epoch)]
+    assert len(lengths) == 235
+    assert set(lengths) == {127, 128}
+    assert sum(lengths) == 30_000
+
+
+def test_epochs_and_seeds_are_shuffled_differently() -> None:
+    orders = [
+        np.concatenate([BatchSampler(1000, 100, seed).batch(epoch, s) for s in range(10)])
+        for seed, epoch in [(0, 0), (0, 1), (1, 0)]
+    ]
+    for first, second in [(0, 1), (0, 2), (1, 2)]:
+        assert (orders[first] == orders[second]).mean() < 0.01
+    assert (orders[0] == np.arange(1000)).mean() < 0.01
+
+
+def test_positions_are_uniform() -> None:
+    sampler = BatchSampler(10, 10, seed=5)
+    counts = np.zeros((10, 10))
+    for epoch in range(2000):
+        counts[np.arange(10), sampler.batch(epoch, 0)] += 1
+    # 81 degrees of freedom: mean 81, standard deviation 12.7.
+    assert ((counts - 200) ** 2 / 200).sum() < 145
+
+
+def test_the_order_is_recorded() -> None:
+    """Changing these numbers breaks the resumption of every run that was started before."""
+    assert BatchSampler(10, 5, seed=0).batch(0, 0).tolist() == [0, 2, 9, 1, 8]
+    assert BatchSampler(10, 5, seed=0).batch(1, 1).tolist() == [4, 1, 0, 6, 9]
+
+
+def test_another_process_gets_the_same_batch() -> None:
+    code = "from preprocessing.loading.sampler import BatchSampler as B; print(B(50, 7, 11).batch(2, 3).tolist())"
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout
+    assert printed.strip() == str(BatchSampler(50, 7, 11).batch(2, 3).tolist())
+
+
+def test_changing_a_batch_does_not_change_the_epoch() -> None:
+    sampler = BatchSampler(10, 5, seed=0)
+    expected = sampler.batch(0, 0).tolist()
+    sampler.batch(0, 0)[:] = -1
+    assert sampler.batch(0, 0).tolist() == expected
+
+
+def test_impossible_requests_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 samples do not fill one batch of 4"):
+        BatchSampler(3, 4, seed=0)
+    with pytest.raises(ValueError, match="batch_size"):
+        BatchSampler(3, 0, seed=0)
+    with pytest.raises(ValueError, match="seed"):
+        BatchSampler(3, 1, seed=-1)
+    sampler = BatchSampler(10, 5, seed=0)
+    with pytest.raises(ValueError, match="steps 0 to 1"):
+        sampler.batch(0, 2)
+    with pytest.raises(ValueError, match="epoch"):
+        sampler.batch(-1, 0)
+    with pytest.raises(ValueError, match="rank"):
+        rank_slice(np.arange(4), 2, 2)
+    with pytest.raises(ValueError, match="raise batch_size or lower workers"):
+        rank_slice(np.arange(4), 0, 5)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 3))
+def test_windows_of_shards_follow_each_other(counts: list[int], window: int, epoch: int) -> None:
+    samples = sum(counts)
+    if not samples:
+        return
+    sampler = BatchSampler(samples, min(7, samples), 5, counts, window)
+    order = np.concatenate([sampler.batch(epoch, step) for step in range(sampler.steps_per_epoch)])
+    assert sorted(order.tolist()) == list(range(samples))
+    shard_of = np.repeat(np.arange(len(counts)), counts)[order]
+    first = {shard: int(np.argmax(shard_of == shard)) for shard in shard_of.tolist()}
+    last = {shard: samples - 1 - int(np.argmax(shard_of[::-1] == shard)) for shard in shard_of.tolist()}
+    for place in range(samples):
+        begun_and_not_ended = sum(first[shard] <= place <= last[shard] for shard in first)
+        assert begun_and_not_ended <= window
+
+
+def test_one_window_of_all_shards_is_the_order_without_windows() -> None:
+    without, with_one = BatchSampler(100, 8, 3), BatchSampler(100, 8, 3, [40, 0, 60], 3)
+    for step in range(without.steps_per_epoch):
+        assert without.batch(2, step).tolist() == with_one.batch(2, step).tolist()
+
+
+def test_windows_hold_other_shards_each_epoch() -> None:
+    sampler = BatchSampler(1000, 10, 0, [10] * 100, window=10)
+    firsts = [frozenset((sampler.batch(epoch, step) // 10).tolist()) for epoch in range(5) for step in (0,)]
+    assert len(set(firsts)) == 5
+    assert sampler.window_steps == 10
+
+
+def test_shards_of_other_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="99 samples does not go with 100"):
+        BatchSampler(100, 8, 3, [40, 59], 2)

@@ -1,0 +1,68 @@
+"""Turn a checkpoint that the authors of VSE-infinity, MV-VSE or VSE+2AD released into a model of this library.
+
+    python -m vse_core.models.import_checkpoint f30k_butd_region_bert/model_best.pth --out models/vse_infty
+
+writes `models/vse_infty/model.json` and `model.safetensors`, for `vse_core.models.load_model`. To use it in the
+pipeline, put beside them what turns captions into tokens: the released vocabulary as `vocabulary.json`, or BERT's
+`tokenizer.json`. Nothing in the file is executed, and every tensor must be one that the released code knows.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vse_core.models import build_model, save_model
+from vse_core.models.released import CheckpointError, ConvertedCheckpoint, convert, read_released
+
+
+def import_checkpoint(
+    file: Path, directory: Path, image_size: int | None = None, pixels: str | None = None
+) -> ConvertedCheckpoint:
+    """Read a released checkpoint and save it as a model of this library.
+
+    Args:
+        file: the released checkpoint.
+        directory: where `model.json` and `model.safetensors` go; made where it is not there.
+        image_size: see :func:`~vse_core.models.released.convert`.
+        pixels: see :func:`~vse_core.models.released.convert`.
+
+    Raises:
+        CheckpointError: the file is of no known format, asks for code to be run, or its tensors are not those of a
+            published system (missing, unknown or misshapen ones are listed).
+    """
+    converted = convert(read_released(file), image_size, pixels)
+    try:
+        model = build_model(**converted.specification)
+        model.load_state_dict(converted.state, strict=True)
+    except (RuntimeError, ValueError) as error:  # sizes that no encoder has; names missing, shapes that do not fit
+        raise CheckpointError(f"{file} does not fit the architecture that it seems to have: {error}") from error
+    directory.mkdir(parents=True, exist_ok=True)
+    save_model(model, converted.specification, directory)
+    return converted
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status, with one message on stderr for what is wrong with the file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vse_core.models.import_checkpoint", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the released checkpoint (.pth)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of the new model")
+    parser.add_argument("--image-size", type=int, metavar="S", help="of a grid model (default: by its options, 512)")
+    parser.add_argument("--pixels", choices=("caffe", "imagenet"), help="normalisation of a grid model's pixels")
+    options = parser.parse_args(arguments)
+    try:
+        converted = import_checkpoint(options.file, options.out, options.image_size, options.pixels)
+    except CheckpointError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    count = sum(tensor.numel() for tensor in converted.state.values())
+    sys.stdout.write(f"{options.out}: {len(converted.state)} tensors, {count:,} numbers\n")
+    if converted.unused:
+        sys.stdout.write(f"left out, as the released code never uses them: {len(converted.unused)} tensors\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
