@@ -63,7 +63,7 @@ def check_versions(nodes: Sequence[NodeFacts], declared: Sequence[str]) -> Findi
             if expected and found and _public(found) != _public(expected):
                 problems.append(f"{node.node} has {name} {found}, {driver.node} {expected}")
     if problems:
-        return Finding("versions", _several(problems), "use one image on all machines, or run `pip install` there again")
+        return Finding("versions", _several(problems), "use one image on all machines, or reinstall there")
     facts = driver.versions
     return Finding("versions", f"{_nodes(nodes)}: Python {facts['python']}, ray {facts['ray']}, torch {facts['torch']}")
 

@@ -74,7 +74,7 @@ def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
         ],
         [
             "every rank draws the order of the complete epoch",
-            f"{sampler['kept_bytes_a_caption']:.0f} bytes a caption, {sampler['peak_bytes_a_caption']:.0f} while drawing",
+            f"{sampler['kept_bytes_a_caption']:.0f} bytes a caption, {sampler['peak_bytes_a_caption']:.0f} at the peak",
             f"{count_text(machines.rank_bytes / sampler['peak_bytes_a_caption'])} captions",
             "draw the order of the shards, and that of the samples one window of `training.shuffle_shards` at a time; "
             "it stays a function of seed, epoch and step",

@@ -81,9 +81,7 @@ def test_disks_need_room_for_a_shard_and_the_cache() -> None:
 
 def test_storage_is_tried_on_every_machine() -> None:
     assert checks.check_storage([NODE], []).passed
-    assert (
-        checks.check_storage([NODE, other()], ["s3://b/f"]).says == "2 machines: s3://b/f written, read and deleted"
-    )
+    assert checks.check_storage([NODE, other()], ["s3://b/f"]).says == "2 machines: s3://b/f written, read and deleted"
     found = checks.check_storage([NODE, replace(other(), storage_problems=["denied"])], ["s3://b/f"])
     assert found.says == "b: denied"
     assert not found.passed
