@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra import mlflow_server, postgres
 from tests.infra.pins import INFRA
+from tests.integration import mlflow_server, postgres
 
 BACKUP, RESTORE = (INFRA / "mlflow" / f"{name}.sh" for name in ("backup", "restore"))
 HOST = "mlflow.example.com:5000"
