@@ -152,7 +152,6 @@ def server(database: dict[str, str], tmp_path: Path) -> Iterator[int]:
         yield port
 
 
-@pytest.mark.slow
 def test_a_team_works_with_the_server_and_gets_it_back(server: int, database: dict[str, str], tmp_path: Path) -> None:
     experiments = "/api/2.0/mlflow/experiments"
     assert ask(server, "/health")[0] == 200

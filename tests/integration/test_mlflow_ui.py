@@ -16,7 +16,7 @@ from pipelines.tracking import PipelineRuns
 from tests.integration import browser, mlflow_server, postgres, s3_server
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 USER, PASSWORD = "admin", "a long password"
 STEPS, RSUM = 20, 119.0

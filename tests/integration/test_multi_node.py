@@ -29,7 +29,7 @@ ENVIRONMENT = {
 }
 
 # Its clusters have networks and processes of their own: it may run beside the tests that share one.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

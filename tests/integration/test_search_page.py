@@ -18,8 +18,6 @@ from preprocessing.features import load_image
 from tests.integration import browser
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
 
-pytestmark = pytest.mark.slow
-
 TOKEN = "a token of some length"
 SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length"
 
