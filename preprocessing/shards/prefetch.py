@@ -33,7 +33,7 @@ def prefetched(items: Iterator[Item], depth: int) -> Generator[Item, None, None]
         depth: at least 1; one further item may be in preparation.
 
     Raises:
-        Whatever ``items`` raises, once the items before it have been yielded.
+        Exception: whatever ``items`` raises, once the items before it have been yielded.
     """
     ready: queue.Queue[_Ready[Item] | _Ended] = queue.Queue(depth)
     stopped = threading.Event()
