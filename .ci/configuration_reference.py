@@ -91,7 +91,9 @@ def default_text(name: str, field: FieldInfo, schema: dict[str, Any], preset: ob
 def section_text(path: str, model: type[BaseModel], preset: object, is_variant: bool) -> str:
     """Return the heading, the idea and the table of a section."""
     schema = model.model_json_schema(mode="serialization")["properties"]
-    choice = next((f"{key}: {schema[key].get('const')}" for key in DISCRIMINATORS if "const" in schema.get(key, {})), "")
+    choice = next(
+        (f"{key}: {schema[key].get('const')}" for key in DISCRIMINATORS if "const" in schema.get(key, {})), ""
+    )
     chosen = f" ({choice or model.__name__})" if is_variant else ""
     depth = "##" if "." not in path else "###"
     title = f"{depth} `{path or 'top level'}`{chosen}"
