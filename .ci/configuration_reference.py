@@ -23,12 +23,12 @@ PRESET = "vse_infty"
 INTRODUCTION = f"""\
 # Configuration reference
 
-Every key, by section. A file sets keys as YAML mappings, the command line as `--set training.epochs=5`. Later layers win:
-preset, inherited files (`inherits: FILE`), the file, `--set`. A key that does not exist is an error, which names the nearest
-one. `${{NAME}}` and `${{NAME:-default}}` are environment variables.
+Every key, by section. A file sets keys as YAML mappings, the command line as `--set training.epochs=5`. Later layers
+win: preset, inherited files (`inherits: FILE`), the file, `--set`. A key that does not exist is an error, which names
+the nearest one. `${{NAME}}` and `${{NAME:-default}}` are environment variables.
 
-Sources of defaults are papers and released code, where the meaning names them. A default in italics is set by
-the preset `{PRESET}`, others may differ (`pipelines/config/presets/`); a key without default must be given.
+Sources of defaults are papers and released code, where the meaning names them. A default in italics is set by the
+preset `{PRESET}`, and others may differ (`pipelines/config/presets/`); a key without default must be given.
 """
 # A discriminator chooses one of several variants of a section.
 DISCRIMINATORS = ("name", "format", "extractor")
