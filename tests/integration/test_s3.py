@@ -13,7 +13,7 @@ import pytest
 import webdataset
 
 from preprocessing.datasets import DatasetError, build_dataset
-from preprocessing.extraction.extract import relative_uri, summarize
+from preprocessing.extraction.identity import relative_uri, summarize
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.storage import Mirror, S3Storage, StorageError, lease, s3, upload
 from preprocessing.storage.lease import BusyError, leased
