@@ -152,7 +152,7 @@ def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     extract.plan(loaded(tmp_path))
     overrides = [f"work_dir={tmp_path}", *SMALL]
     code = (
-        "import sys; from pipelines import extract; from pipelines.config import load_config\n"
+        "import sys; from pipelines.stages import extract; from pipelines.config import load_config\n"
         f"extract.plan(load_config(None, {overrides!r}))\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
     )
