@@ -9,12 +9,13 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from io import BufferedRandom
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 
 @contextlib.contextmanager
-def open_atomic(path: Path) -> Iterator[BinaryIO]:
+def open_atomic(path: Path) -> Iterator[BufferedRandom]:
     """Open a binary file for writing and reading that appears under ``path`` when the block ends without an exception.
 
     The bytes go to a hidden file next to ``path``, which is synced to disk and then renamed: a process

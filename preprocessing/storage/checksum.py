@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 # Under this name what we upload carries its own SHA-256, in hexadecimal.
 SHA256 = "sha256"
@@ -18,7 +18,7 @@ _PART = re.compile(r"bytes (\d+)-(\d+)/.*")
 _MD5 = partial(hashlib.md5, usedforsecurity=False)
 
 
-def is_intact(answer: Mapping[str, Any], file: BinaryIO) -> bool:
+def is_intact(answer: Mapping[str, Any], file: io.BufferedRandom | io.BytesIO) -> bool:
     """Return whether a file holds the bytes that an answer describes, as far as it tells: some ETags are no checksum.
 
     Args:
