@@ -14,6 +14,7 @@ from pipelines.inference.feature_check import require_features
 from pipelines.runtime.stage import StageDir, StageError, StageReport, content_digest, fingerprint, manifest_in
 from pipelines.stages import extract, parse
 from pipelines.stages.data_inputs import log_splits
+from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def evaluation_content(config: PipelineConfig) -> dict[str, Any]:
         content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
     if config.reads_graphs:
         content["graphs"] = parse.plan(config).fingerprint
+    if "attack" in evaluation.protocols:
+        content["adversarials"] = adversarial.VERSION
     return content
 
 
@@ -254,7 +257,8 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     """
     from torch import Tensor
 
-    from pipelines.retrieval.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
+    from pipelines.retrieval.contact_sheet import contact_sheet_png
+    from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
     sheets = {}

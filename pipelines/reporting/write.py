@@ -15,10 +15,10 @@ from pipelines.reporting.path import report_path
 from pipelines.reporting.recipe import lead, recipe
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
-from pipelines.retrieval.contact_sheet import SHEET_STYLE
 from pipelines.runtime.stage import StagePlan
 from preprocessing.storage.atomic import write_bytes_atomic
 
+_SHEET_STYLE = (Path(__file__).parents[1] / "templates" / "sheet.css").read_text(encoding="utf-8")
 _SECTIONS = (recipe, data, results, curves, galleries, failures, costs, versions)
 
 
@@ -40,7 +40,7 @@ def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, Stag
     done = sum(plan.complete for plan in plans.values())
     state = "All stages are done." if done == len(plans) else f"{done} of {len(plans)} stages are done."
     title = f"{config.name}: {config.preset}, pipeline {identity[:16]}"
-    content = page(title, joined(paragraph(state), lead(run)), sections, SHEET_STYLE)
+    content = page(title, joined(paragraph(state), lead(run)), sections, _SHEET_STYLE)
     path = report_path(config, identity)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomic(path, content.encode())
