@@ -14,6 +14,7 @@ from pipelines.inference.feature_check import require_features
 from pipelines.runtime.stage import StageDir, StageError, StageReport, content_digest, fingerprint, manifest_in
 from pipelines.stages import extract, parse
 from pipelines.stages.data_inputs import log_splits
+from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def evaluation_content(config: PipelineConfig) -> dict[str, Any]:
         content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
     if config.reads_graphs:
         content["graphs"] = parse.plan(config).fingerprint
+    if "attack" in evaluation.protocols:
+        content["adversarials"] = adversarial.VERSION
     return content
 
 
@@ -86,7 +89,7 @@ def metrics_of(report: StageReport) -> dict[str, float]:
 def evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
     """Evaluate a model and complete the stage with its gallery, pictures and metrics."""
     graphs = parse.plan(config).outputs.values() if config.reads_graphs else ()
-    with config.mirror.held(extract.plan(config).outputs[config.dataset.eval_split], *graphs):
+    with config.mirror.pinned(extract.plan(config).outputs[config.dataset.eval_split], *graphs):
         _evaluate_into(config, model, stage, tracker)
 
 
