@@ -9,7 +9,7 @@ VSE_WORK_DIR ?= $(HOME)/vse-work
 UI_PORT ?= 5000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-servers test-alone test-long test-fast lint format types bench ui
+.PHONY: help setup demo test test-servers test-alone test-long test-fast lint docs format types bench ui
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,7 +52,12 @@ format: $(STAMP)  ## rewrite the files in the project's format
 types: $(STAMP)  ## types alone
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## the benchmarks of speed, and the README's tables; results in tests/benchmarks/results
+docs: $(STAMP)  ## the documentation into site/; a broken link or docstring is an error
+	$(BIN)/python .ci/configuration_reference.py
+	$(BIN)/zensical build --strict --clean >.docs.log 2>&1 || { cat .docs.log; exit 1; }
+	@! grep griffe: .docs.log
+
+bench: $(STAMP)  ## the benchmarks of speed, and the published tables; results in tests/benchmarks/results
 	set -e; for name in reader training extraction butd parsing pooling gpo_study step unified_step evaluation efficiency sizing tables; do $(BIN)/python tests/benchmarks/$$name.py; done
 
 ui: $(STAMP)  ## MLflow's pages over the runs in VSE_WORK_DIR, on UI_PORT

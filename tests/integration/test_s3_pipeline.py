@@ -104,7 +104,7 @@ def test_another_machine_goes_on(
     second = loaded(photographs, another(work_dir, "second"), images, address)
     plan = extract.plan(second)
     assert plan.complete
-    with second.mirror.held(plan.outputs["train"]):
+    with second.mirror.pinned(plan.outputs["train"]):
         assert len(ShardReader(plan.outputs["train"], "grid")) == 5
 
     # A machine that was killed: the manifest was not there yet, and of one shard only the tar.

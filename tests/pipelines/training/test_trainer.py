@@ -64,7 +64,7 @@ def write_split(directory: Path, images: int, seed: int, spoil: bool = False) ->
         meta = {"image_id": str(i), "image": f"scene://0/{i}", "split": "train", "captions": captions}
         samples.append(Sample(f"{i:09d}", {"grid": features.astype(np.float16)}, meta))
     directory.mkdir(parents=True)
-    write_shard(directory / "shard-00000.tar", samples, "f" * 64, [])
+    write_shard(directory / "shard-00000.tar", samples, "f" * 64)
 
 
 @pytest.fixture(scope="module")
