@@ -60,7 +60,7 @@ def require_image_folder(path: str | Path, what: str) -> str:
 
 
 def require_image_folders(paths: Mapping[str, str | Path], what: str) -> dict[str, str]:
-    """Return the addresses of a folder of images a split; raises as :func:`require_image_folder`, and without a split."""
+    """Return the address of a folder of images a split; raises as :func:`require_image_folder`, and without a split."""
     if not paths:
         raise DatasetError(f"{what} is empty; name at least one split and its folder")
     return {split: require_image_folder(path, f"{what[:-1]}.{split}'") for split, path in paths.items()}
