@@ -70,7 +70,7 @@ class ShardIndex:
     skipped: Annotated[list[dict[str, str]], Field(alias="set_aside")]
 
     def __post_init__(self) -> None:
-        lists = {"keys": self.keys, "caption_counts": self.caption_counts}
+        lists: dict[str, list[Any]] = {"keys": self.keys, "caption_counts": self.caption_counts}
         for name, table in self.members.items():
             lists |= {f"offsets of {name}": table.offset, f"sizes of {name}": table.size}
             if any(offset + size > self.bytes for offset, size in zip(table.offset, table.size, strict=False)):
