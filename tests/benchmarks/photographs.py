@@ -85,7 +85,7 @@ def row(query: int, caption: str, images: list[dict[str, Any]], similarities_B: 
         for index in np.argsort(-similarities_B)[:5]
     ]
     rank = int(np.sum(similarities_B >= similarities_B[[image["id"] for image in images].index(query)]))
-    return SheetRow(tuple(hits), query_text=caption, note=f"its photograph: rank {rank} of {len(images)}")
+    return SheetRow(tuple(hits), query_text=caption, note=f"rank {rank} of {len(images)}")
 
 
 def credits_page(images: list[dict[str, Any]], licences: dict[int, dict[str, Any]]) -> str:
