@@ -20,7 +20,7 @@ from preprocessing.storage.lease import BusyError, leased
 from tests.integration import faults, s3_server
 from tests.integration.fault_cases import ACTIONS, CASES, IN_PARTS, LARGE, SMALL, Case
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("s3_client")]
+pytestmark = pytest.mark.usefixtures("s3_client")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pipelines.stages.runner import run_stages
 from preprocessing.shards import ShardReader, verify_shard
 from preprocessing.storage import S3Storage
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster", "s3_client")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster", "s3_client")]
 
 IMAGES = 10
 

@@ -83,7 +83,6 @@ def best(similarities: np.ndarray) -> int:
     return len(similarities) - 1 - int(np.argmax(similarities[::-1]))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("name", ["msr_vtt", "msr_vtt_hgr"])
 def test_the_released_layout_from_its_files_to_the_protocol(name: str, work_dir: Path, tmp_path: Path) -> None:

@@ -168,7 +168,6 @@ def test_the_default_address_follows_the_work_directory(monkeypatch: pytest.Monk
     assert default_tracking_uri() == f"sqlite:///{Path.home()}/vse-work/mlflow.db"
 
 
-@pytest.mark.slow
 def test_the_file_runs_from_anywhere(place: Place, tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -19,7 +19,7 @@ from pipelines.training.trainer import Splits, Trainer
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
-from tests.by_hand import Quiet
+from tests.pipelines.training.by_hand import Quiet
 from tests.ports import free_port
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError

@@ -8,8 +8,6 @@ import torch
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.device import prefetch_to_device
 
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
-
 
 def make_batch(number: int) -> Batch:
     features = torch.full((4, 3, 2), float(number), dtype=torch.float16)
@@ -33,7 +31,7 @@ class Source:
             self.closed = True
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_batches_in_order(device: str):
     source = Source(pin=device == "cuda")
     found = list(prefetch_to_device(iter(source), torch.device(device)))
@@ -49,7 +47,7 @@ def test_batches_in_order(device: str):
     assert source.closed
 
 
-@GPU
+@pytest.mark.gpu
 def test_the_next_batch_is_on_its_way_while_one_is_used():
     source = Source(pin=True)
     batches = prefetch_to_device(iter(source), torch.device("cuda"))
@@ -57,7 +55,7 @@ def test_the_next_batch_is_on_its_way_while_one_is_used():
     assert source.taken == 2
 
 
-@GPU
+@pytest.mark.gpu
 def test_memory_is_not_used_again_before_the_computation_is_done():
     device = torch.device("cuda")
     found = []

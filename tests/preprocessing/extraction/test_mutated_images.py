@@ -11,9 +11,9 @@ from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import build_extractor
 from preprocessing.shards import ShardReader
-from tests.preprocessing.mutations import MUTATIONS, mutated
+from tests.preprocessing.extraction.mutations import MUTATIONS, mutated
 
-WEIGHTS = Path(__file__).resolve().parents[2] / "preprocessing" / "features" / "tiny_resnet"
+WEIGHTS = Path(__file__).resolve().parents[3] / "preprocessing" / "features" / "tiny_resnet"
 
 
 def test_damaged_files_are_used_or_set_aside_and_cost_no_other(tmp_path: Path) -> None:
