@@ -57,23 +57,19 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
     if name == "kmax-grid":
         return {**of_runs.kmax_grid(config, load_search(options.search))}
     models = [RegisteredModel(reference, config) for reference in options.model]
-    of_several: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
-        "view-diversity": of_models.view_diversity,
-        "convergence": of_runs.convergence,
-        "negatives": of_runs.negatives,
-    }
-    of_one: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
-        "gpo-coefficients": of_models.gpo_coefficients,
-        "caption-similarity": of_models.caption_similarity,
-        "view-attention": of_models.view_attention,
-        "top-5": of_models.top_5,
-        "alpha-sweep": of_runs.alpha_sweep,
-    }
-    if name in of_several:
-        return {**of_several[name](models)}
     if name == "relevance":
         return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
-    return {**of_one[name](models[0])}
+    draws: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
+        "gpo-coefficients": of_models.gpo_coefficients,
+        "caption-similarity": of_models.caption_similarity,
+        "view-diversity": of_models.view_diversity,
+        "view-attention": of_models.view_attention,
+        "top-5": of_models.top_5,
+        "convergence": of_runs.convergence,
+        "negatives": of_runs.negatives,
+        "alpha-sweep": of_runs.alpha_sweep,
+    }
+    return {**draws[name](models if FIGURES[name].takes == "models" else models[0])}
 
 
 def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
@@ -131,10 +127,6 @@ def _parser() -> argparse.ArgumentParser:
         else:
             child.add_argument("--model", required=True, nargs=1, metavar="MODEL", help=known)
         if figure.takes == "queries":
-            child.add_argument(
-                "--query",
-                action="append",
-                metavar="TEXT",
-                help="text to search with (repeatable; default: the paper's)",
-            )
+            queries = "text to search with (repeatable; default: the paper's)"
+            child.add_argument("--query", action="append", metavar="TEXT", help=queries)
     return parser

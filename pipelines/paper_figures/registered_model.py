@@ -81,7 +81,5 @@ class RegisteredModel:
         version = version_of(self.name, self.config.tracking_uri)
         tags = tags_of(re.split("[@/]", self.name)[0], version, self.config.tracking_uri)
         if "vse.train_fingerprint" not in tags:
-            raise StageError(
-                f"{self.name} has no tag vse.train_fingerprint of its training: it was registered by other means"
-            )
+            raise StageError(f"{self.name} has no tag vse.train_fingerprint: it was not registered by this pipeline")
         return tags["vse.train_fingerprint"]

@@ -203,5 +203,5 @@ def test_the_training_of_a_registered_model_is_found_by_its_tag(
     with pytest.raises(StageError, match="has no run of its training"):
         _ = again.training
     del tags["vse.train_fingerprint"]
-    with pytest.raises(StageError, match="has no tag vse.train_fingerprint"):
+    with pytest.raises(StageError, match=r"has no tag vse\.train_fingerprint"):
         _ = again.training
