@@ -24,12 +24,9 @@ SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[browser.Page]:
-    try:
-        with browser.running() as page:
-            page.resize(1200, 900)
-            yield page
-    except browser.BrowserUnavailableError as error:
-        pytest.skip(str(error))
+    with browser.running() as page:
+        page.resize(1200, 900)
+        yield page
 
 
 @pytest.fixture(scope="module")
