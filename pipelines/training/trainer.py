@@ -108,7 +108,7 @@ class Trainer:
         self.on_epoch = on_epoch
         training = config.training
         specification = {
-            "feature_dim": None if splits.train.is_pictures else splits.train.feature_dim,
+            "feature_dim": None if splits.train.is_image_files else splits.train.feature_dim,
             "vocabulary_size": len(caption_encoder),
             **config.model.specification(),
         }
@@ -328,7 +328,7 @@ class Trainer:
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         """What the model is called with in a step, counted from 0."""
-        inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
+        inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
         if batch.components is not None:
             return (*inputs, Components(**batch.components))
         if batch.graphs is not None:

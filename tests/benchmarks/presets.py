@@ -128,7 +128,7 @@ class Ours:
         batch = batch.pin() if self.device.type == "cuda" else batch
         before = None
         for copied in prefetch_to_device(itertools.repeat(batch, steps), self.device):
-            inputs = (copied.images, copied.elements, copied.tokens_BL, copied.token_lengths_B)
+            inputs = (copied.images, copied.lengths_or_mask, copied.tokens_BL, copied.token_lengths_B)
             share = Share(inputs, copied.image_indices_B, [len(copied)])
             result = training_step(self.model, self.loss, self.optimizer, [share], CLIP, self.precision)
             if before is not None:
@@ -148,7 +148,7 @@ class Straightforward:
     def run(self, batch: Batch, steps: int) -> None:
         """Take steps, each with a fresh copy of the batch, reading each loss."""
         for _ in range(steps):
-            inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
+            inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
             images_BD, texts_BD = self.model(*(tensor.to(self.device) for tensor in inputs))
             scores_BB = images_BD @ texts_BD.T
             positive_B1 = scores_BB.diagonal().view(-1, 1)

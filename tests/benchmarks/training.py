@@ -47,7 +47,7 @@ class Run:
 
     def step(self, batch: Batch) -> None:
         """One optimiser step."""
-        inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
+        inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
         share = Share(inputs, batch.image_indices_B, [len(batch)])
         training_step(self.model, self.loss, self.optimizer, [share], 2.0)
 
