@@ -40,7 +40,7 @@ from vse_core.models import build_model
 from vse_core.precision import use_tf32
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 MARGIN, CLIP, RATE = 0.2, 2.0, 5e-4
 
@@ -129,7 +129,7 @@ class Ours:
         before = None
         for copied in prefetch_to_device(itertools.repeat(batch, steps), self.device):
             inputs = (copied.images, copied.lengths_or_mask, copied.tokens_BL, copied.token_lengths_B)
-            share = Share(inputs, copied.image_indices_B, [len(copied)])
+            share = LocalBatch(inputs, copied.image_indices_B, [len(copied)])
             result = training_step(self.model, self.loss, self.optimizer, [share], CLIP, self.precision)
             if before is not None:
                 before.read()
