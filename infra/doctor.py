@@ -63,7 +63,7 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
     nodes = [node_facts(config.work_dir, addresses)]
     offsets: Offsets = {}
     promised: dict[str, float] = {}
-    address = cluster.cluster_address(config)
+    address = cluster.cluster_address(config.ray.address)
     if address is None:
         yield Finding("Ray", "no cluster is named; jobs start one on this machine")
     else:
@@ -90,7 +90,7 @@ def _gpus_wanted(config: PipelineConfig) -> float:
 def _join(config: PipelineConfig, address: str) -> Finding:
     """Connect to the cluster, which must let nobody in who has no token."""
     try:
-        cluster.connect(config)
+        cluster.connect(config.ray.address)
     except cluster.ClusterError as error:
         return Finding("Ray", str(error), "`ray status` on the head says more")
     from ray._private.authentication.authentication_utils import is_token_auth_enabled

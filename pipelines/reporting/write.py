@@ -11,7 +11,6 @@ from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import galleries
 from pipelines.reporting.page import joined, page, paragraph
-from pipelines.reporting.path import report_path
 from pipelines.reporting.recipe import lead, recipe
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
@@ -19,6 +18,7 @@ from pipelines.retrieval.contact_sheet import SHEET_STYLE
 from pipelines.runtime.stage import StagePlan
 from preprocessing.storage.atomic import write_bytes_atomic
 
+_FILE = "report.html"
 _SECTIONS = (recipe, data, results, curves, galleries, failures, costs, versions)
 
 
@@ -41,7 +41,12 @@ def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, Stag
     state = "All stages are done." if done == len(plans) else f"{done} of {len(plans)} stages are done."
     title = f"{config.name}: {config.preset}, pipeline {identity[:16]}"
     content = page(title, joined(paragraph(state), lead(run)), sections, SHEET_STYLE)
-    path = report_path(config, identity)
+    path = report_path(config.work_dir, identity)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomic(path, content.encode())
     return path
+
+
+def report_path(work_dir: Path, identity: str) -> Path:
+    """Return the path of a pipeline's report."""
+    return work_dir / "pipelines" / identity[:16] / _FILE

@@ -48,7 +48,7 @@ def fit(
 
     from pipelines.runtime import cluster
 
-    cluster.connect(config)
+    cluster.connect(config.ray.address)
     directory = Path(job.directory)
     with _progress_bar(directory, total_steps):
         while True:

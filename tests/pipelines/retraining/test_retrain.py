@@ -149,7 +149,7 @@ def test_nothing_new_imports_nothing_heavy(tmp_path: Path, trained: list[str]) -
     config = loaded(tmp_path)
     retrain.retrain(config)
     code = (
-        "import sys; from pipelines import retrain; from pipelines.config import PipelineConfig\n"
+        "import sys; from pipelines.retraining import retrain; from pipelines.config import PipelineConfig\n"
         f"print(retrain.retrain(PipelineConfig.model_validate_json({config.model_dump_json()!r})))\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
     )
