@@ -212,7 +212,8 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     """
     from torch import Tensor
 
-    from pipelines.retrieval.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
+    from pipelines.retrieval.contact_sheet import contact_sheet_png
+    from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
     sheets = {}

@@ -33,5 +33,6 @@ def require_features(feature: str, model: Path) -> None:
     if trained_on != feature:
         raise StageError(
             f"{model}: this model was trained on the features {trained_on!r}, and the configuration gives it "
-            f"{feature!r}: set features.model_reads, or name a configuration of its features after it: --model MODEL FILE"
+            f"{feature!r}: set features.model_reads, or name a configuration of its features after the model: "
+            "--model MODEL FILE"
         )

@@ -1,4 +1,4 @@
-"""Galleries: queries with what they find, right and wrong marked; a fair sample, the best and the worst.
+"""Galleries: queries with what they find, relevant ones marked; a fair sample, the best and the worst.
 
 Q queries.
 """
@@ -16,15 +16,15 @@ import pyarrow.parquet
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.reporting.page import Html, Section, heading, joined, missing, paragraph
 from pipelines.reporting.run import Run
-from pipelines.retrieval.contact_sheet import (
+from pipelines.retrieval.contact_sheet import THUMBNAIL, sheet_rows_html
+from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.sheet_rows import (
     SheetRow,
     image_to_text_row,
     image_to_text_rows,
-    sheet_rows_html,
     text_to_image_row,
     text_to_image_rows,
 )
-from pipelines.retrieval.gallery import Gallery, GalleryError
 
 _TABLE = "retrieval_queries.parquet"
 _SAMPLE, _EXTREMES = 4, 3
@@ -42,7 +42,7 @@ def galleries(run: Run) -> Section:
         samples = {"t2i": text_to_image_rows(gallery, _SAMPLE), "i2t": image_to_text_rows(gallery, _SAMPLE)}
     except GalleryError as error:
         return Section("Galleries", missing(f"what queries find: {error}"))
-    legend = "A green frame and ✓ mark a right result, an orange ✗ a wrong one; the number is the similarity."
+    legend = "A green frame and ✓ mark a relevant result, an orange ✗ an irrelevant one; the number is the similarity."
     parts = [paragraph(legend)]
     for direction, title in _DIRECTIONS.items():
         parts += [heading(f"{title}: a sample, evenly spread"), _sheet(samples[direction])]
@@ -59,9 +59,11 @@ def _extremes(gallery: Gallery, file: Path, direction: str, title: str) -> list[
     best, worst = best_queries(queries, _EXTREMES), worst_queries(queries, _EXTREMES)
     return [
         heading(f"{title}: the best"),
-        _sheet([row(gallery, query) for query in best]) if best else missing("a query that finds the right item first"),
+        _sheet([row(gallery, query) for query in best])
+        if best
+        else missing("a query that finds the relevant item first"),
         heading(f"{title}: the worst"),
-        _sheet([_with_right_image(gallery, row(gallery, query), direction, query) for query in worst]),
+        _sheet([_with_relevant_image(gallery, row(gallery, query), direction, query) for query in worst]),
     ]
 
 
@@ -94,13 +96,13 @@ def worst_queries(queries: pa.Table, count: int) -> list[int]:
     return [int(place) for place in np.lexsort((-behind_Q, -queries["rank"].to_numpy()))[:count]]
 
 
-def _with_right_image(gallery: Gallery, row: SheetRow, direction: str, query: int) -> SheetRow:
+def _with_relevant_image(gallery: Gallery, row: SheetRow, direction: str, query: int) -> SheetRow:
     """Show beside a caption the image that it should have found."""
     if direction != "t2i":
         return row
     image, _ = gallery.captions[query]
-    return replace(row, query_image_uri=gallery.records[image].image_uri, note=f"above: the right image; {row.note}")
+    return replace(row, query_image_uri=gallery.records[image].image_uri, note=f"above: the relevant image; {row.note}")
 
 
 def _sheet(rows: Sequence[SheetRow]) -> Html:
-    return Html(sheet_rows_html(rows, sharpness=1))
+    return Html(sheet_rows_html(rows, pixels=THUMBNAIL))

@@ -13,12 +13,11 @@ from pipelines.reporting.galleries import galleries
 from pipelines.reporting.page import joined, page, paragraph
 from pipelines.reporting.recipe import lead, recipe
 from pipelines.reporting.results import results
-from pipelines.reporting.run import Run
-from pipelines.retrieval.contact_sheet import SHEET_STYLE
+from pipelines.reporting.run import Run, report_path
 from pipelines.runtime.stage import StagePlan
 from preprocessing.storage.atomic import write_bytes_atomic
 
-_FILE = "report.html"
+_SHEET_STYLE = (Path(__file__).parents[1] / "templates" / "sheet.css").read_text(encoding="utf-8")
 _SECTIONS = (recipe, data, results, curves, galleries, failures, costs, versions)
 
 
@@ -40,13 +39,8 @@ def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, Stag
     done = sum(plan.complete for plan in plans.values())
     state = "All stages are done." if done == len(plans) else f"{done} of {len(plans)} stages are done."
     title = f"{config.name}: {config.preset}, pipeline {identity[:16]}"
-    content = page(title, joined(paragraph(state), lead(run)), sections, SHEET_STYLE)
+    content = page(title, joined(paragraph(state), lead(run)), sections, _SHEET_STYLE)
     path = report_path(config.work_dir, identity)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomic(path, content.encode())
     return path
-
-
-def report_path(work_dir: Path, identity: str) -> Path:
-    """Return the path of a pipeline's report."""
-    return work_dir / "pipelines" / identity[:16] / _FILE

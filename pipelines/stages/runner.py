@@ -15,7 +15,7 @@ from rich.table import Table
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.reporting.published import RECALLS
-from pipelines.reporting.write import report_path, write_report
+from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, guarded, make_parser
 from pipelines.runtime.stage import (
@@ -159,6 +159,8 @@ def report(config: PipelineConfig) -> Path:
 
 
 def _write_report(config: PipelineConfig, identity: str, plans: Plans) -> Path:
+    from pipelines.reporting.write import write_report
+
     useful = _applicable(config, STAGES)
     try:
         return write_report(config, identity, {name: plan for name, plan in plans.items() if name in useful})

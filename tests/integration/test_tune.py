@@ -10,8 +10,8 @@ from mlflow import MlflowClient
 
 from pipelines.config import load_config
 from pipelines.stages.runner import plan_stages
-from pipelines.tuning.search import BEST, TABLE, run_search
 from pipelines.tuning.results import read_results
+from pipelines.tuning.search import BEST, TABLE, run_search
 from pipelines.tuning.space import SearchConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]

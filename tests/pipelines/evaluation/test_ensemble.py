@@ -88,7 +88,5 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
 
 
 def test_models_of_other_images_are_refused(members: list[EvaluatedModel], config: PipelineConfig) -> None:
-    with pytest.raises(
-        StageError, match=r"a and c cannot be compared: .* 1 are only in the first, such as 11; give"
-    ):
+    with pytest.raises(StageError, match=r"a and c cannot be compared: .* 1 are only in the first, such as 11; give"):
         evaluate_ensemble(config, [members[0], members[2]])

@@ -178,9 +178,9 @@ def test_galleries_show_the_best_and_the_worst(tmp_path: Path) -> None:
     for title in ("Captions that find images", "Images that find captions"):
         for part in ("a sample, evenly spread", "the best", "the worst"):
             assert f"{title}: {part}" in section.body
-    assert 'aria-label="right"' in section.body
-    assert 'aria-label="wrong"' in section.body
-    assert "above: the right image; first right result at rank" in section.body
+    assert 'aria-label="relevant"' in section.body
+    assert 'aria-label="irrelevant"' in section.body
+    assert "above: the relevant image; first relevant result at rank" in section.body
 
 
 def test_best_and_worst_queries_are_those_of_a_naive_sort() -> None:

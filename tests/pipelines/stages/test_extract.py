@@ -154,7 +154,7 @@ def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     overrides = [f"work_dir={tmp_path}", *SMALL]
     code = (
         "import sys; from pipelines.stages import extract; from pipelines.config import load_config\n"
-        f"extract.plan(load_config(None, {overrides!r}), {})\n"
+        f"extract.plan(load_config(None, {overrides!r}), {{}})\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)

@@ -80,7 +80,9 @@ def test_register_makes_one_version(config: PipelineConfig, upstream: Plans) -> 
     assert FILE in [file.path for file in client.list_artifacts(version.run_id)]
 
 
-def test_register_that_was_killed_before_its_manifest_makes_no_second_version(config: PipelineConfig, upstream: Plans) -> None:
+def test_register_that_was_killed_before_its_manifest_makes_no_second_version(
+    config: PipelineConfig, upstream: Plans
+) -> None:
     run(config, upstream)
     (register.plan(config, upstream).directory / "manifest.json").unlink()
     assert not register.plan(config, upstream).complete

@@ -121,8 +121,12 @@ def test_images_that_failed_are_tried_once_more(config: PipelineConfig, capsys: 
     uris = [record.image_uri for record in split.dataset.records("train")]
     shards = make(config, failing=[uris[4], uris[7]])
     lacking = [shards[1], shards[2]]
-    before, plan, graphs = state(config), extract.plan(config, {}), plan_stages(config, ["parse"], last="parse")["parse"]
-    assert "set aside: 2 cannot be read" in plan.size
+    before, plan, graphs = (
+        state(config),
+        extract.plan(config, {}),
+        plan_stages(config, ["parse"], last="parse")["parse"],
+    )
+    assert "skipped: 2 cannot be read" in plan.size
     shard_checks.retry_failed(config, dry_run=True)
     assert state(config) == before
     shard_checks.retry_failed(config)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipelines.stages.test_shard_checks import Numbers
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.stages import extract
@@ -18,6 +17,7 @@ from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards import verify_shard
 from preprocessing.shards.index import sidecar_path
 from preprocessing.storage.atomic import write_json_atomic
+from tests.pipelines.stages.test_shard_checks import Numbers
 
 
 @pytest.fixture(params=["disk", "storage"])

@@ -10,8 +10,8 @@ import torch
 
 from pipelines.config import ConfigError, load_config
 from pipelines.runtime.stage import StageError
-from pipelines.stages.runner import plan_stages
 from pipelines.stages.preflight import check_before_start
+from pipelines.stages.runner import plan_stages
 from pipelines.training.checkpoints import adopt_checkpoints
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from preprocessing.captions import Vocabulary, save_caption_encoder

@@ -17,7 +17,7 @@ from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards import ShardError, ShardReader
 from preprocessing.shards.writer import write_shard
 from preprocessing.storage import Mirror
-from tests.preprocessing.shards.conftest import make_sample
+from tests.preprocessing.conftest import make_sample
 
 SHARDS, IN_EACH, WINDOW = 12, 6, 2
 

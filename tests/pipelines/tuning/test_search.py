@@ -31,7 +31,7 @@ def search(**changes: object) -> SearchConfig:
 
 @pytest.mark.parametrize("path", sorted(SEARCHES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_searches_that_ship_fit_their_configurations(path: Path) -> None:
-    config = load_config(SEARCHES.parent / CONFIGS.get(path.stem, "scenes.yaml"))
+    config = load_config(SEARCHES.parent / "data" / CONFIGS.get(path.stem, "scenes.yaml"))
     check_space(config, load_search(path))
 
 

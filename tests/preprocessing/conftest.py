@@ -1,4 +1,4 @@
-"""Small shards for the tests of this folder."""
+"""Small shards for the tests below."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
