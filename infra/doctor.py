@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from infra.checks import Finding, check_clocks, check_disk, check_gpus, check_storage, check_versions
 from infra.node_facts import NodeFacts, Probe, node_facts, requirements
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.runtime import cluster
+from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser
 from pipelines.stages.preflight import check_tracking
 
@@ -93,9 +93,7 @@ def _join(config: PipelineConfig, address: str) -> Finding:
         cluster.connect(config.ray.address)
     except cluster.ClusterError as error:
         return Finding("Ray", str(error), "`ray status` on the head says more")
-    from ray._private.authentication.authentication_utils import is_token_auth_enabled
-
-    if not is_token_auth_enabled():
+    if not ray_internals.requires_token():
         return Finding(
             "Ray",
             f"{address} answers without a token: anyone who reaches its ports can run code on it",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.evaluation.evaluator import GALLERY, NAME, VERSION, EvaluationData, evaluate_into
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, content_digest, fingerprint
 from pipelines.stages.shard_work import log_splits
+from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def evaluate_directory(
     text = config.model.text
     role_graphs = text.graphs if text.name == "role_graphs" else None
     data = EvaluationData(dataset, config.evaluation, shards, config.features.member, graphs, role_graphs)
-    with config.mirror.held(shards, *graphs.values()):
+    with config.mirror.pinned(shards, *graphs.values()):
         summary = evaluate_into(data, model, stage, tracker)
     return StageReport(NAME, stage.path, summary)
 
@@ -68,6 +69,8 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
         content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
     if config.reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
+    if "attack" in evaluation.protocols:
+        content["adversarials"] = adversarial.VERSION
     return content
 
 

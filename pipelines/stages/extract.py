@@ -24,8 +24,8 @@ from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.shards import read_index
-from preprocessing.shards.index import sidecar_path
 from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import sidecar_path
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -218,7 +218,7 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     """
     split.directory.pull(lambda name: name.endswith(".json"))
     indices = [read_index(path) for path in split.shards]
-    skipped = [item for index in indices for item in index.set_aside]
+    skipped = [item for index in indices for item in index.skipped]
     counts = {
         "records": split.images,
         "images": sum(index.count for index in indices),

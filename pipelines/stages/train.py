@@ -25,6 +25,7 @@ from pipelines.stages.shard_work import log_splits
 from pipelines.training.launch import fit
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
+from preprocessing.captions import adversarial
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
@@ -179,6 +180,8 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     }
     if config.training_reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
+    if config.loss.name == "vse_c":
+        content["adversarials"] = adversarial.VERSION
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

@@ -38,7 +38,7 @@ from preprocessing.captions.negatives import NegativeSampler
 from preprocessing.captions.role_graphs import RoleGraphTable
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.loading.batch import Batch
-from preprocessing.loading.device import copied_ahead
+from preprocessing.loading.device import prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, caption_batches, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.shards.reader import ShardReader
@@ -265,7 +265,7 @@ class Trainer:
         tally = self._logged
         first = min(self.progress.step * self.config.training.accumulation, self.loader.steps_per_epoch)
         loaded = self.loader.epoch(epoch, first)
-        with contextlib.closing(loaded), contextlib.closing(copied_ahead(loaded, self.device)) as batches:
+        with contextlib.closing(loaded), contextlib.closing(prefetch_to_device(loaded, self.device)) as batches:
             for step in range(self.progress.step, self.steps_per_epoch):
                 done = epoch * self.steps_per_epoch + step + 1
                 sampled = self._sampled(epoch, step)

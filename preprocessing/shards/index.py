@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from preprocessing.storage.mirror import sidecar_path
+
 VERSION = 1
 MEND = "delete the shard's .tar and .json and run the stage that wrote them again: it rewrites only what is missing"
 
@@ -40,7 +42,8 @@ class ShardIndex:
         keys: of the samples, in order.
         caption_counts: captions of each sample.
         members: for each kind of member ("grid.npy", "json") its places.
-        set_aside: what was not put into the shard and why: dicts with key, image_id, image, reason.
+        skipped: what was not put into the shard and why: dicts with key, image_id, image, reason; "set_aside" in the
+            file.
     """
 
     version: int
@@ -52,11 +55,13 @@ class ShardIndex:
     keys: list[str]
     caption_counts: list[int]
     members: dict[str, MemberTable]
-    set_aside: list[dict[str, str]]
+    skipped: list[dict[str, str]]
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary for the sidecar."""
-        return asdict(self)
+        """Return a dictionary for the sidecar."""
+        data = asdict(self)
+        data["set_aside"] = data.pop("skipped")
+        return data
 
     @classmethod
     def from_json(cls, data: Any) -> ShardIndex:
@@ -69,7 +74,7 @@ class ShardIndex:
             raise ValueError(f"the sidecar must be a JSON object, got {type(data).__name__}")
         if data.get("version") != VERSION:
             raise ValueError(f"the sidecar is of version {data.get('version')!r}; this code reads version {VERSION}")
-        names = {field.name for field in fields(cls)}
+        names = {field.name for field in fields(cls)} - {"skipped"} | {"set_aside"}
         if set(data) != names:
             raise ValueError(f"missing fields {sorted(names - set(data))}, unknown fields {sorted(set(data) - names)}")
         count, size = _whole_number(data, "count"), _whole_number(data, "bytes")
@@ -85,7 +90,7 @@ class ShardIndex:
             keys=_list_of(data, "keys", str, count),
             caption_counts=_list_of(data, "caption_counts", int, count),
             members={name: _member_table(name, table, count, size) for name, table in data["members"].items()},
-            set_aside=_list_of(data, "set_aside", dict, None),
+            skipped=_list_of(data, "set_aside", dict, None),
         )
 
 
@@ -122,9 +127,9 @@ def _member_table(name: str, table: Any, count: int, size: int) -> MemberTable:
     return MemberTable(offsets, sizes)
 
 
-def sidecar_path(path: Path) -> Path:
-    """The sidecar of a shard, from the path of the tar (or of the sidecar itself)."""
-    return path.with_suffix(".json")
+def shard_path(directory: Path, number: int) -> Path:
+    """Return the path of a shard's tar."""
+    return directory / f"shard-{number:05d}.tar"
 
 
 def read_index(path: Path) -> ShardIndex:

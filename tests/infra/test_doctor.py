@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from infra import doctor, node_facts
+from infra import doctor
+from pipelines.runtime import node_facts, ray_internals
 
 Lines = dict[str, str]
 Ask = Callable[..., tuple[int, Lines]]
@@ -133,7 +134,6 @@ def test_what_mlflow_says_has_a_remedy(reason: str, remedy: str) -> None:
     assert remedy in doctor._remedy(reason)
 
 
-@pytest.mark.slow
 def test_every_machine_of_a_cluster_is_asked(ray_cluster: str, ask: Ask) -> None:
     status, lines = ask(f"ray.address={ray_cluster}")
     # The cluster of the tests runs without tokens, which is what the doctor is to say.
@@ -142,11 +142,8 @@ def test_every_machine_of_a_cluster_is_asked(ray_cluster: str, ask: Ask) -> None
     assert "RAY_AUTH_MODE=token" in lines["Ray"]
 
 
-@pytest.mark.slow
 def test_machines_are_compared(ray_cluster: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray._private.authentication import authentication_utils
-
-    monkeypatch.setattr(authentication_utils, "is_token_auth_enabled", lambda: True)
+    monkeypatch.setattr(ray_internals, "requires_token", lambda: True)
     status, lines = ask(f"ray.address={ray_cluster}")
     assert status == 0, lines
     assert "with token authentication" in lines["Ray"]

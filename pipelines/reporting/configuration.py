@@ -1,0 +1,70 @@
+"""The configuration of a run: its differences from the preset, and all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from pipelines.config import PipelineConfig
+from pipelines.config.layers import merged, preset_layers
+from pipelines.config.model import ModelConfig
+from pipelines.config.training import LossConfig, TrainingConfig
+from pipelines.reporting.run import Run
+
+# The sections of a preset; data, features and folders are the user's own.
+_SECTIONS: dict[str, Any] = {"model": ModelConfig, "loss": LossConfig, "training": TrainingConfig}
+_ABSENT = "not there"
+
+
+def configuration(run: Run) -> dict[str, Any]:
+    """Return the values of `report/configuration.html`."""
+    config = run.config
+    return {
+        "facts": [
+            ("name", config.name),
+            ("preset", config.preset),
+            ("seed", str(config.seed)),
+            ("data set", config.dataset.format),
+            ("splits", f"{config.dataset.train_split} to train on, {config.dataset.eval_split} to evaluate on"),
+            ("features", config.features.extractor),
+        ],
+        "preset": config.preset,
+        "differences": differences(config),
+        "complete": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110),
+    }
+
+
+def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
+    """Return the keys in which model, loss and training differ from the preset: key, its value, the run's value."""
+    preset = _preset(config)
+    rows = []
+    for section, kind in _SECTIONS.items():
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        there = dict(_flat(adapter.dump_python(adapter.validate_python(preset[section]), mode="json"), section))
+        here = dict(_flat(getattr(config, section).model_dump(mode="json"), section))
+        keys = [*here, *(key for key in there if key not in here)]
+        rows += [
+            (key, there.get(key, _ABSENT), here.get(key, _ABSENT)) for key in keys if there.get(key) != here.get(key)
+        ]
+    return rows
+
+
+def _preset(config: PipelineConfig) -> dict[str, Any]:
+    """Return the preset's settings, with the file that a preset of HGR leaves for the user to name."""
+    preset = merged(preset_layers(config.preset))
+    text = preset["model"].get("text", {})
+    if config.model.text.name == "role_graphs" == text.get("name"):
+        named = {"graphs": str(config.model.text.graphs), **text}
+        return {**preset, "model": {**preset["model"], "text": named}}
+    return preset
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}.{key}")
+        else:
+            yield f"{prefix}.{key}", "none" if value is None else str(value)

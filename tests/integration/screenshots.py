@@ -1,0 +1,100 @@
+"""The README's pictures of pages: the search page over a registered model, and MLflow's over recorded runs.
+
+Run: python tests/integration/screenshots.py search --model flickr8k_univse "a brown dog runs through the snow" page.png
+     python tests/integration/screenshots.py mlflow http://127.0.0.1:5000 /#/experiments/1/runs "Metrics" runs.png
+
+The second opens an address of a running MLflow (`make ui`), waits for a text on it, and takes the picture. A user and a
+password are taken from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD where they are set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from PIL import Image
+
+from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.serving.serve import serving
+from tests.integration import browser
+from tests.ports import free_port
+
+_SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length >= 8"
+
+
+def save(page: browser.Page, file: Path) -> None:
+    """Write what the page shows as a small PNG."""
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    # A palette of its own makes a picture of photographs a third of its size.
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.FLOYDSTEINBERG).save(file, optimize=True)
+    print(f"{file}: {picture.width} x {picture.height}, {file.stat().st_size / 1000:.0f} kB")
+
+
+def search(options: argparse.Namespace) -> None:
+    """Serve the model, type the text, ask for the maps of the first pictures."""
+    port = free_port()
+    uri = options.tracking_uri or default_tracking_uri()
+    with serving(options.model, uri, "127.0.0.1", port), browser.running() as page:
+        page.resize(1060, 800)
+        page.open(f"http://127.0.0.1:{port}/")
+        page.wait_for("document.getElementById('model').textContent.includes('pictures')")
+        page.evaluate("document.getElementById('text').focus()")
+        page.type(options.text)
+        page.press_enter()
+        page.wait_for(_SHOWN)
+        if page.evaluate("facts.finds_regions"):
+            page.evaluate(
+                "[...document.querySelectorAll('.phrases button')].slice(0, 4).forEach((each) => each.click())"
+            )
+            page.wait_for("document.querySelectorAll('.frame canvas').length === 4")
+        save(page, options.output)
+        assert page.problems == [], page.problems
+
+
+def mlflow(options: argparse.Namespace) -> None:
+    """Open one of MLflow's pages."""
+    with browser.running() as page:
+        page.resize(options.width, options.height, 0.75)
+        user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
+        if user and password:
+            page.log_in(user, password)
+        page.remember(**browser.MLFLOW_FOR_TRAINING)
+        page.open(options.address + options.path)
+        page.wait_for(
+            options.wait_for if options.is_script else f"document.body.innerText.includes({options.wait_for!r})"
+        )
+        page.evaluate("new Promise((done) => setTimeout(done, 3000))")  # what moves into its place
+        save(page, options.output)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    pages = parser.add_subparsers(required=True)
+    own = pages.add_parser("search")
+    own.add_argument("--model", required=True)
+    own.add_argument("--tracking-uri")
+    own.add_argument("text")
+    own.add_argument("output", type=Path)
+    own.set_defaults(take=search)
+    theirs = pages.add_parser("mlflow")
+    theirs.add_argument("address")
+    theirs.add_argument("path")
+    theirs.add_argument("wait_for", help="a text on the page")
+    theirs.add_argument("output", type=Path)
+    theirs.add_argument("--script", dest="is_script", action="store_true", help="it is a JavaScript expression")
+    theirs.add_argument("--width", type=int, default=1500)
+    theirs.add_argument("--height", type=int, default=900)
+    theirs.set_defaults(take=mlflow)
+    options = parser.parse_args()
+    options.take(options)
+
+
+if __name__ == "__main__":
+    main()
