@@ -54,7 +54,7 @@ from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
 from vse_core.training.schedule import fixed_blocks
 from vse_core.training.state import Progress, load_state
-from vse_core.training.step import NonFiniteLossError, Share, StepResult, check_finite, training_step
+from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
 
 EVALUATION_BATCH = 128
 
@@ -296,8 +296,8 @@ class Trainer:
         set_learning_rate(self.optimizer, self.config.training.learning_rate * self.schedule(step))
         seed_dropout(self.config.seed, step, rank())
         world = world_size()
-        shares = [
-            Share(
+        local_batches = [
+            LocalBatch(
                 self._model_inputs(batch, step),
                 batch.image_indices_B,
                 [len(rank_slice(captions, process, world)) for process in range(world)],
@@ -305,7 +305,7 @@ class Trainer:
             for batch, captions in zip(batches, sampled, strict=True)
         ]
         clip = self.config.training.gradient_clip
-        return training_step(wrapped, self.losses.at(step), self.optimizer, shares, clip, self.precision)
+        return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
 
     def _settle(self, unread: int = 0) -> None:
         """Read what steps have reported, but for so many of the last, and see whether all is well.
@@ -328,7 +328,7 @@ class Trainer:
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         """What the model is called with in a step, counted from 0."""
-        inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
+        inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
         if batch.components is not None:
             return (*inputs, Components(**batch.components))
         if batch.graphs is not None:

@@ -140,9 +140,9 @@ class TrainLoader:
         """This rank's part of one batch, prepared in the calling thread."""
         captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
         images = self._reader.images_of(captions)
-        images_and_elements = self._images.augmented(images.tolist(), epoch, captions.tolist())
+        images_and_lengths = self._images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        batch = collate(images_and_elements, tokens, images, captions, self._caption_encoder.pad_id)
+        batch = collate(images_and_lengths, tokens, images, captions, self._caption_encoder.pad_id)
         if self._components is not None:
             components = self._components.batch(captions, epoch)
             arrays = {field.name: getattr(components, field.name) for field in fields(components)}

@@ -46,24 +46,18 @@ class Logged:
 @pytest.fixture(scope="module")
 def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.Swift]:
     """A real S3 server."""
-    try:
-        server = s3_server.start(tmp_path_factory.mktemp("swift"))
-    except s3_server.SwiftUnavailableError as error:
-        pytest.skip(str(error))
+    server = s3_server.start(tmp_path_factory.mktemp("swift"))
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[browser.Page]:
-    try:
-        with browser.running() as page:
-            page.resize(1600, 1000)
-            page.log_in(USER, PASSWORD)
-            page.remember(**browser.MLFLOW_FOR_TRAINING)
-            yield page
-    except browser.BrowserUnavailableError as error:
-        pytest.skip(str(error))
+    with browser.running() as page:
+        page.resize(1600, 1000)
+        page.log_in(USER, PASSWORD)
+        page.remember(**browser.MLFLOW_FOR_TRAINING)
+        yield page
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +81,11 @@ def server(
         "AWS_SECRET_ACCESS_KEY": s3_server.SECRET_KEY,
     }
     folder, artifacts = tmp_path_factory.mktemp("mlflow"), f"s3://{bucket.name}/team"
-    try:
-        with (
-            postgres.running() as database,
-            mlflow_server.running(database, folder, artifacts, PASSWORD, "127.0.0.1:*", **s3) as port,
-        ):
-            yield f"http://127.0.0.1:{port}"
-    except postgres.PostgresUnavailableError as error:
-        pytest.skip(str(error))
+    with (
+        postgres.running() as database,
+        mlflow_server.running(database, folder, artifacts, PASSWORD, "127.0.0.1:*", **s3) as port,
+    ):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")
