@@ -201,7 +201,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
             "it was trained with, which names them as model.text.graphs"
         )
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=data.role_graphs)
-    _, lengths_or_mask = image_source(texts.model, reader).whole([0])
+    _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
     return EmbeddedSplit(texts, gallery, reader, int(lengths_or_mask[0].sum()))
 
 

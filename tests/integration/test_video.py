@@ -156,5 +156,5 @@ def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
     assert [item["image_id"] for item in index.skipped] == ["train3.mp4"]
     assert [caption["text"] for caption in dev.meta(1)["captions"]] == ["a cat", "the cat moves"]
     model = build_model(train.feature_dim, 20, **config.model.specification()).eval()
-    videos_B1D = model.encode_images(*FeatureSource(train, 0, "none", 0.0).whole(range(5)))
+    videos_B1D = model.encode_images(*FeatureSource(train, 0, "none", 0.0).unaugmented(range(5)))
     assert videos_B1D.shape == (5, 1, 16)
