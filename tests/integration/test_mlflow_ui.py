@@ -96,7 +96,7 @@ def logged(server: str, tmp_path_factory: pytest.TempPathFactory) -> Logged:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("MLFLOW_TRACKING_USERNAME", USER)
         patched.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
-        with PipelineRuns(config, "0" * 64) as runs, runs.parent:
+        with PipelineRuns(config.experiment, "0" * 64) as runs, runs.parent:
             with runs.child("train") as tracker:
                 for step in range(STEPS):
                     tracker.log_metrics({"train/loss": 30 / (1 + step), "dev/rsum": RSUM - STEPS + 1 + step}, step)
