@@ -70,7 +70,7 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     counts_path(spec.path).unlink(missing_ok=True)
     images = list(_parsed_images(spec.features, nlp, batch_size))
     counts = GraphCounts.of(caption for image in images for caption in image.captions)
-    write_shard(spec.path, map(_sample, images), spec.fingerprint, [])
+    write_shard(spec.path, map(_sample, images), spec.fingerprint)
     write_json_atomic(counts_path(spec.path), counts.to_json())
     return counts
 
