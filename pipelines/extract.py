@@ -6,13 +6,13 @@ they hold the same records.
 
 python pipelines/extract.py --config pipelines/config/data/flickr8k.yaml
 
---verify reads all shards first and makes the broken ones anew; --retry-failed makes those anew that lack images.
+--verify reads all shards first and makes damaged ones again; --retry-failed makes those again that lack images.
 """
 
 import _repository  # noqa: F401
 
-from pipelines.stages.repair import REPAIRS
 from pipelines.stages.runner import main
+from pipelines.stages.shard_checks import SHARD_CHECKS
 
 if __name__ == "__main__":
-    main("extract", repairs=REPAIRS)
+    main("extract", checks=SHARD_CHECKS)

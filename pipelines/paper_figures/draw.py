@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.cli import CommandParser, add_config_options
-from pipelines.runtime.stage import fingerprint, unwritten
+from pipelines.runtime.stage import disk_error, fingerprint
 from pipelines.tuning.space import load_search
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image]
             else:
                 image.save(files[-1])
     except OSError as error:
-        raise unwritten(NAME, folder, error) from error
+        raise disk_error(NAME, folder, error) from error
     identity = fingerprint([NAME, name, [str(file) for file in files]])
-    with PipelineRuns(config, identity, f"figure {name}") as runs, runs.parent as tracker:
+    with PipelineRuns(config.experiment, identity, f"figure {name}") as runs, runs.parent as tracker:
         tracker.set_tags({"vse.figure": name})
         for file in files:
             tracker.log_artifact(file, NAME)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from pipelines.evaluation.evaluator import PICTURES, evaluate_model
+from pipelines.evaluation.evaluator import PICTURES
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.runtime.stage import StageError
+from pipelines.stages.model_evaluation import NamedModel, evaluate_model
 from pipelines.tuning.plots import plot_grid
 from pipelines.tuning.results import read_results
 from pipelines.tuning.search import TABLE, search_dir
@@ -90,9 +91,8 @@ def alpha_sweep(registered: RegisteredModel) -> dict[str, Image.Image]:
     """
     settings = registered.config.evaluation.model_copy(update={"protocols": ("retrieval", "attack")})
     config = registered.config.model_copy(update={"evaluation": settings})
-    report = evaluate_model(config, registered.bundle[1] / "model")
-    config.mirror.pull(report.directory)
-    path = report.directory / PICTURES / "alpha_sweep.png"
+    evaluated = evaluate_model(NamedModel(registered.name, config, registered.bundle[1] / "model"))
+    path = evaluated.directory / PICTURES / "alpha_sweep.png"
     if not path.is_file():
         raise StageError(f"{registered.name} has no alpha: its captions are sentences without components")
     with Image.open(path) as image:
