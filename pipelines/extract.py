@@ -6,7 +6,7 @@ they hold the same records.
 
 python pipelines/extract.py --config pipelines/config/data/flickr8k.yaml
 
---verify reads all shards first and makes the broken ones anew; --retry-failed makes those anew that lack images.
+--verify reads all shards first and makes damaged ones again; --retry-failed makes those again that lack images.
 """
 
 import _repository  # noqa: F401
