@@ -44,12 +44,12 @@ class TrackingConfig(Strict):
     artifacts: Address | None = Field(
         None,
         description="where a new experiment keeps artifacts: s3://bucket/folder or a folder; by default the server's "
-        "own place, or work_dir beside a database",
+        "own place, or work_dir next to a database",
     )
 
 
 class StorageConfig(Strict):
-    """Where outputs are kept besides work_dir, so that any machine can go on with them.
+    """Where outputs are kept besides work_dir, so that any machine can resume.
 
     With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir.
     work_dir is then a cache, which machines need not share: what is missing in one is copied from the address.
