@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -129,6 +130,17 @@ class RayConfig(Strict):
     )
 
 
+@dataclass(frozen=True)
+class ExperimentSettings:
+    """Where runs are recorded, for `pipelines.tracking`; see its `Experiment`."""
+
+    name: str
+    uri: str
+    artifacts: str | None
+    work_dir: Path
+    run_name: str
+
+
 class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
@@ -166,9 +178,10 @@ class PipelineConfig(Strict):
         return self.tracking.uri or f"sqlite:///{self.work_dir / 'mlflow.db'}"
 
     @property
-    def experiment(self) -> str:
-        """The MLflow experiment in force."""
-        return self.tracking.experiment or self.name
+    def experiment(self) -> ExperimentSettings:
+        """Where runs are recorded, defaults filled in."""
+        name = self.tracking.experiment or self.name
+        return ExperimentSettings(name, self.tracking_uri, self.tracking.artifacts, self.work_dir, self.preset)
 
     @property
     def registered_model(self) -> str:

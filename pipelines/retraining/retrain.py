@@ -104,7 +104,10 @@ def _train_and_judge(
     growth = _growth(manifests, journal, last)
     for split, manifest in manifests.items():
         journal.keep_data(identity, split, manifest)
-    with PipelineRuns(config, identity, f"{NAME}-{began[:10]}-{identity[:8]}") as runs, runs.parent as tracker:
+    with (
+        PipelineRuns(config.experiment, identity, f"{NAME}-{began[:10]}-{identity[:8]}") as runs,
+        runs.parent as tracker,
+    ):
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
         started = _started(config, start)

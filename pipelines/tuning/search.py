@@ -68,7 +68,7 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
         was_connected = cluster.is_connected()
         try:
             cluster.connect(config.ray.address)
-            with PipelineRuns(config, stage.fingerprint, search.name) as runs, runs.parent as tracker:
+            with PipelineRuns(config.experiment, stage.fingerprint, search.name) as runs, runs.parent as tracker:
                 _search(config, search, stage, tracker)
         finally:
             if not was_connected:

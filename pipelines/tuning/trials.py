@@ -171,7 +171,7 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
         return
     name = ", ".join(f"{key.rpartition('.')[2]} {_brief(value)}" for key, value in settings.items())
     try:
-        with PipelineRuns(config, plan.fingerprint, name, told.search_run) as runs, runs.parent as tracker:
+        with PipelineRuns(config.experiment, plan.fingerprint, name, told.search_run) as runs, runs.parent as tracker:
             tracker.log_params({f"search/{key}": value for key, value in settings.items()})
             train.run(config, plans, tracker, [TuneReportCallback()])
     except StageError as error:
