@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import PipelineConfig
 from pipelines.config.training import GRAPH_PROTOCOLS
 from pipelines.inference.feature_check import require_features
+from pipelines.kinds import saved_kind
+from pipelines.kinds.kind import Split
 from pipelines.runtime.stage import StageDir, StageError, StageReport, content_digest, fingerprint, manifest_in
 from pipelines.stages import extract, parse
 from pipelines.stages.data_inputs import log_splits
@@ -220,7 +222,7 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
     from pipelines.retrieval.gallery import build_gallery
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
-    from vse_core.models import HierarchicalModel, UnifiedModel, load_model
+    from vse_core.models import load_model
 
     try:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
@@ -234,15 +236,9 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
             f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
-    graphs = parse.plan(config).outputs[config.dataset.eval_split] if isinstance(texts.model, UnifiedModel) else None
-    text = config.model.text
-    role_graphs = text.graphs if text.name == "role_graphs" else None
-    if isinstance(texts.model, HierarchicalModel) and role_graphs is None:
-        raise StageError(
-            f"{NAME}: the model in {directory} reads role graphs of captions: evaluate it with the configuration that "
-            "it was trained with, which names them as model.text.graphs"
-        )
-    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=role_graphs)
+    graphs = parse.plan(config).outputs.get(config.dataset.eval_split) if config.reads_graphs else None
+    inputs = saved_kind(directory).text_inputs(config.model.text, Split(reader, graphs), texts.caption_encoder)
+    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, elements = image_source(texts.model, reader).whole([0])
     return EmbeddedSplit(texts, gallery, reader, int(elements[0].sum()))
 
@@ -252,13 +248,11 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
 
     HGR's model has no sheets: they are searched by embeddings.
     """
-    from torch import Tensor
-
     from pipelines.retrieval.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
     sheets = {}
-    if isinstance(embedded.gallery.images, Tensor):
+    if embedded.gallery.has_embeddings:
         sheets = {
             "text_to_image": ("Captions and their nearest images", text_to_image_rows(embedded.gallery)),
             "image_to_text": ("Images and their nearest captions", image_to_text_rows(embedded.gallery)),

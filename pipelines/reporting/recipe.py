@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from pipelines.config import PipelineConfig
 from pipelines.config.layers import merged, preset_layers
 from pipelines.config.model import ModelConfig
-from pipelines.config.training import LossConfig, TrainingConfig
+from pipelines.config.training import TrainingConfig
+from pipelines.kinds import LossConfig
 from pipelines.reporting.page import Html, Section, details, heading, joined, paragraph, preformatted, table
 from pipelines.reporting.run import Run
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
+from pipelines.kinds.kind import Split
 from pipelines.runtime.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
 from pipelines.stages import extract, parse
 from pipelines.stages.data_inputs import log_splits
@@ -88,7 +89,8 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     with open_splits(config, train, evaluation, train_graphs) as readers:
-        facts, total_steps = prepare(config, *readers, train_graphs, stage.path)
+        splits = Split(readers[0], train_graphs), Split(readers[1], eval_graphs)
+        facts, total_steps = prepare(config, *splits, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, features, facts)
     job = TrainingJob(

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Generator, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.negatives import NegativeSampler
-from preprocessing.captions.role_graphs import RoleGraphTable
-from preprocessing.loading.batch import Batch, collate, component_tensors, pad_tokens
+from preprocessing.loading.batch import Batch, collate, pad_tokens
 from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.shards.prefetch import prefetched
 from preprocessing.shards.reader import ShardReader
+
+CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
+"""What a batch holds of some captions besides their tokens, by name: of their numbers (B,), the epoch, and L."""
 
 
 class TrainLoader:
@@ -40,9 +40,7 @@ class TrainLoader:
         world: number of processes.
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
-        components: gives the captions' components with their negatives, where the model takes them.
-        adversarial: gives adversarial captions, where the loss takes them.
-        graphs: gives the captions' role graphs, where the model takes them.
+        extra: gives what the model takes besides images and tokens.
         prefetch: batches prepared ahead by a background thread.
         pin: let that thread copy them to page-locked memory, from which copies to a GPU do not wait.
 
@@ -63,9 +61,7 @@ class TrainLoader:
         world: int,
         seed: int,
         caption_augmentation: bool,
-        components: NegativeSampler | None = None,
-        adversarial: AdversarialPool | None = None,
-        graphs: RoleGraphTable | None = None,
+        extra: CaptionInputs | None = None,
         prefetch: int = 2,
         pin: bool = False,
     ) -> None:
@@ -90,9 +86,7 @@ class TrainLoader:
         self._world = world
         self._seed = seed
         self._caption_augmentation = caption_augmentation
-        self._components = components
-        self._adversarial = adversarial
-        self._graphs = graphs
+        self._extra = extra
         self._prefetch = prefetch
         self._pin = pin
         self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
@@ -143,17 +137,8 @@ class TrainLoader:
         images_and_elements = self._images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
         batch = collate(images_and_elements, tokens, images, captions, self._caption_encoder.pad_id)
-        if self._components is not None:
-            components = self._components.batch(captions, epoch)
-            arrays = {field.name: getattr(components, field.name) for field in fields(components)}
-            batch = replace(batch, components=component_tensors(arrays))
-        if self._adversarial is not None:
-            adversarial = [ids_L for caption in captions.tolist() for ids_L in self._adversarial.draw(caption, epoch)]
-            tensors = pad_tokens(adversarial, self._caption_encoder.pad_id)
-            batch = replace(batch, adversarial=tensors)
-        if self._graphs is not None:
-            graphs = self._graphs.select(captions, batch.tokens_BL.shape[1])
-            batch = replace(batch, graphs={name: torch.from_numpy(array) for name, array in graphs.items()})
+        if self._extra is not None:
+            batch = replace(batch, extra=self._extra(captions, epoch, batch.tokens_BL.shape[1]))
         return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
