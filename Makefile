@@ -53,7 +53,7 @@ types: $(STAMP)  ## types alone
 	$(BIN)/mypy
 
 bench: $(STAMP)  ## the benchmarks of speed, and the README's tables; results in tests/benchmarks/results
-	set -e; for name in reader training extraction butd parsing pooling gpo_study step unified_step evaluation efficiency sizing readme; do $(BIN)/python tests/benchmarks/$$name.py; done
+	set -e; for name in reader training extraction butd parsing pooling gpo_study step unified_step evaluation efficiency sizing tables; do $(BIN)/python tests/benchmarks/$$name.py; done
 
 ui: $(STAMP)  ## MLflow's pages over the runs in VSE_WORK_DIR, on UI_PORT
 	MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --workers 1 \

@@ -1,9 +1,9 @@
-"""Look at everything a run depends on, on every machine, and say what to do about what is wrong.
+"""Check everything a run depends on, on every machine, and print a remedy for each problem.
 
     python -m infra.doctor --config pipelines/config/data/flickr8k.yaml
 
-One line a check, exit status 1 if anything is wrong. With a cluster, the configuration's or that of RAY_ADDRESS, each
-of its machines is asked; without one, this machine. Nothing is started and nothing stays behind.
+One line for each check; exit status 1 if one fails. With a cluster (the configuration's or that of RAY_ADDRESS) each
+of its machines is checked, otherwise this machine. Nothing is started, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.findings import Finding, about_clocks, about_disk, about_gpus, about_storage, about_versions
+from infra.checks import Finding, check_clocks, check_disk, check_gpus, check_storage, check_versions
 from infra.node_facts import NodeFacts, Probe, node_facts, requirements
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.runtime import cluster
+from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser
 from pipelines.stages.preflight import check_tracking
 
@@ -33,53 +33,53 @@ _SECONDS = 5.0
 _NODE_SECONDS = 120.0
 _CLOCK_ROUNDS = 3
 
-# Ray hides the GPUs from who has not asked for any.
+# Ray hides the GPUs from actors that request none.
 _SEES_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 Offsets = dict[str, tuple[float, float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each check; return 0 when all is well, 1 when anything is wrong."""
+    """Print a line for each check; return 0 if all pass, otherwise 1."""
     parser = config_parser("Check versions, GPUs, storage, MLflow, disk and clocks of all machines.")
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config, options.set)
     except ConfigError as error:
-        sys.stdout.write(Finding("configuration", str(error), "correct the file, then ask again").line() + "\n")
+        sys.stdout.write(Finding("configuration", str(error), "correct the file and run this again").line() + "\n")
         return 1
-    all_well = True
+    failures = 0
     for finding in examine(config):
         sys.stdout.write(finding.line() + "\n")
         sys.stdout.flush()
-        all_well = all_well and finding.is_well
-    return 0 if all_well else 1
+        failures += not finding.passed
+    return 1 if failures else 0
 
 
 def examine(config: PipelineConfig) -> Iterator[Finding]:
-    """Look at everything that the configuration refers to, one finding after the other."""
+    """Check everything that the configuration refers to, one finding after the other."""
     yield Finding("configuration", f"{config.name}, preset {config.preset}")
     addresses = [address for address in (config.storage.address, config.tracking.artifacts) if address is not None]
     nodes = [node_facts(config.work_dir, addresses)]
     offsets: Offsets = {}
-    promised: dict[str, float] = {}
+    registered: dict[str, float] = {}
     address = cluster.cluster_address(config)
     if address is None:
-        yield Finding("Ray", "no cluster is named; jobs start one on this machine")
+        yield Finding("Ray", "no cluster is configured; jobs start one on this machine")
     else:
         yield (joined := _join(config, address))
-        if joined.is_well:
+        if joined.passed:
             with _probes() as probes:
-                others, offsets, promised, lost = _asked(probes, config.work_dir, addresses)
+                others, offsets, registered, lost = _collect(probes, config.work_dir, addresses)
             nodes += others
             yield _answers(len(probes), lost)
-    yield about_versions(nodes, requirements())
-    yield about_gpus(nodes[1:] or nodes, _gpus_wanted(config), promised)
-    yield about_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
-    yield about_storage(nodes, addresses)
-    tracking, server_offset = _tracking(config.tracking_uri, len(promised))
+    yield check_versions(nodes, requirements())
+    yield check_gpus(nodes[1:] or nodes, _gpus_wanted(config), registered)
+    yield check_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
+    yield check_storage(nodes, addresses)
+    tracking, server_offset = _tracking(config.tracking_uri, len(registered))
     yield tracking
-    yield about_clocks(offsets | server_offset)
+    yield check_clocks(offsets | server_offset)
 
 
 def _gpus_wanted(config: PipelineConfig) -> float:
@@ -88,25 +88,23 @@ def _gpus_wanted(config: PipelineConfig) -> float:
 
 
 def _join(config: PipelineConfig, address: str) -> Finding:
-    """Connect to the cluster, which must let nobody in who has no token."""
+    """Connect to the cluster, and check that it requires a token."""
     try:
         cluster.connect(config)
     except cluster.ClusterError as error:
         return Finding("Ray", str(error), "`ray status` on the head says more")
-    from ray._private.authentication.authentication_utils import is_token_auth_enabled
-
-    if not is_token_auth_enabled():
+    if not ray_internals.requires_token():
         return Finding(
             "Ray",
-            f"{address} answers without a token: whoever reaches its ports can run code on it",
-            "set RAY_AUTH_MODE=token in the head's shell and in this one, `ray get-auth-token --generate`, start anew",
+            f"{address} answers without a token: anyone who reaches its ports can run code on it",
+            "set RAY_AUTH_MODE=token in the head's shell and in this one, `ray get-auth-token --generate`, restart it",
         )
     return Finding("Ray", f"{address} answers, with token authentication")
 
 
 @contextmanager
 def _probes() -> Iterator[dict[str, tuple[dict[str, Any], Any]]]:
-    """An actor on every machine: the machine's number -> what Ray says about it, and the actor."""
+    """Start an actor on every machine: node id -> Ray's record of the node, and the actor."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -114,8 +112,8 @@ def _probes() -> Iterator[dict[str, tuple[dict[str, Any], Any]]]:
     probes = {}
     for node in ray.nodes():
         if node["Alive"]:
-            here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            options = {"num_cpus": 0, "scheduling_strategy": here, "runtime_env": {"env_vars": _SEES_GPUS}}
+            this_node = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            options = {"num_cpus": 0, "scheduling_strategy": this_node, "runtime_env": {"env_vars": _SEES_GPUS}}
             probes[node["NodeID"]] = (node, actor.options(**options).remote())
     try:
         yield probes
@@ -124,17 +122,17 @@ def _probes() -> Iterator[dict[str, tuple[dict[str, Any], Any]]]:
             ray.kill(probe)
 
 
-def _asked(
+def _collect(
     probes: dict[str, tuple[dict[str, Any], Any]], work_dir: Path, addresses: Sequence[str]
 ) -> tuple[list[NodeFacts], Offsets, dict[str, float], list[str]]:
-    """Ask every machine: facts, clocks, GPUs that Ray has for it, and the machines that did not answer."""
+    """Return every machine's facts, clock offsets, GPUs registered with Ray, and the machines that did not answer."""
     import ray
     from ray.exceptions import GetTimeoutError, RayError
 
     answers = {number: probe.facts.remote(work_dir, addresses) for number, (_, probe) in probes.items()}
     nodes: list[NodeFacts] = []
     offsets: Offsets = {}
-    promised: dict[str, float] = {}
+    registered: dict[str, float] = {}
     lost = []
     for number, (node, probe) in probes.items():
         try:
@@ -144,8 +142,8 @@ def _asked(
             lost.append(f"{node['NodeManagerHostname']} ({str(error).strip().partition(chr(10))[0]})")
             continue
         nodes.append(facts)
-        promised[facts.node] = node["Resources"].get("GPU", 0.0)
-    return nodes, offsets, promised, lost
+        registered[facts.node] = node["Resources"].get("GPU", 0.0)
+    return nodes, offsets, registered, lost
 
 
 def _answers(machines: int, lost: list[str]) -> Finding:
@@ -157,19 +155,19 @@ def _answers(machines: int, lost: list[str]) -> Finding:
 
 
 def _offset(clock: Any) -> tuple[float, float]:
-    """Seconds that another clock is ahead, and how far that may be off: the round trip that took least time tells."""
+    """Return the seconds that a clock is ahead, and the uncertainty, by the shortest of several round trips."""
     trips = []
     for _ in range(_CLOCK_ROUNDS):
         began = time.time()
-        there = clock()
+        remote = clock()
         ended = time.time()
-        trips.append(((ended - began) / 2, there - (began + ended) / 2))
-    doubt, ahead = min(trips)
-    return ahead, doubt
+        trips.append(((ended - began) / 2, remote - (began + ended) / 2))
+    uncertainty, ahead = min(trips)
+    return ahead, uncertainty
 
 
 def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
-    """Ask MLflow for an experiment, as whoever runs this; the answer of a server tells its clock too."""
+    """Check that MLflow answers this user; return a server's clock offset too."""
     server = "infra/mlflow/compose.yaml starts a server"
     try:
         check_tracking(uri)
@@ -179,7 +177,7 @@ def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
         if machines > 1:
             return Finding("MLflow", f"{uri} is a file, and there are {machines} machines", server), {}
         if not Path(uri.removeprefix("sqlite:///")).is_file():
-            return Finding("MLflow", f"{uri} is not there yet; the first run makes it"), {}
+            return Finding("MLflow", f"{uri} does not exist yet; the first run creates it"), {}
     offsets = _server_clock(uri) if uri.startswith("http") else {}
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
@@ -206,16 +204,16 @@ def _server_clock(uri: str) -> Offsets:
     try:
         began = time.time()
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS) as answer:
-            told = answer.headers.get("Date")
+            date = answer.headers.get("Date")
         ended = time.time()
     except urllib.error.HTTPError as error:
-        told, ended = error.headers.get("Date"), time.time()
-    except OSError:  # has just answered; whatever this is, it is not about clocks
+        date, ended = error.headers.get("Date"), time.time()
+    except OSError:  # the server's own check reports this
         return {}
-    if told is None:
+    if date is None:
         return {}
-    # The header knows whole seconds.
-    ahead = email.utils.parsedate_to_datetime(told).timestamp() + 0.5 - (began + ended) / 2
+    # The header has a resolution of one second.
+    ahead = email.utils.parsedate_to_datetime(date).timestamp() + 0.5 - (began + ended) / 2
     return {"MLflow's server": (ahead, 0.5 + (ended - began) / 2)}
 
 

@@ -1,4 +1,4 @@
-"""What a machine says about itself: packages, GPUs, disk, clock, and whether it can reach the storage."""
+"""Collect the facts of a machine: packages, GPUs, disk, clock, access to the storage."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ DISTRIBUTION = "vse-pipeline"
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """One machine, in plain values.
+    """The facts of one machine.
 
     Attributes:
         node: its name, for messages.
-        versions: "python" and every package that ours depends on -> version; "" for one that is not there.
+        versions: "python" and every package that ours depends on -> version; "" if it is not installed.
         gpus: names of the GPUs that torch sees.
-        gpu_problem: what a small computation on the GPUs came to; "" where it went well, or there are none.
+        gpu_problem: failure of a small computation on the GPUs; "" if it succeeded or there is none.
         free_bytes: on the disk of the work folder.
-        disk_problem: why nothing can be written there; "" where it can.
-        storage_problems: for each address that was tried and does not work, why.
+        disk_problem: reason that nothing can be written there; "" if it can.
+        storage_problems: reason for each address that does not work.
     """
 
     node: str
@@ -42,10 +42,10 @@ class NodeFacts:
 
 
 def node_facts(work_dir: Path, addresses: Sequence[str]) -> NodeFacts:
-    """Look at this machine.
+    """Collect the facts of this machine.
 
     Args:
-        work_dir: folder for everything that is written; made where it is missing.
+        work_dir: folder for everything that is written; created if missing.
         addresses: storages, in each of which a small file is written, read and deleted.
     """
     gpus, gpu_problem = _gpus()
@@ -63,12 +63,12 @@ class Probe:
         return node_facts(work_dir, addresses)
 
     def clock(self) -> float:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         return time.time()
 
 
 def requirements() -> list[str]:
-    """Packages that ours declares to need, extras aside: "numpy>=2"; none where ours is not installed."""
+    """Return the requirements of our package without extras ("numpy>=2"), or none if it is not installed."""
     try:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -98,8 +98,8 @@ def _gpus() -> tuple[list[str], str]:
             names.append(torch.cuda.get_device_name(number))
             ones = torch.ones(64, 64, device=f"cuda:{number}")
             if float((ones @ ones).sum()) != 64.0**3:
-                return names, f"GPU {number} gives a wrong product of matrices"
-    except RuntimeError as error:  # what every failure of the driver comes as
+                return names, f"GPU {number} computes a wrong matrix product"
+    except RuntimeError as error:  # raised for every failure of the driver
         return names, str(error).strip().partition("\n")[0]
     return names, ""
 

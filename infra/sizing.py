@@ -1,10 +1,9 @@
-"""What data of any size takes, from the first shard to an epoch on 64 GPUs, and where each design choice breaks.
+"""Estimate storage, memory and time for a data set, from the first shard to an epoch on 64 GPUs.
 
     python -m infra.sizing --images 5000000 --captions-per-image 2 --feature 49x2048
 
-prints the table for one's own data; `--page` writes that of three known sizes to infra/SIZING.md. Bytes, memory and
-operations are multiplied up from what tests/benchmarks/{sizing,reader,parsing}.py have measured. How fast a GPU is, is
-an estimate: operations over a stated share of a stated peak.
+Bytes, memory and operations are multiplied up from measured figures (sizing.json, which tests/benchmarks/tables.py
+makes from the benchmarks' results). The speed of a GPU is an estimate: operations over a share of its peak.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_RESULTS = Path(__file__).resolve().parents[1] / "tests" / "benchmarks" / "results"
-_GPUS = (1, 8, 64)
+FIGURES = Path(__file__).with_name("sizing.json")
+GPUS = (1, 8, 64)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Data of one size.
+    """The size of a data set.
 
     Attributes:
         name: for the head of a table.
-        images: how many.
+        images: number of images.
         captions_per_image: each caption is a training pair.
-        rows: of an image's features.
-        width: of them; stored in float16.
+        rows: vectors of an image's features.
+        width: dimensions of each, stored in float16.
         shard_size: images in a shard.
     """
 
@@ -60,18 +59,18 @@ class Workload:
 
 @dataclass(frozen=True)
 class Machines:
-    """What the work runs on: the assumptions of every estimate.
+    """The hardware: the assumptions of every estimate.
 
     Attributes:
         peak_tflops: of a GPU, bfloat16 without sparsity, from its data sheet (NVIDIA A100: 312).
-        utilisation: the share of the peak that is assumed to be reached.
-        pairs_per_gpu: of a training step; the global batch grows with the GPUs.
-        gpus_per_machine: share a machine's memory, disk and network.
-        memory_gb: 10^9 bytes of a machine's main memory.
-        disk_tb: 10^12 bytes of a machine's disk.
-        link_gbs: 10^9 bytes a second between GPUs of a machine, one way (A100's NVLink: 300).
-        network_gbit: 10^9 bits a second between machines.
-        listing_seconds: of a request that lists a thousand objects on S3.
+        utilisation: assumed share of the peak.
+        pairs_per_gpu: local batch of a training step; the global batch grows with the GPUs.
+        gpus_per_machine: they share a machine's memory, disk and network.
+        memory_gb: main memory of a machine, 10^9 bytes.
+        disk_tb: disk of a machine, 10^12 bytes.
+        link_gbs: bandwidth between GPUs of a machine, one way, 10^9 bytes a second (A100's NVLink: 300).
+        network_gbit: bandwidth between machines, 10^9 bits a second.
+        listing_seconds: for a request that lists a thousand objects on S3.
     """
 
     peak_tflops: float = 312.0
@@ -86,7 +85,7 @@ class Machines:
 
     @property
     def flops(self) -> float:
-        """Operations a second that a GPU is assumed to do."""
+        """Assumed operations a second of a GPU."""
         return self.peak_tflops * 1e12 * self.utilisation
 
     @property
@@ -95,59 +94,48 @@ class Machines:
         return self.memory_gb * 1e9 / self.gpus_per_machine
 
     def bytes_per_second(self, gpus: int) -> float:
-        """Bandwidth of the slowest link of a ring through so many GPUs."""
+        """Return the bandwidth of the slowest link of a ring through the GPUs."""
         return self.link_gbs * 1e9 if gpus <= self.gpus_per_machine else self.network_gbit * 1e9 / 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the benchmarks have written.
+    """The measured figures.
 
     Attributes:
-        sizing: of tests/benchmarks/sizing.py.
-        reader: of tests/benchmarks/reader.py.
-        parsing: of tests/benchmarks/parsing.py.
+        sizing: bytes, memory and operations, by tests/benchmarks/sizing.py.
+        samples_per_second: samples of 36 x 2048 that a rank reads in random order from the page cache, on two cores.
+        captions_per_second: captions that one core parses.
     """
 
     sizing: dict[str, Any]
-    reader: dict[str, Any]
-    parsing: dict[str, Any]
+    samples_per_second: float
+    captions_per_second: float
 
     @classmethod
-    def load(cls, folder: Path = _RESULTS) -> Measured:
-        """Read the results in a folder.
-
-        Raises:
-            SystemExit: one is not there; the message says what makes it.
-        """
-        results = {}
-        for name in ("sizing", "reader", "parsing"):
-            try:
-                results[name] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-            except FileNotFoundError as error:
-                raise SystemExit(f"error: {error.filename} is missing: run python tests/benchmarks/{name}.py") from None
-        return cls(**results)
+    def load(cls, path: Path = FIGURES) -> Measured:
+        """Read the figures that ship with the package."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
 
     def shard_bytes(self, load: Workload) -> float:
-        """Bytes of all shards: arrays, headers, padding, records."""
+        """Return the bytes of all shards: arrays, headers, padding, records."""
         beyond = self.sizing["shards"]["bytes_beyond_the_array"]
         return load.images * float(load.array_bytes + beyond["image"] + beyond["caption"] * load.captions_per_image)
 
     def read_per_second(self, load: Workload) -> float:
-        """Images a second that one rank reads, by the bytes: measured on two cores, from the page cache."""
-        ways = self.reader["region 36x2048"]["ways"]
-        return float(ways["random, TrainLoader"]["samples_per_second"]) * 36 * 2048 * 2 / load.array_bytes
+        """Return the images a second that one rank reads, in proportion to their bytes."""
+        return self.samples_per_second * 36 * 2048 * 2 / load.array_bytes
 
 
 @dataclass(frozen=True)
 class Step:
-    """A training step of one model on so many GPUs, estimated.
+    """The estimate of a training step.
 
     Attributes:
         gathered: bytes that a rank receives of the others' embeddings.
         reduced: bytes that a rank sends of gradients, those of the gathered embeddings and of the parameters.
         seconds: of the step.
-        limit: what takes longest: "arithmetic", "reading", "fetching" of shards that no disk holds, or "exchange".
+        limit: the longest part: "arithmetic", "reading", "fetching" of shards that no disk holds, or "exchange".
     """
 
     gathered: float
@@ -157,11 +145,11 @@ class Step:
 
 
 def training_step(load: Workload, machines: Machines, measured: Measured, model: str, gpus: int) -> Step:
-    """Estimate a step.
+    """Estimate a training step.
 
-    The arithmetic is the model's on the rank's own pairs and the loss's on the whole batch, which every rank takes. The
-    next batch is read meanwhile, and the shards of the next window fetched where a machine's disk does not hold all;
-    the exchange is taken to come on top.
+    The arithmetic is the model's on the local batch and the loss's on the global batch, which every rank computes. The
+    next batch is read meanwhile, and the shards of the next window are fetched where a machine's disk does not hold
+    all of them; the exchange comes on top.
     """
     facts = measured.sizing["models"][model]
     batch = machines.pairs_per_gpu * gpus
@@ -169,7 +157,7 @@ def training_step(load: Workload, machines: Machines, measured: Measured, model:
     embeddings = 2 * batch * facts["embedding"] * 4
     gathered = others * embeddings
     reduced = 2 * others * (embeddings + 4 * facts["parameters"])
-    # The similarity matrix, and its two products backwards.
+    # The similarity matrix, and two matrix products of the backward pass.
     loss = 3 * 2 * batch**2 * facts["embedding"]
     seconds = {
         "arithmetic": (machines.pairs_per_gpu * facts["flops_a_pair"] + loss) / machines.flops,
@@ -183,7 +171,7 @@ def training_step(load: Workload, machines: Machines, measured: Measured, model:
 
 
 def _fetching(load: Workload, machines: Machines, measured: Measured, gpus: int) -> float:
-    """Seconds of a step for fetching: every machine has all shards of a window, whatever its ranks read of them."""
+    """Return the seconds of a step for fetching: every machine fetches all shards of a window."""
     total = measured.shard_bytes(load)
     if total <= machines.disk_tb * 1e12:
         return 0.0
@@ -192,7 +180,7 @@ def _fetching(load: Workload, machines: Machines, measured: Measured, gpus: int)
 
 
 def gpu_bytes(machines: Machines, measured: Measured, model: str, gpus: int) -> float:
-    """Memory of a GPU: weights, gradients and AdamW's two moments, activations of its pairs, the loss's matrices."""
+    """Return the memory of a GPU: weights, gradients, AdamW's two moments, activations and the loss's matrices."""
     facts = measured.sizing["models"][model]
     batch = machines.pairs_per_gpu * gpus
     loss = 3 * 4 * batch**2 + 2 * 2 * batch * facts["embedding"] * 4
@@ -200,7 +188,7 @@ def gpu_bytes(machines: Machines, measured: Measured, model: str, gpus: int) -> 
 
 
 def rows(load: Workload, machines: Machines, measured: Measured) -> dict[str, str]:
-    """The lines of the table for data of one size."""
+    """Return the lines of the table for a data set."""
     facts, models = measured.sizing, list(measured.sizing["models"])
     lines = {
         "images": f"{load.images:,}",
@@ -213,68 +201,43 @@ def rows(load: Workload, machines: Machines, measured: Measured) -> dict[str, st
     for name, network in facts["extractors"].items():
         hours = load.images * network["flops_an_image"] / machines.flops / 3600
         lines[f"extraction, GPU-hours (estimate): {name}, {network['input']} pixels"] = _number(hours)
-    captions_per_second = measured.parsing["one_core"]["stage_captions_per_second"]
     lines |= {
-        "parsing of the captions, where a model needs it, core-hours": _number(load.pairs / captions_per_second / 3600),
-        "a rank's memory: index of the shards": bytes_text(load.images * facts["reader"]["kept_bytes_an_image"]),
-        "a rank's memory: while it opens them": bytes_text(load.images * facts["reader"]["peak_bytes_an_image"]),
-        "a rank's memory: the epoch's order": bytes_text(load.pairs * facts["sampler"]["kept_bytes_a_caption"]),
-        "a rank's memory: while it is drawn": bytes_text(load.pairs * facts["sampler"]["peak_bytes_a_caption"]),
-        "to open the shards": _time(load.images * facts["reader"]["microseconds_an_image"] * 1e-6),
-        "to draw an epoch's order": _time(load.pairs * facts["sampler"]["nanoseconds_a_caption"] * 1e-9),
+        "parsing of captions (UniVSE, VSE-C), core-hours": _number(load.pairs / measured.captions_per_second / 3600),
+        "memory of a rank: index of the shards": bytes_text(load.images * facts["reader"]["kept_bytes_an_image"]),
+        "memory of a rank: peak while opening them": bytes_text(load.images * facts["reader"]["peak_bytes_an_image"]),
+        "memory of a rank: order of the epoch": bytes_text(load.pairs * facts["sampler"]["kept_bytes_a_caption"]),
+        "memory of a rank: peak while drawing it": bytes_text(load.pairs * facts["sampler"]["peak_bytes_a_caption"]),
+        "time to open the shards": _time(load.images * facts["reader"]["microseconds_an_image"] * 1e-6),
+        "time to draw the order of an epoch": _time(load.pairs * facts["sampler"]["nanoseconds_a_caption"] * 1e-9),
     }
     for model in models:
-        for gpus in _GPUS:
+        for gpus in GPUS:
             step = training_step(load, machines, measured, model, gpus)
             epochs = 3600 * machines.pairs_per_gpu * gpus / step.seconds / load.pairs
             lines[f"epochs an hour (estimate): {model}, {_gpus(gpus)}"] = f"{_number(epochs)} ({step.limit})"
     return lines
 
 
-def step_table(machines: Machines, measured: Measured) -> tuple[list[str], list[list[str]]]:
-    """What a step exchanges and takes of a GPU's memory, whatever the size of the data: a head and its lines."""
-    load = Workload("any", 1, 1)
-    head = ["model", "GPUs", "global batch", "gathered a rank", "gradients sent a rank", "memory of a GPU", "step"]
-    table = []
-    for model in measured.sizing["models"]:
-        for gpus in _GPUS:
-            step = training_step(load, machines, measured, model, gpus)
-            memory = gpu_bytes(machines, measured, model, gpus)
-            exchanged = [bytes_text(step.gathered), bytes_text(step.reduced), bytes_text(memory)]
-            batch = f"{machines.pairs_per_gpu * gpus:,}"
-            table.append([model, str(gpus), batch, *exchanged, f"{step.seconds * 1e3:.1f} ms, {step.limit}"])
-    return head, table
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table for the data that the command line describes, or write the page."""
+    """Print the table for the data set that the command line describes."""
     options = _parser().parse_args(arguments)
-    measured = Measured.load()
-    if options.page:
-        from infra import sizing_page
-
-        sys.stdout.write(f"written: {sizing_page.write(measured)}\n")
-        return
-    if options.images is None:
-        raise SystemExit("error: give --images, or --page")
-    features = dict(zip(("rows", "width"), options.feature, strict=True))
-    load = Workload("", options.images, options.captions_per_image, **features, shard_size=options.shard_size)
+    rows_and_width = dict(zip(("rows", "width"), options.feature, strict=True))
+    load = Workload("", options.images, options.captions_per_image, **rows_and_width, shard_size=options.shard_size)
     machines = Machines(options.peak_tflops, options.utilisation, options.pairs_per_gpu)
-    lines = rows(load, machines, measured)
+    lines = rows(load, machines, Measured.load())
     width = max(map(len, lines))
     sys.stdout.write("".join(f"{key:<{width}}  {value}\n" for key, value in lines.items()))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.sizing", description="What data of a size takes.")
-    parser.add_argument("--images", type=_positive, metavar="N")
+    parser = argparse.ArgumentParser(prog="python -m infra.sizing", description="Estimate what a data set takes.")
+    parser.add_argument("--images", type=_positive, required=True, metavar="N")
     parser.add_argument("--captions-per-image", type=_positive, default=5, metavar="N")
     parser.add_argument("--feature", type=_shape, default=(36, 2048), metavar="ROWSxWIDTH", help="default: 36x2048")
     parser.add_argument("--shard-size", type=_positive, default=Workload.shard_size, metavar="N", help="images a shard")
     parser.add_argument("--pairs-per-gpu", type=_positive, default=Machines.pairs_per_gpu, metavar="N")
     parser.add_argument("--peak-tflops", type=float, default=Machines.peak_tflops, help="of a GPU, in bfloat16")
-    parser.add_argument("--utilisation", type=float, default=Machines.utilisation, help="share of the peak, assumed")
-    parser.add_argument("--page", action="store_true", help="write infra/SIZING.md instead")
+    parser.add_argument("--utilisation", type=float, default=Machines.utilisation, help="assumed share of the peak")
     return parser
 
 
@@ -297,7 +260,7 @@ def _gpus(count: int) -> str:
 
 
 def bytes_text(value: float) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Format bytes in the largest unit that fits."""
     for unit, factor in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= factor:
             return f"{_number(value / factor)} {unit}"
@@ -305,7 +268,7 @@ def bytes_text(value: float) -> str:
 
 
 def count_text(value: float) -> str:
-    """A large number in words, rounded to two digits."""
+    """Format a large number in words, rounded to two digits."""
     for unit, factor in (("billion", 1e9), ("million", 1e6)):
         if value >= factor:
             return f"{_number(value / factor)} {unit}"
@@ -320,7 +283,7 @@ def _time(seconds: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Two digits that count, more where the whole number has more."""
+    """Format with two significant digits, or all digits of a larger integer part."""
     if value >= 10:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"

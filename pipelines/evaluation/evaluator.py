@@ -16,6 +16,7 @@ from pipelines.kinds.kind import Split
 from pipelines.runtime.stage import StageDir, StageError, StageReport, content_digest, fingerprint, manifest_in
 from pipelines.stages import extract, parse
 from pipelines.stages.data_inputs import log_splits
+from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def evaluation_content(config: PipelineConfig) -> dict[str, Any]:
         content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
     if config.reads_graphs:
         content["graphs"] = parse.plan(config).fingerprint
+    if "attack" in evaluation.protocols:
+        content["adversarials"] = adversarial.VERSION
     return content
 
 
@@ -248,7 +251,8 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
 
     HGR's model has no sheets: they are searched by embeddings.
     """
-    from pipelines.retrieval.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
+    from pipelines.retrieval.contact_sheet import contact_sheet_png
+    from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
     sheets = {}

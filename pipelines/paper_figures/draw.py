@@ -47,7 +47,7 @@ FIGURES = {
     "caption-similarity": PaperFigure("similarity of the captions of one image (MV-VSE, figure 2)", "model"),
     "view-diversity": PaperFigure("choice and similarity of views, over lambda or K (MV-VSE, figure 4)", "models"),
     "view-attention": PaperFigure("where two views of an image look (MV-VSE, figure 5)", "model"),
-    "top-5": PaperFigure("the first five retrievals, right and wrong marked (VSE+2AD, figure 4)", "model"),
+    "top-5": PaperFigure("the first five retrievals, relevant ones marked (VSE+2AD, figure 4)", "model"),
     "convergence": PaperFigure("RSUM by epoch of several trainings (VSE+2AD, appendix, figure 1)", "models"),
     "negatives": PaperFigure("number of negatives over time (VSE+2AD, appendix, figure 2)", "models"),
     "alpha-sweep": PaperFigure("recalls over alpha, without and under attack (UniVSE, figure 5)", "model"),

@@ -14,7 +14,8 @@ import torch
 from pipelines.evaluation.evaluator import pooling_figures
 from pipelines.inference.embedder import QueryError
 from pipelines.paper_figures.exhibit import Exhibit
-from pipelines.retrieval.contact_sheet import contact_sheet_png, image_to_text_rows, text_to_image_rows
+from pipelines.retrieval.contact_sheet import contact_sheet_png
+from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
 from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity
@@ -144,7 +145,7 @@ def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[i
 
 
 def top_5(exhibit: Exhibit) -> dict[str, Image]:
-    """The first five images of captions and captions of images, right and wrong marked (VSE+2AD, figure 4)."""
+    """The first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
     images, captions = text_to_image_rows(exhibit.gallery), image_to_text_rows(exhibit.gallery)
     return {
         "top_5_images": contact_sheet_png(f"Captions and their nearest images: {exhibit.name}", images),

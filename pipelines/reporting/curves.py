@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pipelines.evaluation.evaluator import PICTURES
-from pipelines.reporting.page import Html, Section, joined, missing, picture, plot
+from pipelines.reporting.images import ReportImage
 from pipelines.reporting.run import Run
 from pipelines.training.loss_log import read_losses
 from pipelines.training.lr_schedule import build_schedule, rate_factors
@@ -15,33 +16,34 @@ from vse_core.evaluation.plots import plot_learning_rates, plot_recall_curves
 _POINTS = 400
 
 
-def curves(run: Run) -> Section:
-    """All curves there are; what is missing is said."""
-    return Section("Curves", joined(_loss(run), _recalls(run), _rates(run), _pooling(run)))
+def curves(run: Run) -> dict[str, Any]:
+    """Return the values of `report/curves.html`."""
+    return {"loss": _loss(run), "recalls": _recalls(run), "rates": _rates(run), "pooling": _pooling(run)}
 
 
-def _loss(run: Run) -> Html:
+def _loss(run: Run) -> ReportImage | None:
     losses, steps = read_losses(run.directory("train")), run.manifest("train").get("steps_per_epoch")
     if not losses:
-        return missing("the loss: no step has been logged")
-    return plot(loss_curve(run.config, losses, steps), f"Training loss; the last is {losses[-1]['loss']:.4g}.")
+        return None
+    figure = loss_curve(run.config, losses, steps)
+    return ReportImage.from_figure(figure, f"Training loss; the last is {losses[-1]['loss']:.4g}.")
 
 
-def _recalls(run: Run) -> Html:
+def _recalls(run: Run) -> ReportImage | None:
     manifest = run.manifest("train")
     history = manifest.get("history")
     if not history:
-        return missing("the recalls of the epochs: the training has not come to its end")
+        return None
     split = run.config.dataset.eval_split
     best = max(epoch["rsum"] for epoch in history)
     description = f"Recalls on {split} after each epoch; the best RSUM is {best:.1f}, chance {manifest['chance']:.1f}."
-    return plot(plot_recall_curves(history, manifest["chance"]), description)
+    return ReportImage.from_figure(plot_recall_curves(history, manifest["chance"]), description)
 
 
-def _rates(run: Run) -> Html:
+def _rates(run: Run) -> ReportImage | None:
     steps_per_epoch = run.manifest("train").get("steps_per_epoch")
     if steps_per_epoch is None:
-        return missing("the learning rate: how many steps an epoch has is known when training has ended")
+        return None
     training = run.config.training
     total = training.epochs * steps_per_epoch
     steps = range(0, total, max(1, total // _POINTS))
@@ -50,22 +52,19 @@ def _rates(run: Run) -> Html:
         name: [training.learning_rate * factor * schedule(step) for step in steps]
         for name, factor in {"the model": 1.0, **rate_factors(run.config.model)}.items()
     }
-    return plot(plot_learning_rates([step + 1 for step in steps], rates), "Learning rate by optimiser step.")
+    figure = plot_learning_rates([step + 1 for step in steps], rates)
+    return ReportImage.from_figure(figure, "Learning rate by optimiser step.")
 
 
-def _pooling(run: Run) -> Html:
-    files = evaluation_pictures(run, "gpo_coefficients")
-    if not files:
-        return missing("pooling weights: the evaluation has drawn none, as it does for models that pool by GPO")
+def _pooling(run: Run) -> list[ReportImage]:
+    files = evaluation_images(run, "gpo_coefficients")
     views = [""] if len(files) == 1 else [f", view {view} of {len(files)}" for view in range(1, len(files) + 1)]
-    return joined(
-        *(
-            picture(file.read_bytes(), f"Pooling weights learned by GPO{view}.")
-            for file, view in zip(files, views, strict=True)
-        )
-    )
+    return [
+        ReportImage.from_png(file.read_bytes(), f"Pooling weights learned by GPO{view}.")
+        for file, view in zip(files, views, strict=True)
+    ]
 
 
-def evaluation_pictures(run: Run, beginning: str = "") -> list[Path]:
-    """The pictures that the evaluation has drawn, by the beginning of their names."""
-    return sorted((run.directory("evaluate") / PICTURES).glob(f"{beginning}*.png"))
+def evaluation_images(run: Run, prefix: str = "") -> list[Path]:
+    """Return the image files of the evaluation whose names begin with a prefix."""
+    return sorted((run.directory("evaluate") / PICTURES).glob(f"{prefix}*.png"))

@@ -1,4 +1,4 @@
-"""Galleries: queries with what they find, right and wrong marked; a fair sample, the best and the worst.
+"""Galleries: queries with their results, relevant ones marked; an evenly spread sample, the best and the worst.
 
 Q queries.
 """
@@ -7,73 +7,78 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from markupsafe import Markup
 
 from pipelines.evaluation.evaluator import GALLERY
-from pipelines.reporting.page import Html, Section, heading, joined, missing, paragraph
 from pipelines.reporting.run import Run
-from pipelines.retrieval.contact_sheet import (
+from pipelines.retrieval.contact_sheet import THUMBNAIL, sheet_rows_html
+from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.sheet_rows import (
     SheetRow,
     image_to_text_row,
     image_to_text_rows,
-    sheet_rows_html,
     text_to_image_row,
     text_to_image_rows,
 )
-from pipelines.retrieval.gallery import Gallery, GalleryError
 
 _TABLE = "retrieval_queries.parquet"
 _SAMPLE, _EXTREMES = 4, 3
-_DIRECTIONS = {"t2i": "Captions that find images", "i2t": "Images that find captions"}
 
 
-def galleries(run: Run) -> Section:
-    """Both directions of retrieval in pictures."""
-    directory = run.directory("evaluate")
+def galleries(run: Run) -> dict[str, Any]:
+    """Return the values of `report/galleries.html`: both directions of retrieval, or the reason why there are none."""
     if not run.plans["evaluate"].complete:
-        return Section("Galleries", missing("what queries find: the evaluation has not come to its end"))
+        return {"reason": "the evaluation has not finished"}
+    directory = run.directory("evaluate")
     try:
         gallery = Gallery.load(directory / GALLERY)
-        # Of a model without embeddings of its own (HGR) there is nothing to show.
-        samples = {"t2i": text_to_image_rows(gallery, _SAMPLE), "i2t": image_to_text_rows(gallery, _SAMPLE)}
+        # A model without embeddings for each side (HGR) raises here.
+        samples = text_to_image_rows(gallery, _SAMPLE), image_to_text_rows(gallery, _SAMPLE)
     except GalleryError as error:
-        return Section("Galleries", missing(f"what queries find: {error}"))
-    legend = "A green frame and ✓ mark a right result, an orange ✗ a wrong one; the number is the similarity."
-    parts = [paragraph(legend)]
-    for direction, title in _DIRECTIONS.items():
-        parts += [heading(f"{title}: a sample, evenly spread"), _sheet(samples[direction])]
-        parts += _extremes(gallery, directory / _TABLE, direction, title)
-    return Section("Galleries", joined(*parts))
+        return {"reason": str(error)}
+
+    table, captions = directory / _TABLE, partial(image_to_text_row, gallery)
+    images, missed = partial(text_to_image_row, gallery), partial(_missed_image, gallery)
+    directions = {
+        "Captions that find images": {"sample": _sheet(samples[0]), **_extremes(table, "t2i", images, missed)},
+        "Images that find captions": {"sample": _sheet(samples[1]), **_extremes(table, "i2t", captions, captions)},
+    }
+    return {"reason": "", "directions": directions, "table": _TABLE}
 
 
-def _extremes(gallery: Gallery, file: Path, direction: str, title: str) -> list[Html]:
-    """The best and the worst queries of a direction."""
-    if not file.is_file():
-        return [missing(f"{title.lower()}: the best and the worst, for want of the table of queries {file.name}")]
-    queries = pa.parquet.read_table(file, filters=[("direction", "=", direction)])
-    row: Callable[[Gallery, int], SheetRow] = text_to_image_row if direction == "t2i" else image_to_text_row
-    best, worst = best_queries(queries, _EXTREMES), worst_queries(queries, _EXTREMES)
-    return [
-        heading(f"{title}: the best"),
-        _sheet([row(gallery, query) for query in best]) if best else missing("a query that finds the right item first"),
-        heading(f"{title}: the worst"),
-        _sheet([_with_right_image(gallery, row(gallery, query), direction, query) for query in worst]),
-    ]
+def _missed_image(gallery: Gallery, caption: int) -> SheetRow:
+    """Show next to a caption the image that it should have found."""
+    row = text_to_image_row(gallery, caption)
+    uri = gallery.records[gallery.captions[caption][0]].image_uri
+    return replace(row, query_image_uri=uri, note=f"above: the relevant image; {row.note}")
+
+
+def _extremes(
+    table: Path, direction: str, best: Callable[[int], SheetRow], worst: Callable[[int], SheetRow]
+) -> dict[str, Markup | None]:
+    """Return the sheets of the best and of the worst queries of a direction; None without the table of queries."""
+    if not table.is_file():
+        return {"best": None, "worst": None}
+    queries = pa.parquet.read_table(table, filters=[("direction", "=", direction)])
+    return {
+        "best": _sheet([best(query) for query in best_queries(queries, _EXTREMES)]),
+        "worst": _sheet([worst(query) for query in worst_queries(queries, _EXTREMES)]),
+    }
 
 
 def best_queries(queries: pa.Table, count: int) -> list[int]:
-    """Of the queries whose true item comes first, those most similar to it.
+    """Return the places in the table of up to `count` queries that rank a relevant item first, most similar ones first.
 
     Args:
         queries: columns `rank` (from 1) and `similarity` of Q queries.
-        count: how many at most.
-
-    Returns:
-        Their places in the table.
+        count: at most.
     """
     ranks_Q, similarities_Q = queries["rank"].to_numpy(), queries["similarity"].to_numpy()
     order = np.argsort(-similarities_Q, kind="stable")
@@ -81,26 +86,16 @@ def best_queries(queries: pa.Table, count: int) -> list[int]:
 
 
 def worst_queries(queries: pa.Table, count: int) -> list[int]:
-    """The queries whose best true item stands last; of equal ranks those that are further behind what comes first.
+    """Return the places in the table of up to `count` queries that rank their relevant items last.
 
     Args:
-        queries: columns `rank`, `similarity` and `first_similarity` of Q queries.
-        count: how many at most.
-
-    Returns:
-        Their places in the table.
+        queries: columns `rank`, `similarity` and `first_similarity` of Q queries; of equal ranks those count that are
+            further behind the first result.
+        count: at most.
     """
     behind_Q = queries["first_similarity"].to_numpy() - queries["similarity"].to_numpy()
     return [int(place) for place in np.lexsort((-behind_Q, -queries["rank"].to_numpy()))[:count]]
 
 
-def _with_right_image(gallery: Gallery, row: SheetRow, direction: str, query: int) -> SheetRow:
-    """Show beside a caption the image that it should have found."""
-    if direction != "t2i":
-        return row
-    image, _ = gallery.captions[query]
-    return replace(row, query_image_uri=gallery.records[image].image_uri, note=f"above: the right image; {row.note}")
-
-
-def _sheet(rows: Sequence[SheetRow]) -> Html:
-    return Html(sheet_rows_html(rows, sharpness=1))
+def _sheet(rows: Sequence[SheetRow]) -> Markup:
+    return sheet_rows_html(rows, pixels=THUMBNAIL)

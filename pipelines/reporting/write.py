@@ -1,47 +1,68 @@
-"""The report as a file: all sections of a run on one page."""
+"""The report of a run as a file: all its sections on one HTML page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 from pipelines.config import PipelineConfig
 from pipelines.reporting.accounts import costs, failures, versions
+from pipelines.reporting.configuration import configuration
 from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import galleries
-from pipelines.reporting.page import joined, page, paragraph
-from pipelines.reporting.path import report_path
-from pipelines.reporting.recipe import lead, recipe
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
-from pipelines.retrieval.contact_sheet import SHEET_STYLE
 from pipelines.runtime.stage import StagePlan
+from pipelines.templates.render import render
 from preprocessing.storage.atomic import write_bytes_atomic
 
-_SECTIONS = (recipe, data, results, curves, galleries, failures, costs, versions)
+# A section's name is its heading, its anchor and its template.
+_SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (
+    configuration,
+    data,
+    results,
+    curves,
+    galleries,
+    failures,
+    costs,
+    versions,
+)
+
+
+def report_path(config: PipelineConfig, identity: str) -> Path:
+    """Return the file of a pipeline's report; `identity` is the pipeline's fingerprint."""
+    return config.work_dir / "pipelines" / identity[:16] / "report.html"
 
 
 def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, StagePlan]) -> Path:
-    """Write the report of a pipeline: of all its stages, done or not.
+    """Write the report of a pipeline, finished or not, and return its file.
 
     The same outputs and runs give the same bytes.
 
     Args:
         config: the configuration.
         identity: fingerprint of the pipeline.
-        plans: what each stage would do now, in their order.
-
-    Returns:
-        The file.
+        plans: of the stages, in their order.
     """
     run = Run.read(config, plans)
-    sections = [section(run) for section in _SECTIONS]
     done = sum(plan.complete for plan in plans.values())
-    state = "All stages are done." if done == len(plans) else f"{done} of {len(plans)} stages are done."
-    title = f"{config.name}: {config.preset}, pipeline {identity[:16]}"
-    content = page(title, joined(paragraph(state), lead(run)), sections, SHEET_STYLE)
+    content = render(
+        "report.html",
+        title=f"{config.name}: {config.preset}, pipeline {identity[:16]}",
+        state="All stages are done." if done == len(plans) else f"{done} of {len(plans)} stages are done.",
+        stages=[(name, plan.status, run.manifest(name).get("summary", plan.size)) for name, plan in plans.items()],
+        sections={section.__name__: section_html(section, run) for section in _SECTIONS},
+    )
     path = report_path(config, identity)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomic(path, content.encode())
     return path
+
+
+def section_html(section: Callable[[Run], dict[str, Any]], run: Run) -> Markup:
+    """Render a section of the report."""
+    return render(f"report/{section.__name__}.html", **section(run))

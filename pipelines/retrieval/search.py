@@ -34,7 +34,7 @@ from pipelines.retrieval.search_model import (
 from pipelines.runtime.cli import CommandParser
 
 if TYPE_CHECKING:
-    from pipelines.retrieval.contact_sheet import SheetRow
+    from pipelines.retrieval.sheet_rows import SheetRow
 
 SHEET_SUFFIXES = (".html", ".png")
 BATCH_SUFFIXES = (".parquet", ".csv", ".jsonl")
@@ -102,7 +102,7 @@ def search(model: SearchModel, query: str, kind: Kind, k: int, target: Target) -
         SearchError: the query cannot be embedded.
     """
     from pipelines.inference.embedder import QueryError
-    from pipelines.retrieval.contact_sheet import SheetRow
+    from pipelines.retrieval.sheet_rows import SheetRow
 
     try:
         (hits,) = model.find(model.embed([query], kind), k, target)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pipelines.inference.embedder import Embedder
-    from pipelines.retrieval.contact_sheet import Hit
     from pipelines.retrieval.faiss_index import GalleryIndex
     from pipelines.retrieval.gallery import Gallery
+    from pipelines.retrieval.hits import Hit
 
 Kind = Literal["text", "image"]
 Target = Literal["images", "captions"]
@@ -57,7 +57,7 @@ class SearchModel:
 
     def find(self, queries_QVD: Tensor, k: int, target: Target) -> list[list[Hit]]:
         """What is nearest to each query, best first; all there is where that is less than k."""
-        from pipelines.retrieval.contact_sheet import as_caption_hits, as_image_hits
+        from pipelines.retrieval.hits import as_caption_hits, as_image_hits
 
         index, hits = {
             "images": (self.index.images, as_image_hits),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pipelines.runtime import ray_internals
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 # Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
 # take 30 % of the memory.
 _OBJECT_STORE_BYTES = 300_000_000
-_LOOPBACK = "127.0.0.1"
-_GCS_PORT = "RAY_GCS_SERVER_PORT"
 
 # For processes that run networks on the CPU: keep freed memory. glibc gives large blocks back to the kernel at once and
 # gets them anew, zeroed page by page, for every layer of every batch; that took more time than the arithmetic. One
@@ -109,8 +108,7 @@ def disconnect() -> None:
         import ray
 
         ray.shutdown()
-        if os.environ.pop(_GCS_PORT, None) is not None:
-            del os.environ["RAY_ADDRESS"]  # that of the cluster that has just ended
+        ray_internals.forget_local()
 
 
 def require_room(config: PipelineConfig) -> None:
@@ -124,7 +122,7 @@ def require_room(config: PipelineConfig) -> None:
     import ray
 
     training = config.training
-    if ray._private.state.state.get_cluster_config() is not None:  # only autoscalers publish one
+    if ray_internals.is_autoscaled():
         return
     nodes = [node for node in ray.nodes() if node["Alive"]]
     total = _room(training, nodes)
@@ -172,23 +170,10 @@ def _described(resources: dict[str, float]) -> str:
 
 
 def _start_local() -> None:
-    import ray
-
     # The workers import our packages from where this process has them, installed or not.
     root = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
-    # Helpers of Ray Train look for the cluster of the machine and may find another one than ours: they are told.
-    with socket.socket() as free:
-        free.bind((_LOOPBACK, 0))
-        port = free.getsockname()[1]
-    os.environ |= {_GCS_PORT: str(port), "RAY_ADDRESS": f"{_LOOPBACK}:{port}"}
     # With the dashboard, which is the default, although nobody may look at it: Ray Train asks its state API.
-    ray.init(
-        address="local",
-        _node_ip_address=_LOOPBACK,
-        num_cpus=local_cpus(),
-        object_store_memory=_OBJECT_STORE_BYTES,
-        logging_level="WARNING",
-    )
+    ray_internals.init_local(num_cpus=local_cpus(), object_store_memory=_OBJECT_STORE_BYTES, logging_level="WARNING")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from PIL import ImageOps
 
 from pipelines.inference.embedder import QueryError
-from pipelines.retrieval.contact_sheet import Hit
+from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.search_model import Kind, SearchModel, Target
 from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError

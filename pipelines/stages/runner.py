@@ -212,7 +212,7 @@ def _write_report(config: PipelineConfig, identity: str) -> _Outcome:
 
 def _earlier_report(config: PipelineConfig, identity: str) -> Iterator[_Outcome]:
     """The report that an earlier run has left, where there is one."""
-    from pipelines.reporting.path import report_path
+    from pipelines.reporting.write import report_path
 
     path = report_path(config, identity)
     if path.is_file():

@@ -20,6 +20,7 @@ from pipelines.stages.data_inputs import log_splits
 from pipelines.training.launch import fit
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
+from preprocessing.captions import adversarial
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
@@ -192,6 +193,8 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
     }
     if config.training_reads_graphs:
         content["graphs"] = parse.plan(config).fingerprint
+    if config.loss.name == "vse_c":
+        content["adversarials"] = adversarial.VERSION
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

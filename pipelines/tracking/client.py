@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING
+
+from pipelines.tracking.mlflow_internals import quiet_database_setup, run_page
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,9 +29,7 @@ def connect(uri: str) -> MlflowClient:
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
-    # The making of a new database is not news.
-    for name in ("alembic", "mlflow.store.db.utils"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    quiet_database_setup()
     return MlflowClient(uri, registry_uri=uri)
 
 
@@ -46,4 +45,4 @@ def outages() -> tuple[type[Exception], ...]:
 def page(uri: str, experiment_id: str, run_id: str) -> str:
     """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port."""
     server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
-    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"
+    return run_page(server, experiment_id, run_id)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.tracking.client import TrackingError, connect, outages, page
+from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker
 from pipelines.tracking.version import code_version
 from preprocessing.storage import is_s3
@@ -150,7 +151,7 @@ def _experiment(client: MlflowClient, config: PipelineConfig) -> str:
     experiment = client.get_experiment_by_name(config.experiment)
     if experiment is None:
         location = _artifact_location(config)
-        tags = {"mlflow.experimentKind": "custom_model_development", DESCRIPTION: _EXPERIMENT}
+        tags = {**TRAINING_EXPERIMENT, DESCRIPTION: _EXPERIMENT}
         try:
             return str(client.create_experiment(config.experiment, artifact_location=location, tags=tags))
         except MlflowException:  # another process may have been faster

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.tracking.client import connect, outages, page
+from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
 from preprocessing.storage.atomic import write_json_atomic
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ class Tracker:
             inputs = [
                 DatasetInput(
                     Dataset(**{name: value for name, value in each.items() if name != "context"}),
-                    [InputTag("mlflow.data.context", each["context"])],
+                    [InputTag(DATASET_CONTEXT, each["context"])],
                 )
                 for each in self._inputs
             ]

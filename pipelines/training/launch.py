@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import secrets
 import threading
 import time
@@ -15,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
+from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.stage import StageError
 from pipelines.training.worker import TrainingJob, train_worker
 from preprocessing.shards import ShardError
 from preprocessing.storage import StorageError
 
 if TYPE_CHECKING:
-    from ray.train import UserCallback
-    from ray.train.v2.api.exceptions import TrainingFailedError
+    from ray.train import TrainingFailedError, UserCallback
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +40,8 @@ def fit(
     Ray starts the group again where it has lost a worker, a few times; we go on with that for as long as the run gets
     further in between. A machine that goes while the group is starting ends Ray's run as well.
     """
-    # The controller looks at the workers, and takes their reports, at this pace; Ray's own is 2 seconds.
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
-    os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] = str(config.training.collective_timeout)
-    from ray.train.v2.api.exceptions import TrainingFailedError
-
-    from pipelines.runtime import cluster
+    ray_internals.configure_train(config.training.collective_timeout)
+    from ray.train import TrainingFailedError
 
     cluster.connect(config)
     directory = Path(job.directory)
@@ -96,9 +91,8 @@ def _saved_steps(config: PipelineConfig, directory: Path) -> int:
 def _reason(error: TrainingFailedError) -> str:
     """What the user can mend, where a worker has said so; what the others met then only follows from it."""
     for failure in getattr(error, "worker_failures", {}).values():
-        cause = getattr(failure, "_base_exc", failure)
-        if isinstance(cause, _EXPECTED):
-            return str(cause).removeprefix("train: ")
+        if isinstance(failure, _EXPECTED):
+            return str(failure).removeprefix("train: ")
     return str(error)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from types import FrameType
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _get_default_store
 
 # Kubernetes kills 30 seconds after SIGTERM, Ray's own `ray stop` after 16.
 GRACE_SECONDS = 14.0
@@ -37,13 +36,20 @@ def _end() -> None:
     """Ask for a checkpoint, give it the time that there is, and end whatever came of it."""
     try:
         if dist.is_initialized():
-            store = _get_default_store()
+            store = _store()
             store.set(_WANTED, "1")
             deadline = time.monotonic() + GRACE_SECONDS
             while not store.check([_SAVED]) and time.monotonic() < deadline:
                 time.sleep(_LOOK_EVERY_SECONDS / 5)
     finally:
         os._exit(_EXIT_STATUS)  # threads of Ray and torch would keep it alive
+
+
+def _store() -> dist.Store:
+    """Return the key-value store at which the processes met."""
+    world = dist.group.WORLD
+    assert world is not None
+    return world.get_group_store()
 
 
 class CheckpointRequests:
@@ -64,9 +70,9 @@ class CheckpointRequests:
         if self._is_answered or not dist.is_initialized() or now - self._looked_at < _LOOK_EVERY_SECONDS:
             return False
         self._looked_at = now
-        return self._is_announced() or bool(_get_default_store().check([_WANTED]))
+        return self._is_announced() or bool(_store().check([_WANTED]))
 
     def answer(self) -> None:
         """Say that the checkpoint is where it is safe."""
         self._is_answered = True
-        _get_default_store().set(_SAVED, "1")
+        _store().set(_SAVED, "1")

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.kinds.kind import Split
+from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import OF_THE_DISK, unwritten
 
 
@@ -96,16 +97,6 @@ def _train(config: PipelineConfig, job: TrainingJob, train: Split, evaluation: S
     }
 
 
-def _machine_is_drained() -> bool:
-    """Whether Ray has been told that a machine of the group is about to be taken away.
-
-    `ray.train.get_preemption_info` tells the same, but every process has to ask at once, and waits for the others.
-    """
-    from ray.train.v2._internal.execution.context import get_train_context
-
-    return get_train_context().preemption_context.preemption_info is not None
-
-
 class RunObserver:
     """The first worker's ear: metrics go to MLflow, and processes that are told to end ask for a checkpoint.
 
@@ -118,7 +109,7 @@ class RunObserver:
         from pipelines.training.preemption import CheckpointRequests
 
         self._tracker = Tracker(RunHandle(**run))
-        self._requests = CheckpointRequests(_machine_is_drained)
+        self._requests = CheckpointRequests(ray_internals.is_preempted)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Send metrics of a step to MLflow, in batches."""

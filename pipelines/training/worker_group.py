@@ -13,11 +13,11 @@ from typing import Any
 import ray
 from ray.train import ScalingConfig
 from ray.train.torch import TorchConfig
-from ray.train.torch.config import _TorchBackend
 
 from pipelines.config.training import TrainingConfig
 from pipelines.training import preemption
 
+_TorchBackend: Any = TorchConfig().backend_cls
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from preprocessing.captions.components import ComponentTable, rows_of
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.relatedness import Relatedness
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.wordnet.taxonomy import WordKind
 
 # B captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; P words of a pool;
 # S components of any sort in the split.
@@ -118,9 +120,9 @@ class NegativeSampler:
         relatedness: Relatedness | None = None,
     ) -> None:
         counts = counts or NegativeCounts()
-        nouns = _Pool("nouns", pools.nouns, vocabulary, relatedness)
-        adjectives = _Pool("adjectives", pools.adjectives, vocabulary, relatedness)
-        relations = _Pool("relations", pools.relations, vocabulary, relatedness)
+        nouns = _Pool("nouns", pools.nouns, vocabulary, _related(relatedness, "noun"))
+        adjectives = _Pool("adjectives", pools.adjectives, vocabulary, _related(relatedness, "adjective"))
+        relations = _Pool("relations", pools.relations, vocabulary, _related(relatedness, "verb"))
         c, images_C = components, components.image_C
         objects_O1 = c.objects_O[:, None]
         self._sorts = (
@@ -187,7 +189,7 @@ class _Pool:
     """Words to draw from: their ids ascending, at places from 0."""
 
     def __init__(
-        self, name: str, words: Iterable[str], vocabulary: Vocabulary, relatedness: Relatedness | None
+        self, name: str, words: Iterable[str], vocabulary: Vocabulary, related: Callable[[str, str], bool]
     ) -> None:
         ids = sorted(word_id for word in words if (word_id := vocabulary.find(word)) is not None)
         if not ids:
@@ -198,17 +200,20 @@ class _Pool:
         self.ids_P = np.array(ids, dtype=np.int32)
         self._words = [vocabulary.word(word_id) for word_id in ids]
         self._vocabulary = vocabulary
-        self._relatedness = relatedness
+        self._related = related
         self._forbidden: dict[int, npt.NDArray[np.int64]] = {}
 
     def forbidden_by(self, word_id: int) -> npt.NDArray[np.int64]:
         """Places of a word that is true of an image, and of its relatives; it may have none."""
         if word_id not in self._forbidden:
             true = self._vocabulary.word(word_id)
-            same = self._relatedness.related if self._relatedness else str.__eq__
-            places = [place for place, word in enumerate(self._words) if same(word, true)]
+            places = [place for place, word in enumerate(self._words) if self._related(word, true)]
             self._forbidden[word_id] = np.array(places, dtype=np.int64)
         return self._forbidden[word_id]
+
+
+def _related(relatedness: Relatedness | None, kind: WordKind) -> Callable[[str, str], bool]:
+    return str.__eq__ if relatedness is None else partial(relatedness.related, kind=kind)
 
 
 class _Sort:

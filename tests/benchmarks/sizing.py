@@ -44,7 +44,7 @@ SHARD_SIZE = 500
 # COCO's captions have 52 characters on average.
 CAPTION = "A man in a red shirt rides a brown horse on a beach."
 URI = "train2014/COCO_train2014_000000123456.jpg"
-SET_ASIDE = {
+SKIPPED = {
     "key": "00123456",
     "image_id": "000000123456",
     "image": URI,
@@ -94,7 +94,7 @@ def shards() -> dict[str, Any]:
         "images": SHARD_SIZE,
         "bytes_beyond_the_array": {"image": round(beyond[1] - caption, 1), "caption": round(caption, 1)},
         "sidecar_bytes_an_image": round(sidecar, 1),
-        "set_aside_bytes_an_image": len(json.dumps(SET_ASIDE)),
+        "skipped_bytes_an_image": len(json.dumps(SKIPPED)),
     }
 
 

@@ -1,21 +1,26 @@
-"""The sizing page: what is multiplied up, by hand; and that the page in the repository is that of the measurements."""
+"""Estimates by hand, and the figures in the package against the benchmarks' results."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from infra import sizing, sizing_page
+from infra import sizing
 from infra.sizing import Machines, Measured, Workload
 
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 MEASURED = Measured(
     sizing={
-        "machine": {"cpus": 2},
         "shards": {
             "bytes_beyond_the_array": {"image": 1000.0, "caption": 100.0},
             "sidecar_bytes_an_image": 50.0,
-            "set_aside_bytes_an_image": 100,
+            "skipped_bytes_an_image": 100,
         },
         "reader": {"kept_bytes_an_image": 10.0, "peak_bytes_an_image": 500.0, "microseconds_an_image": 6.0},
         "sampler": {"kept_bytes_a_caption": 8.0, "peak_bytes_a_caption": 32.0, "nanoseconds_a_caption": 100.0},
@@ -25,8 +30,8 @@ MEASURED = Measured(
             "model": {"parameters": 10**6, "flops_a_pair": 10**9, "activation_bytes_a_pair": 10**5, "embedding": 1000}
         },
     },
-    reader={"region 36x2048": {"ways": {"random, TrainLoader": {"samples_per_second": 1000.0}}}},
-    parsing={"one_core": {"stage_captions_per_second": 500.0}},
+    samples_per_second=1000.0,
+    captions_per_second=500.0,
 )
 MACHINES = Machines(peak_tflops=100.0, utilisation=0.1, pairs_per_gpu=100)
 LOAD = Workload("load", 1_000_000, 5)
@@ -85,10 +90,10 @@ def test_rows_of_one_size() -> None:
     # A million images of 1e12 operations at 1e13 a second.
     assert lines["extraction, GPU-hours (estimate): network, 224x224 pixels"] == "28"
     # 5 million captions at 500 a second.
-    assert lines["parsing of the captions, where a model needs it, core-hours"] == "2.8"
-    assert lines["a rank's memory: index of the shards"] == "10 MB"
-    assert lines["a rank's memory: while it is drawn"] == "160 MB"
-    assert lines["to open the shards"] == "6.0 s"
+    assert lines["parsing of captions (UniVSE, VSE-C), core-hours"] == "2.8"
+    assert lines["memory of a rank: index of the shards"] == "10 MB"
+    assert lines["memory of a rank: peak while drawing it"] == "160 MB"
+    assert lines["time to open the shards"] == "6.0 s"
     # 5 million pairs, 100 in 0.1 s.
     assert lines["epochs an hour (estimate): model, 1 GPU"] == "0.72 (reading)"
 
@@ -107,21 +112,25 @@ def test_count_text(value: float, text: str) -> None:
     assert sizing.count_text(value) == text
 
 
-def test_the_page_names_every_size_and_says_what_is_an_estimate() -> None:
-    page = sizing_page.page(MEASURED)
-    assert "| | COCO | CC12M | 1 billion pairs |" in page.replace("|  |", "| |")
-    assert "No GPU was measured" in page
-    assert "113,287" in page
-    assert "566,435" in page
+def test_the_figures_in_the_package_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import sizing_tables
+
+    shipped = json.loads(sizing.FIGURES.read_text(encoding="utf-8"))
+    assert shipped == sizing_tables.shipped_figures(BENCHMARKS / "results"), "run python tests/benchmarks/tables.py"
     # 125 GB of a rank over 500 bytes an image, over 32 bytes a caption.
-    assert "| 250 million images |" in page
-    assert "| 3.9 billion captions |" in page
+    limits = {line[2].partition(":")[0] for line in sizing_tables.limits_table(Machines(), MEASURED)[1]}
+    assert {"250 million images", "3.9 billion captions"} <= limits
 
 
-def test_the_page_is_up_to_date() -> None:
-    assert sizing_page.PATH.read_text(encoding="utf-8") == sizing_page.page(Measured.load()), (
-        "run python -m infra.sizing --page"
-    )
+def test_the_package_alone_is_enough(tmp_path: Path) -> None:
+    """In the image of the cluster there is no tests/."""
+    shutil.copytree(sizing.FIGURES.parent, tmp_path / "infra")
+    command = [sys.executable, "-m", "infra.sizing", "--images", "1000"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "storage: shards" in run.stdout
 
 
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,8 +145,3 @@ def test_bad_arguments_end_with_a_message(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         sizing.main(arguments)
     assert ended.value.code not in (0, None)
-
-
-def test_a_missing_measurement_says_what_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"tests/benchmarks/sizing\.py"):
-        Measured.load(tmp_path)

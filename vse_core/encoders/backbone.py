@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.networks import Architecture
@@ -16,6 +15,7 @@ from vse_core.encoders.resnet import GridResNet
 
 # The parts a network is unfrozen in. Of a ResNet: stem and layer1, layer2, layer3, layer4.
 BLOCKS = 4
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class BackboneEncoder(nn.Module):
@@ -94,7 +94,7 @@ class BackboneEncoder(nn.Module):
         """Set the mode of all but the network's batch norms, which always use their running statistics."""
         super().train(mode)
         for module in self.backbone.modules():
-            if isinstance(module, _BatchNorm):
+            if isinstance(module, _BATCH_NORMS):
                 module.eval()
         return self
 

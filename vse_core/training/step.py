@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.result import LossResult
+from vse_core.torch_internals import step_if_finite
 from vse_core.training.mixed_precision import MixedPrecision
 
 
@@ -120,7 +121,7 @@ def training_step(
     precision.unscale(optimizer)
     gradient_norm = nn.utils.clip_grad_norm_(model.parameters(), gradient_clip).detach()
     scale = precision.scale(total)
-    _update(optimizer, total.isfinite() & gradient_norm.isfinite())
+    step_if_finite(optimizer, total.isfinite() & gradient_norm.isfinite())
     precision.adapt()
     return StepResult(total, parts, gradient_norm, scale)
 
@@ -134,18 +135,6 @@ def _mean(results: Sequence[LossResult]) -> tuple[Tensor, dict[str, Tensor]]:
     names = [name for name in results[0].parts if all(name in result.parts for result in results)]
     total = torch.stack([result.total.detach() for result in results]).mean()
     return total, {name: torch.stack([result.parts[name] for result in results]).mean() for name in names}
-
-
-def _update(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
-    """Let the optimiser step where all is finite."""
-    if getattr(optimizer, "_step_supports_amp_scaling", False):
-        # What GradScaler tells a fused optimiser, which then decides on the device, without a word to the host.
-        told: Any = optimizer
-        told.grad_scale, told.found_inf = None, (~is_finite).float()
-        optimizer.step()
-        del told.grad_scale, told.found_inf
-    elif is_finite:
-        optimizer.step()
 
 
 _ADVICE = "lower training.learning_rate, lengthen training.warmup, or look for broken features"

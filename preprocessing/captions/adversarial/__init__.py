@@ -8,12 +8,13 @@ from preprocessing.captions.adversarial.files import (
     read_adversarials,
     write_adversarials,
 )
-from preprocessing.captions.adversarial.lexicon import Lexicon
+from preprocessing.captions.adversarial.lexicon import VERSION, Lexicon
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.adversarial.univse import univse_attack
 from preprocessing.captions.adversarial.vse_c import vse_c_attack
 
 __all__ = [
+    "VERSION",
     "Adversarial",
     "AdversarialError",
     "AttackReport",

@@ -12,6 +12,9 @@ from preprocessing.captions.components import relation_word
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.relatedness import Relatedness
 
+# Part of the fingerprints of what reads adversarial captions: raise it when the same captions and seed give others.
+VERSION = 2
+
 VerbForm = Literal["preposition", "ing", "s", "base", "past"]
 
 # Of a noun's uses: so many, and so large a share, before it may stand in such a place. "Dog" without an article occurs
@@ -26,8 +29,8 @@ class Lexicon:
     A noun fits after "a" if training captions use it so ("a dog", not "a snow"), as a plural if they have its plural,
     and so on: see :data:`Frame`. A relation fits where another of the same form stood ("riding", "rides", "near").
 
-    Stands in for two resources of VSE-C: nouns above a concreteness of 0.6 become those of the pool (frequent objects
-    of training captions); relatedness by WordNet becomes :class:`Relatedness`.
+    Differs from VSE-C: nouns above a concreteness of 0.6 become those of the pool (frequent objects of training
+    captions); captions as well as WordNet tell which words are related (:class:`Relatedness`).
 
     Args:
         captions: of the training split.
@@ -72,12 +75,15 @@ class Lexicon:
     def related(self, word: str) -> frozenset[str]:
         """The pools' words that are related to a word."""
         if word not in self._related:
-            self._related[word] = frozenset(w for w in self._words if self._relatedness.related(w, word))
+            related = self._relatedness.related
+            self._related[word] = frozenset(
+                w for w in self._words if related(w, word, "noun") or related(w, word, "adjective")
+            )
         return self._related[word]
 
-    def same_meaning(self, one: str, other: str) -> bool:
-        """Whether two single words are related."""
-        return self._relatedness.related(one, other)
+    def same_action(self, one: str, other: str) -> bool:
+        """Return whether two verbs are related."""
+        return self._relatedness.related(one, other, "verb")
 
 
 class ImageWords:
@@ -138,7 +144,7 @@ class ImageWords:
 
 def related_relations(one: str, other: str, lexicon: Lexicon) -> bool:
     """Whether two relations that begin with these words may mean the same."""
-    return one == other or other in PREPOSITIONS.get(one, ()) or lexicon.same_meaning(one, other)
+    return one == other or other in PREPOSITIONS.get(one, ()) or lexicon.same_action(one, other)
 
 
 def verb_form(words: str, lemma: str) -> VerbForm:

@@ -8,22 +8,23 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from markupsafe import escape
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.config.training import EvaluationConfig
-from pipelines.reporting import write
-from pipelines.reporting.accounts import costs, failures, versions, went_back
+from pipelines.reporting.accounts import costs, failures, restarts, versions
+from pipelines.reporting.configuration import differences
 from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import best_queries, galleries, worst_queries
 from pipelines.reporting.published import RECALLS, published_rows
-from pipelines.reporting.recipe import differences
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
+from pipelines.reporting.write import section_html, write_report
 from pipelines.runtime.stage import StagePlan
 from tests.pipelines.reporting.finished_run import EVIL, STAGES, finished_run, plan, write_manifest
-from tests.pipelines.reporting.test_page import tags
+from tests.pipelines.templates.tags import tags
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS
 
 
@@ -57,25 +58,25 @@ def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_has_all_parts_is_small_and_the_same_each_time(tmp_path: Path, no_mlflow: None) -> None:
     config, plans = finished_run(tmp_path)
-    path = write.write_report(config, "f" * 64, plans)
+    path = write_report(config, "f" * 64, plans)
     assert path == tmp_path / "pipelines" / ("f" * 16) / "report.html"
     first = path.read_bytes()
     assert len(first) < 5_000_000
     parsed = tags(first.decode())
     assert not parsed.open
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", first.decode())
-    assert headings == ["Recipe", "Data", "Results", "Curves", "Galleries", "Failures", "Costs", "Versions"]
+    assert headings == ["Configuration", "Data", "Results", "Curves", "Galleries", "Failures", "Costs", "Versions"]
     sources = [attributes["src"] for tag, attributes in parsed.seen if tag == "img"]
     assert len(sources) > 20
     assert all(source is not None and source.startswith("data:image/") for source in sources)
     links = [attributes["href"] for tag, attributes in parsed.seen if tag == "a"]
     assert all(link is not None and link.startswith("#") for link in links)
-    assert write.write_report(config, "f" * 64, plans).read_bytes() == first
+    assert write_report(config, "f" * 64, plans).read_bytes() == first
 
 
 def test_hostile_captions_and_names_do_no_harm(tmp_path: Path, no_mlflow: None) -> None:
     config, plans = finished_run(tmp_path)
-    content = write.write_report(config, "f" * 64, plans).read_text()
+    content = write_report(config, "f" * 64, plans).read_text()
     assert "&lt;script&gt;alert(" in content
     parsed = tags(content)
     assert "script" not in {tag for tag, _ in parsed.seen}
@@ -85,7 +86,7 @@ def test_hostile_captions_and_names_do_no_harm(tmp_path: Path, no_mlflow: None) 
 def test_what_is_missing_is_said_by_every_part(tmp_path: Path, no_mlflow: None) -> None:
     config = load_config(None, [f"work_dir={tmp_path}"])
     plans = {name: plan(tmp_path, name, is_done=False) for name in STAGES}
-    content = write.write_report(config, "f" * 64, plans).read_text()
+    content = write_report(config, "f" * 64, plans).read_text()
     assert "0 of 4 stages are done." in content
     said = re.findall(r'<p class="missing">Not there: (.*?)</p>', content)
     for beginning in (
@@ -95,7 +96,7 @@ def test_what_is_missing_is_said_by_every_part(tmp_path: Path, no_mlflow: None) 
         "the recalls of the epochs",
         "the learning rate",
         "pooling weights",
-        "what queries find",
+        "search results",
         "restarts of the training",
         "speeds: none were logged",
         "no stage has a run in MLflow",
@@ -106,8 +107,8 @@ def test_what_is_missing_is_said_by_every_part(tmp_path: Path, no_mlflow: None) 
 def test_mlflow_may_be_away(tmp_path: Path) -> None:
     run = run_of(finished_run(tmp_path), outage="MLflow at http://x does not answer: refused")
     for section in (failures, costs, versions):
-        assert "MLflow at http://x does not answer: refused" in section(run).body
-    assert "<img" in curves(run).body
+        assert "MLflow at http://x does not answer: refused" in section_html(section, run)
+    assert "<img" in section_html(curves, run)
 
 
 @pytest.mark.parametrize("preset", ["hgr", "hgr_infty"])
@@ -128,11 +129,11 @@ def test_differences_from_the_preset_are_those_of_the_configuration() -> None:
 
 
 def test_data_counts_splits_and_reasons(tmp_path: Path) -> None:
-    section = data(run_of(finished_run(tmp_path)))
-    found = rows(section.body)
+    section = section_html(data, run_of(finished_run(tmp_path)))
+    found = rows(section)
     assert ["train", "7", "6", "12", "1", "1.5"] in found
     assert ["train", "not an image", "1"] in found
-    assert "The vocabulary has 1,234 entries." in section.body
+    assert "The vocabulary has 1,234 entries." in section
 
 
 def test_measured_figures_stand_beside_published_ones_of_the_same_protocol(tmp_path: Path) -> None:
@@ -141,8 +142,8 @@ def test_measured_figures_stand_beside_published_ones_of_the_same_protocol(tmp_p
     named = {**metrics, **{f"coco_5k/{name}": value for name, value in metrics.items()}}
     write_manifest(plans["evaluate"].directory, {"metrics": named})
     settings = EvaluationConfig(protocols=("retrieval", "coco_5k"))
-    section = results(run_of((config.model_copy(update={"evaluation": settings}), plans)))
-    table = section.body.partition("COCO 5K")[2].partition("</table>")[0]
+    section = section_html(results, run_of((config.model_copy(update={"evaluation": settings}), plans)))
+    table = section.partition("COCO 5K")[2].partition("</table>")[0]
     ours, *others = [row for row in rows(table) if len(row) == 10 and row[0]]
     assert ours == ["scenes", *["50.0"] * 6, "300.2", "measured", "95 % interval of RSUM: 290.0 to 310.0"]
     assert len(others) == len(published_rows("coco_5k")) > 5
@@ -151,12 +152,12 @@ def test_measured_figures_stand_beside_published_ones_of_the_same_protocol(tmp_p
         row[:8] for row in others
     ]
     assert table.count('class="measured"') == 1
-    assert "other images and captions" not in section.body
+    assert "other images and captions" not in section
 
 
 def test_published_figures_of_other_data_are_said_to_be_so(tmp_path: Path) -> None:
-    section = results(run_of(finished_run(tmp_path)))
-    before, _, after = section.body.partition("Published figures of other data: Flickr30K 1K")
+    section = section_html(results, run_of(finished_run(tmp_path)))
+    before, _, after = section.partition("Published figures of other data: Flickr30K 1K")
     assert "published (" not in before
     assert "are not to be compared with the figures above" in after
     assert "measured" in before
@@ -174,13 +175,13 @@ def test_published_rows_are_of_known_protocols_and_tell_sums_that_do_not_add_up(
 
 
 def test_galleries_show_the_best_and_the_worst(tmp_path: Path) -> None:
-    section = galleries(run_of(finished_run(tmp_path)))
+    section = section_html(galleries, run_of(finished_run(tmp_path)))
     for title in ("Captions that find images", "Images that find captions"):
         for part in ("a sample, evenly spread", "the best", "the worst"):
-            assert f"{title}: {part}" in section.body
-    assert 'aria-label="right"' in section.body
-    assert 'aria-label="wrong"' in section.body
-    assert "above: the right image; first right result at rank" in section.body
+            assert f"{title}: {part}" in section
+    assert 'aria-label="relevant"' in section
+    assert 'aria-label="irrelevant"' in section
+    assert "above: the relevant image; first relevant result at rank" in section
 
 
 def test_best_and_worst_queries_are_those_of_a_naive_sort() -> None:
@@ -200,35 +201,37 @@ def test_best_and_worst_queries_are_those_of_a_naive_sort() -> None:
 def test_failures_name_runs_that_ended_badly_and_repeated_steps(tmp_path: Path) -> None:
     steps = [Point(step, 1.0, at) for at, step in enumerate((10, 20, 30, 20, 30, 40, 10))]
     again = RecordedRun("r2", "FINISHED", 0, 1, {}, {}, {"train/loss": steps})
-    section = failures(run_of(finished_run(tmp_path), train=[recorded("KILLED"), again]))
+    section = section_html(failures, run_of(finished_run(tmp_path), train=[recorded("KILLED"), again]))
     assert [
         "train",
         "r1",
         "KILLED",
-        EVIL.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("'", "&#x27;"),
-    ] in rows(section.body)
-    assert "repeated steps 2 time(s): from step 30 to 20, from step 40 to 10." in section.body
-    assert "train: 1 of 7 images were set aside" in section.body
+        escape(EVIL),
+    ] in rows(section)
+    assert "repeated steps 2 time(s): from step 30 to 20, from step 40 to 10." in section
+    assert "train: 1 of 7 images were skipped" in section
 
 
 def test_going_back_is_found_where_steps_do_not_go_on() -> None:
     points = [Point(step, 0.0, at) for at, step in enumerate((1, 2, 3, 3, 4, 2, 5))]
-    assert went_back(points) == [(3, 3), (4, 2)]
+    assert restarts(points) == [(3, 3), (4, 2)]
 
 
 def test_costs_are_of_what_was_recorded(tmp_path: Path) -> None:
     speed = {"train__samples_per_second": [10.0, 30.0, 20.0], "system__memory_gb": [1.0, 2.5, 2.0]}
-    section = costs(run_of(finished_run(tmp_path), extract=[recorded(seconds=6)], train=[recorded(**speed)]))
-    found = rows(section.body)
+    section = section_html(
+        costs, run_of(finished_run(tmp_path), extract=[recorded(seconds=6)], train=[recorded(**speed)])
+    )
+    found = rows(section)
     assert ["extract", "1970-01-01 00:00:00", "6.0", "1"] in found
     assert ["evaluate", "not recorded", "", "0"] in found
     assert ["images/s of the extraction, start of its processes included", "2.0"] in found
     assert ["samples/s, median", "20.0"] in found
     assert ["memory of the first process, peak (GB)", "2.50"] in found
-    assert "memory of its GPU, peak (GB)" in section.body.partition("Not there")[2]
+    assert "memory of its GPU, peak (GB)" in section.partition("Not there")[2]
 
 
 def test_versions_name_the_code_of_each_stage(tmp_path: Path) -> None:
-    section = versions(run_of(finished_run(tmp_path), train=[recorded()]))
-    assert ["train", "1.2.3", "abc", "changed"] in rows(section.body)
-    assert any(row[0] == "torch" for row in rows(section.body))
+    section = section_html(versions, run_of(finished_run(tmp_path), train=[recorded()]))
+    assert ["train", "1.2.3", "abc", "changed"] in rows(section)
+    assert any(row[0] == "torch" for row in rows(section))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.runtime import ray_internals
 from pipelines.runtime.cluster import ClusterError, require_room
 
 
@@ -29,7 +30,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         {"Alive": False, "NodeManagerAddress": "10.0.0.4", "Resources": gpus},
     ]
     monkeypatch.setattr(ray, "nodes", lambda: machines)
-    monkeypatch.setattr(ray._private.state.state, "get_cluster_config", lambda: None)
+    monkeypatch.setattr(ray_internals, "is_autoscaled", lambda: False)
     return machines
 
 
@@ -67,9 +68,7 @@ def test_what_never_fits_is_refused(nodes: list[dict[str, Any]], settings: list[
 
 
 def test_a_cluster_that_grows_is_not_judged(nodes: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray
-
-    monkeypatch.setattr(ray._private.state.state, "get_cluster_config", object)
+    monkeypatch.setattr(ray_internals, "is_autoscaled", lambda: True)
     require_room(config("workers=1000"))
 
 

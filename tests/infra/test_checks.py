@@ -1,4 +1,4 @@
-"""What the machines say, and what the doctor makes of it."""
+"""The doctor's checks on given facts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from infra import findings
-from infra.findings import Finding
+from infra import checks
+from infra.checks import Finding
 from infra.node_facts import NodeFacts
 
 VERSIONS = {"python": "3.11.7", "vse-pipeline": "0.1.0", "ray": "2.60.0", "torch": "2.15.0"}
@@ -19,14 +19,14 @@ def other(**versions: str) -> NodeFacts:
     return replace(NODE, node="b", versions=VERSIONS | versions)
 
 
-def test_a_line_says_what_is_wrong_and_how_to_mend_it() -> None:
+def test_a_line_says_what_is_wrong_and_the_remedy() -> None:
     assert Finding("disk", "a has room").line() == "ok    disk: a has room"
     assert Finding("disk", "a is full", "make room").line() == "WRONG disk: a is full; make room"
 
 
 def test_equal_versions_are_well() -> None:
-    found = findings.about_versions([NODE, other()], DECLARED)
-    assert found.is_well
+    found = checks.check_versions([NODE, other()], DECLARED)
+    assert found.passed
     assert found.says == "2 machines: Python 3.11.7, ray 2.60.0, torch 2.15.0"
 
 
@@ -41,62 +41,60 @@ def test_equal_versions_are_well() -> None:
     ],
 )
 def test_other_versions_are_named(node: NodeFacts, said: str) -> None:
-    found = findings.about_versions([NODE, node], DECLARED)
-    assert not found.is_well
+    found = checks.check_versions([NODE, node], DECLARED)
+    assert not found.passed
     assert said in found.says
 
 
 def test_the_cpu_build_is_the_same_version() -> None:
-    assert findings.about_versions([NODE, other(torch="2.15.0+cpu")], DECLARED).is_well
+    assert checks.check_versions([NODE, other(torch="2.15.0+cpu")], DECLARED).passed
 
 
 def test_gpus_there_are_named_by_kind() -> None:
-    found = findings.about_gpus([replace(NODE, gpus=["A10G", "A10G"]), replace(other(), gpus=["H100"])], 3, {})
-    assert found.is_well
+    found = checks.check_gpus([replace(NODE, gpus=["A10G", "A10G"]), replace(other(), gpus=["H100"])], 3, {})
+    assert found.passed
     assert found.says == "2 x A10G, 1 x H100; the configuration asks for 3"
 
 
 def test_no_gpus_are_well_where_none_are_wanted() -> None:
-    assert findings.about_gpus([NODE], 0, {}).says == "none; the configuration asks for 0"
-    assert not findings.about_gpus([NODE], 0.5, {}).is_well
+    assert checks.check_gpus([NODE], 0, {}).says == "none; the configuration asks for 0"
+    assert not checks.check_gpus([NODE], 0.5, {}).passed
 
 
 def test_a_gpu_that_ray_counts_and_torch_does_not_see() -> None:
-    found = findings.about_gpus([replace(NODE, gpus=["A10G"])], 1, {"a": 2.0})
+    found = checks.check_gpus([replace(NODE, gpus=["A10G"])], 1, {"a": 2.0})
     assert found.says == "a: Ray counts 2 GPUs, torch sees 1"
-    assert not found.is_well
+    assert not found.passed
 
 
 def test_a_gpu_that_does_not_compute() -> None:
-    assert "a: no kernel image" in findings.about_gpus([replace(NODE, gpu_problem="no kernel image")], 0, {}).says
+    assert "a: no kernel image" in checks.check_gpus([replace(NODE, gpu_problem="no kernel image")], 0, {}).says
 
 
 def test_disks_need_room_for_a_shard_and_the_cache() -> None:
-    assert findings.about_disk([NODE], 40e9).is_well
-    full = findings.about_disk([NODE], 41e9)
-    assert full.says == "a has 50.0 GB free, 51 GB are wanted"
-    assert not full.is_well
-    assert "no space" in findings.about_disk([replace(NODE, disk_problem="no space")], 0).says
+    assert checks.check_disk([NODE], 40e9).passed
+    full = checks.check_disk([NODE], 41e9)
+    assert full.says == "a has 50.0 GB free, 51 GB are needed"
+    assert not full.passed
+    assert "no space" in checks.check_disk([replace(NODE, disk_problem="no space")], 0).says
 
 
 def test_storage_is_tried_on_every_machine() -> None:
-    assert findings.about_storage([NODE], []).is_well
-    assert (
-        findings.about_storage([NODE, other()], ["s3://b/f"]).says == "2 machines: s3://b/f written, read and deleted"
-    )
-    found = findings.about_storage([NODE, replace(other(), storage_problems=["denied"])], ["s3://b/f"])
+    assert checks.check_storage([NODE], []).passed
+    assert checks.check_storage([NODE, other()], ["s3://b/f"]).says == "2 machines: s3://b/f written, read and deleted"
+    found = checks.check_storage([NODE, replace(other(), storage_problems=["denied"])], ["s3://b/f"])
     assert found.says == "b: denied"
-    assert not found.is_well
+    assert not found.passed
 
 
 def test_clocks_may_be_off_by_what_the_round_trip_leaves_open() -> None:
-    assert findings.about_clocks({}).is_well
-    assert findings.about_clocks({"b": (2.4, 0.5), "c": (-1.9, 0.0)}).is_well
-    found = findings.about_clocks({"b": (0.0, 0.1), "c": (-61.0, 0.5)})
+    assert checks.check_clocks({}).passed
+    assert checks.check_clocks({"b": (2.4, 0.5), "c": (-1.9, 0.0)}).passed
+    found = checks.check_clocks({"b": (0.0, 0.1), "c": (-61.0, 0.5)})
     assert found.says == "c is 61.0 s behind"
-    assert not found.is_well
+    assert not found.passed
 
 
 def test_many_problems_are_counted() -> None:
     nodes = [replace(NODE, node=f"n{i}", disk_problem="full") for i in range(9)]
-    assert findings.about_disk(nodes, 0).says == "n0: full, n1: full, n2: full, and 6 more"
+    assert checks.check_disk(nodes, 0).says == "n0: full, n1: full, n2: full, and 6 more"

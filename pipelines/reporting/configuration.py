@@ -1,4 +1,4 @@
-"""The recipe of a run: in what its configuration differs from the preset, and the whole of it."""
+"""The configuration of a run: its differences from the preset, and all of it."""
 
 from __future__ import annotations
 
@@ -13,41 +13,33 @@ from pipelines.config.layers import merged, preset_layers
 from pipelines.config.model import ModelConfig
 from pipelines.config.training import TrainingConfig
 from pipelines.kinds import LossConfig
-from pipelines.reporting.page import Html, Section, details, heading, joined, paragraph, preformatted, table
 from pipelines.reporting.run import Run
 
-# What a preset is about; data, features and places are the user's own.
+# The sections of a preset; data, features and folders are the user's own.
 _SECTIONS: dict[str, Any] = {"model": ModelConfig, "loss": LossConfig, "training": TrainingConfig}
 _ABSENT = "not there"
 
 
-def recipe(run: Run) -> Section:
-    """What was trained, on what, and how."""
+def configuration(run: Run) -> dict[str, Any]:
+    """Return the values of `report/configuration.html`."""
     config = run.config
-    rows = [
-        ("name", config.name),
-        ("preset", config.preset),
-        ("seed", str(config.seed)),
-        ("data set", config.dataset.format),
-        ("splits", f"{config.dataset.train_split} to train on, {config.dataset.eval_split} to evaluate on"),
-        ("features", config.features.extractor),
-    ]
-    whole = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
-    changed = differences(config)
-    shown = table(("key", f"preset {config.preset}", "this run"), changed) if changed else paragraph("None.")
-    return Section(
-        "Recipe",
-        joined(
-            table(("", ""), rows),
-            heading(f"Differences from the preset {config.preset} in model, loss and training"),
-            shown,
-            details("The whole configuration, defaults included", preformatted(whole)),
-        ),
-    )
+    return {
+        "facts": [
+            ("name", config.name),
+            ("preset", config.preset),
+            ("seed", str(config.seed)),
+            ("data set", config.dataset.format),
+            ("splits", f"{config.dataset.train_split} to train on, {config.dataset.eval_split} to evaluate on"),
+            ("features", config.features.extractor),
+        ],
+        "preset": config.preset,
+        "differences": differences(config),
+        "complete": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110),
+    }
 
 
 def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
-    """The keys in which model, loss and training differ from the preset's: key, value there, value here."""
+    """Return the keys in which model, loss and training differ from the preset: key, its value, the run's value."""
     preset = _preset(config)
     rows = []
     for section, kind in _SECTIONS.items():
@@ -62,7 +54,7 @@ def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
 
 
 def _preset(config: PipelineConfig) -> dict[str, Any]:
-    """The preset's settings, and with them the file that a preset of HGR leaves for the user to name."""
+    """Return the preset's settings, with the file that a preset of HGR leaves for the user to name."""
     preset = merged(preset_layers(config.preset))
     text = preset["model"].get("text", {})
     if config.model.text.name == "role_graphs" == text.get("name"):
@@ -77,9 +69,3 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield from _flat(value, f"{prefix}.{key}")
         else:
             yield f"{prefix}.{key}", "none" if value is None else str(value)
-
-
-def lead(run: Run) -> Html:
-    """What the run has come to, above everything else."""
-    rows = [(name, plan.status, run.manifest(name).get("summary", plan.size)) for name, plan in run.plans.items()]
-    return table(("stage", "status", "result"), rows)

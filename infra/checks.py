@@ -1,4 +1,4 @@
-"""From what the machines say to one line a check: all is well, or what is wrong and how to mend it."""
+"""Check the facts of the machines: one line for each, with the remedy where something is wrong."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from packaging.requirements import Requirement
 
 from infra.node_facts import DISTRIBUTION, NodeFacts
 
-# A stage writes aside and renames: below this the first shard may not fit.
+# A stage writes a temporary file and renames it: below this the first shard may not fit.
 FREE_BYTES = 10 * 10**9
-# S3 refuses requests that are a quarter of an hour off; curves and logs of several machines want less.
+# S3 refuses requests that are a quarter of an hour off; curves and logs of several machines need less.
 CLOCK_SECONDS = 2.0
 
 
@@ -20,32 +20,32 @@ class Finding:
     """The outcome of one check.
 
     Attributes:
-        check: what was looked at.
-        says: what was found.
-        mend: what to do about it; "" where all is well.
+        check: name of the check.
+        says: the observation.
+        remedy: what to do about it; "" if the check passed.
     """
 
     check: str
     says: str
-    mend: str = ""
+    remedy: str = ""
 
     @property
-    def is_well(self) -> bool:
+    def passed(self) -> bool:
         """Whether nothing needs to be done."""
-        return not self.mend
+        return not self.remedy
 
     def line(self) -> str:
-        """The finding on one line."""
-        mark = "ok   " if self.is_well else "WRONG"
-        return f"{mark} {self.check}: {self.says}" + (f"; {self.mend}" if self.mend else "")
+        """Format the finding on one line."""
+        mark = "ok   " if self.passed else "WRONG"
+        return f"{mark} {self.check}: {self.says}" + (f"; {self.remedy}" if self.remedy else "")
 
 
-def about_versions(nodes: Sequence[NodeFacts], declared: Sequence[str]) -> Finding:
-    """Every machine has what is declared, and all have the same.
+def check_versions(nodes: Sequence[NodeFacts], declared: Sequence[str]) -> Finding:
+    """Check that every machine has the declared packages, in the driver's versions.
 
     Args:
-        nodes: the machines, that of the driver first.
-        declared: requirements of our distribution: "numpy>=2".
+        nodes: the machines, the driver's first.
+        declared: requirements of our distribution, such as "numpy>=2".
     """
     driver, problems = nodes[0], []
     for node in nodes:
@@ -63,76 +63,71 @@ def about_versions(nodes: Sequence[NodeFacts], declared: Sequence[str]) -> Findi
             if expected and found and _public(found) != _public(expected):
                 problems.append(f"{node.node} has {name} {found}, {driver.node} {expected}")
     if problems:
-        return Finding("versions", _several(problems), "use one image on all machines, or `pip install` it anew there")
+        return Finding("versions", _several(problems), "use one image on all machines, or reinstall there")
     facts = driver.versions
     return Finding("versions", f"{_nodes(nodes)}: Python {facts['python']}, ray {facts['ray']}, torch {facts['torch']}")
 
 
-def about_gpus(nodes: Sequence[NodeFacts], wanted: float, promised: Mapping[str, float]) -> Finding:
-    """There are the GPUs that the configuration asks for, and each computes.
+def check_gpus(nodes: Sequence[NodeFacts], wanted: float, registered: Mapping[str, float]) -> Finding:
+    """Check that the GPUs that the configuration asks for exist and compute.
 
     Args:
         nodes: the machines.
-        wanted: GPUs that the configuration's actors or workers hold at a time.
-        promised: machine -> GPUs that Ray believes it has; empty without a cluster.
+        wanted: GPUs that the configuration's actors or workers use at a time.
+        registered: machine -> GPUs that Ray has registered; empty without a cluster.
     """
     problems = [f"{node.node}: {node.gpu_problem}" for node in nodes if node.gpu_problem]
     for node in nodes:
-        if node.node in promised and len(node.gpus) < promised[node.node]:
-            problems.append(f"{node.node}: Ray counts {promised[node.node]:g} GPUs, torch sees {len(node.gpus)}")
+        if node.node in registered and len(node.gpus) < registered[node.node]:
+            problems.append(f"{node.node}: Ray counts {registered[node.node]:g} GPUs, torch sees {len(node.gpus)}")
     if problems:
-        return Finding("GPUs", _several(problems), "see whether `nvidia-smi` answers there, and use the gpu image")
+        return Finding("GPUs", _several(problems), "check that `nvidia-smi` works there, and use the gpu image")
     names = [name for node in nodes for name in node.gpus]
     if len(names) < wanted:
         return Finding(
             "GPUs",
-            f"{len(names)} there, the configuration asks for {wanted:g}",
+            f"{len(names)} available, the configuration asks for {wanted:g}",
             "add machines, or lower features.actors, training.workers and their gpus_per_...",
         )
     kinds = ", ".join(f"{names.count(kind)} x {kind}" for kind in dict.fromkeys(names))
     return Finding("GPUs", f"{kinds or 'none'}; the configuration asks for {wanted:g}")
 
 
-def about_disk(nodes: Sequence[NodeFacts], cache_bytes: float) -> Finding:
-    """Every machine can write into its work folder, and has room there.
-
-    Args:
-        nodes: the machines.
-        cache_bytes: what the configuration lets the shards take up.
-    """
+def check_disk(nodes: Sequence[NodeFacts], cache_bytes: float) -> Finding:
+    """Check that every machine can write to its work folder and has space for `cache_bytes` of shards."""
     problems = [f"{node.node}: {node.disk_problem}" for node in nodes if node.disk_problem]
     if problems:
-        return Finding("disk", _several(problems), "give the folder to this user, or name another as work_dir")
+        return Finding("disk", _several(problems), "make the folder writable for this user, or set another work_dir")
     needed = FREE_BYTES + cache_bytes
     problems = [f"{n.node} has {n.free_bytes / 1e9:.1f} GB free" for n in nodes if n.free_bytes < needed]
     if problems:
-        says = f"{_several(problems)}, {needed / 1e9:g} GB are wanted"
-        return Finding("disk", says, "make room, name another work_dir, or lower storage.cache_gb")
+        says = f"{_several(problems)}, {needed / 1e9:g} GB are needed"
+        return Finding("disk", says, "free disk space, set another work_dir, or lower storage.cache_gb")
     return Finding("disk", f"{_nodes(nodes)}: at least {min(node.free_bytes for node in nodes) / 1e9:.0f} GB free")
 
 
-def about_storage(nodes: Sequence[NodeFacts], addresses: Sequence[str]) -> Finding:
-    """Every machine can write, read and delete at every address."""
+def check_storage(nodes: Sequence[NodeFacts], addresses: Sequence[str]) -> Finding:
+    """Check that every machine can write, read and delete at every address."""
     if not addresses:
-        return Finding("storage", "none is configured; work_dir is all there is")
+        return Finding("storage", "not configured; outputs stay in work_dir")
     problems = [f"{node.node}: {problem}" for node in nodes for problem in node.storage_problems]
     if problems:
-        return Finding("storage", _several(problems), "infra/s3/README.md lists the settings and the permissions")
+        return Finding("storage", _several(problems), "docs/s3.md lists the settings and the permissions")
     return Finding("storage", f"{_nodes(nodes)}: {', '.join(addresses)} written, read and deleted")
 
 
-def about_clocks(offsets: Mapping[str, tuple[float, float]]) -> Finding:
-    """The machines' clocks agree with the driver's.
+def check_clocks(offsets: Mapping[str, tuple[float, float]]) -> Finding:
+    """Check that the clocks agree with the driver's.
 
     Args:
-        offsets: machine or server -> seconds that its clock is ahead, and how far that may be off.
+        offsets: machine or server -> seconds that its clock is ahead, and the uncertainty of that.
     """
     if not offsets:
         return Finding("clock", "nothing to compare with")
     wrong = [
         f"{name} is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}"
-        for name, (ahead, doubt) in offsets.items()
-        if abs(ahead) - doubt > CLOCK_SECONDS
+        for name, (ahead, uncertainty) in offsets.items()
+        if abs(ahead) - uncertainty > CLOCK_SECONDS
     ]
     if wrong:
         return Finding("clock", _several(wrong), "let all machines follow a time server: `timedatectl set-ntp true`")
@@ -140,7 +135,7 @@ def about_clocks(offsets: Mapping[str, tuple[float, float]]) -> Finding:
 
 
 def _public(version: str) -> str:
-    """Without the build: 2.15.0+cpu is 2.15.0."""
+    """Return the version without the build: 2.15.0+cpu is 2.15.0."""
     return version.partition("+")[0]
 
 

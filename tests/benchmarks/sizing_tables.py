@@ -1,97 +1,67 @@
-"""The page infra/SIZING.md: what data of three known sizes takes, and where each design choice breaks."""
+"""The tables of docs/sizing.md: what data of three known sizes take, and where each design choice breaks."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
+from typing import Any
 
-from infra.sizing import Machines, Measured, Workload, bytes_text, count_text, rows, step_table
+from infra.sizing import GPUS, Machines, Measured, Workload, bytes_text, count_text, gpu_bytes, rows, training_step
 
-PATH = Path(__file__).with_name("SIZING.md")
-
-_LOADS = (
+LOADS = (
     Workload("COCO", 113_287, 5),
     Workload("CC12M", 12_400_000, 1),
     Workload("1 billion pairs", 1_000_000_000, 1),
 )
-_PAGE = """\
-<!-- Written by `python -m infra.sizing --page` from tests/benchmarks/results: change those. -->
 
-# Sizing
-
-What the pipeline takes for data of three sizes: COCO in Karpathy's split, CC12M, and a billion pairs. For other data:
-
-    python -m infra.sizing --images 5000000 --captions-per-image 2 --feature 49x2048
-
-**Measured** are bytes on disk, bytes of memory, the times to open shards and to draw an order, how fast a core parses
-captions, and how fast a rank reads (on {cpus} CPU cores). **Counted** are parameters and floating-point operations, by
-running or tracing the networks themselves. **No GPU was measured**: GPU-hours and epochs an hour are operations over
-{utilisation:.0%} of a peak of {peak:g} TFLOP/s (an A100's bfloat16, by its data sheet), and both figures are
-assumptions. A recurrent text encoder may well reach less, a large convolution more. Extraction also waits for images to
-be fetched and decoded, which is left out.
-
-Other assumptions: {gpus} GPUs, {memory:g} GB of memory and {disk:g} TB of disk a machine, {link:g} GB/s between its
-GPUs, {network:g} Gbit/s between machines, {pairs} pairs a GPU and step, so that the global batch grows with the GPUs.
-Reading is taken at the rate of the two cores on which it was measured, for each rank.
-
-## Data and epochs
-
-{data}
-
-In brackets: what a step spends most of its time with. The models are VSE-infinity's over 36 x 2048 regions, with a
-BiGRU or BERT. An epoch reads an image once for each of its captions. Where the shards are more than a machine's disk,
-every machine fetches all of them once an epoch.
-
-## A training step
-
-{step}
-
-Gathered are the embeddings of both sides; sent are the gradients of those and of the parameters, as rings of all ranks
-exchange them. The exchange is taken not to overlap with anything; DistributedDataParallel does better.
-
-## Where each design choice breaks
-
-A rank has {rank} of main memory here.
-
-{limits}
-"""
+Table = tuple[list[str], list[list[str]]]
 
 
-def write(measured: Measured) -> Path:
-    """Write the page; returns where it is."""
-    PATH.write_text(page(measured), encoding="utf-8")
-    return PATH
-
-
-def page(measured: Measured) -> str:
-    """The page, as Markdown."""
-    machines = Machines()
-    columns = [rows(load, machines, measured) for load in _LOADS]
-    head = ["", *(load.name for load in _LOADS)]
-    limits = [*_memory(machines, measured), *_storage(machines, measured), *_services(machines, measured)]
-    return _PAGE.format(
-        cpus=measured.sizing["machine"]["cpus"],
-        utilisation=machines.utilisation,
-        peak=machines.peak_tflops,
-        gpus=machines.gpus_per_machine,
-        memory=machines.memory_gb,
-        disk=machines.disk_tb,
-        link=machines.link_gbs,
-        network=machines.network_gbit,
-        pairs=machines.pairs_per_gpu,
-        rank=bytes_text(machines.rank_bytes),
-        data=_markdown(head, [[key, *(column[key] for column in columns)] for key in columns[0]]),
-        step=_markdown(*step_table(machines, measured)),
-        limits=_markdown(["design choice", "measured or counted", "breaks at", "then"], limits),
+def shipped_figures(results: Path) -> dict[str, Any]:
+    """Return the figures that `python -m infra.sizing` multiplies up, from the benchmarks' results."""
+    sizing, reader, parsing = (
+        json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("sizing", "reader", "parsing")
     )
+    return {
+        "sizing": {key: value for key, value in sizing.items() if key not in ("command", "machine")},
+        "samples_per_second": reader["region 36x2048"]["ways"]["random, TrainLoader"]["samples_per_second"],
+        "captions_per_second": parsing["one_core"]["stage_captions_per_second"],
+    }
+
+
+def data_table(machines: Machines, measured: Measured) -> Table:
+    """Return storage, memory and time for three data sets."""
+    columns = [rows(load, machines, measured) for load in LOADS]
+    head = ["", *(load.name for load in LOADS)]
+    return head, [[key, *(column[key] for column in columns)] for key in columns[0]]
+
+
+def step_table(machines: Machines, measured: Measured) -> Table:
+    """Return what a step exchanges and takes of a GPU's memory, whatever the size of the data."""
+    head = ["model", "GPUs", "global batch", "gathered by a rank", "gradients sent by a rank", "GPU memory", "step"]
+    table = []
+    for model in measured.sizing["models"]:
+        for gpus in GPUS:
+            step = training_step(Workload("any", 1, 1), machines, measured, model, gpus)
+            sizes = (step.gathered, step.reduced, gpu_bytes(machines, measured, model, gpus))
+            batch, seconds = machines.pairs_per_gpu * gpus, f"{step.seconds * 1e3:.1f} ms, {step.limit}"
+            table.append([model, str(gpus), f"{batch:,}", *map(bytes_text, sizes), seconds])
+    return head, table
+
+
+def limits_table(machines: Machines, measured: Measured) -> Table:
+    """Return the size at which each design choice breaks."""
+    head = ["design choice", "measured or counted", "breaks at", "then"]
+    return head, [*_memory(machines, measured), *_storage(machines, measured), *_services(machines, measured)]
 
 
 def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
-    """What every rank holds of data of all sizes."""
+    """Return the limits of a rank's memory."""
     reader, sampler = measured.sizing["reader"], measured.sizing["sampler"]
     return [
         [
-            "every rank holds where each sample lies",
+            "every rank keeps the position of each sample in memory",
             f"{reader['kept_bytes_an_image']:.0f} bytes an image, {reader['peak_bytes_an_image']:.0f} while it opens",
             f"{count_text(machines.rank_bytes / reader['peak_bytes_an_image'])} images",
             "one file of tables for a split, mapped by all ranks of a machine",
@@ -103,8 +73,8 @@ def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
             "the same file of tables",
         ],
         [
-            "every rank draws the order of the whole epoch",
-            f"{sampler['kept_bytes_a_caption']:.0f} bytes a caption, {sampler['peak_bytes_a_caption']:.0f} meanwhile",
+            "every rank draws the order of the complete epoch",
+            f"{sampler['kept_bytes_a_caption']:.0f} bytes a caption, {sampler['peak_bytes_a_caption']:.0f} at the peak",
             f"{count_text(machines.rank_bytes / sampler['peak_bytes_a_caption'])} captions",
             "draw the order of the shards, and that of the samples one window of `training.shuffle_shards` at a time; "
             "it stays a function of seed, epoch and step",
@@ -113,10 +83,10 @@ def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
 
 
 def _storage(machines: Machines, measured: Measured) -> list[list[str]]:
-    """What is on disks and on S3."""
+    """Return the limits of disks and of S3."""
     shards, listing = measured.sizing["shards"], measured.sizing["listing"]
     image_bytes = measured.shard_bytes(Workload("one image", 1, 5))
-    failed = shards["set_aside_bytes_an_image"]
+    failed = shards["skipped_bytes_an_image"]
     return [
         [
             "every machine has all shards of a split on its disk",
@@ -126,7 +96,7 @@ def _storage(machines: Machines, measured: Measured) -> list[list[str]]:
             "last one are read",
         ],
         [
-            "a batch mixes all shards of a window, so that every machine fetches each of them whole",
+            "a batch mixes all shards of a window, so that every machine fetches all of each",
             f"{machines.network_gbit:g} Gbit/s (assumed)",
             f"{count_text(machines.network_gbit * 1e9 / 8 * 3600 / image_bytes)} images for an epoch an hour, however "
             "many the machines",
@@ -141,7 +111,7 @@ def _storage(machines: Machines, measured: Measured) -> list[list[str]]:
         [
             "keys have eight digits, and those of a shard one width",
             "one an image",
-            "100 million images, where one shard holds both 99999999 and 100000000: it is refused",
+            "100 million images, where one shard would have both 99999999 and 100000000: it is refused",
             "a `features.shard_size` that divides 100 million, such as 500 or 5000, and no `features.shard_mb`",
         ],
         [
@@ -151,19 +121,19 @@ def _storage(machines: Machines, measured: Measured) -> list[list[str]]:
             "archives of images (`dataset.format: webdataset`): an object then holds thousands of them",
         ],
         [
-            "the manifest names every image that was set aside",
+            "the manifest names every skipped image",
             f"{failed} bytes each",
             f"{count_text(1e9 / 0.01 / failed)} images, of which one in a hundred fails: 1 GB of JSON",
-            "leave the reasons in the sidecars, where they are too, and only count them in the manifest",
+            "keep the reasons in the sidecars only, and their counts in the manifest",
         ],
     ]
 
 
 def _services(machines: Machines, measured: Measured) -> list[list[str]]:
-    """Tracking, loss and evaluation."""
+    """Return the limits of tracking, loss and evaluation."""
     embedding = next(iter(measured.sizing["models"].values()))["embedding"]
     embedded = (1 + 5) * embedding * 4
-    # Every pair of an image and one of five captions a picture, in both directions, two operations a dimension.
+    # Every pair of an image and a caption (five an image), in both directions, two operations a dimension.
     evaluated = math.sqrt(3600 * machines.flops / (2 * 2 * 5 * embedding))
     return [
         [
@@ -173,8 +143,8 @@ def _services(machines: Machines, measured: Measured) -> list[list[str]]:
             "the server on PostgreSQL (infra/mlflow/compose.yaml, infra/kubernetes/mlflow.yaml)",
         ],
         [
-            "every rank has the similarities of the global batch, and takes the loss of all of it",
-            "12 bytes a pair of pairs",
+            "every rank has the similarities of the global batch, and computes the loss of all of it",
+            "12 bytes for each entry of the matrix",
             f"a global batch of {count_text(math.sqrt(8e9 / 12))}: 8 GB of each GPU",
             "each rank the rows of its own pairs; cached gradients shrink the activations, not this",
         ],
@@ -186,7 +156,3 @@ def _services(machines: Machines, measured: Measured) -> list[list[str]]:
             "select on a fixed sample (the published protocols have 1,000 and 5,000 images)",
         ],
     ]
-
-
-def _markdown(head: list[str], body: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body))

@@ -1,6 +1,6 @@
-"""Write the tables of the README from the recorded results; `--check` says whether they are up to date.
+"""Write the tables of README and docs/ and the figures of infra/sizing.json from the recorded results.
 
-Run: python tests/benchmarks/readme.py
+Run: python tests/benchmarks/tables.py, with `--check` to only compare
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+from sizing_tables import data_table, limits_table, shipped_figures, step_table
+
+from infra.sizing import FIGURES, Machines, Measured
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 RESULTS = Path(__file__).with_name("results")
 
-# Measured once on the same features with the same embedding size: see the README's text around the table.
+# Measured once on the same features with the same embedding size: see the text around the table.
 CCA_RSUM, RELEASED_RSUM = 244.4, 228.0
 SYSTEMS = {
     "flickr8k_vse_pp": "VSE++",
@@ -364,6 +369,13 @@ def retraining_table() -> str:
     return _table(["what came", "extracted", "dev RSUM", "decision", "took"], rows)
 
 
+def sizing_tables() -> dict[str, Callable[[], str]]:
+    """Name -> the table of docs/sizing.md, from the figures that ship with the package."""
+    machines, measured = Machines(), Measured(**shipped_figures(RESULTS))
+    tables = {"sizing data": data_table, "sizing step": step_table, "sizing limits": limits_table}
+    return {name: lambda table=table: _table(*table(machines, measured)) for name, table in tables.items()}
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quality": quality_table,
     "components": components_table,
@@ -373,17 +385,26 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "failures": failures_table,
     "training failures": training_failures_table,
+    **sizing_tables(),
 }
 
 
 def rewritten(text: str) -> str:
-    """The README with every marked table made anew."""
-    for name, table in TABLES.items():
-        found = re.search(rf"<!-- {name} -->\n.*?<!-- end -->", text, re.DOTALL)
-        if found is None:
-            raise SystemExit(f"{README} has no block <!-- {name} --> ... <!-- end -->")
-        text = text.replace(found[0], f"<!-- {name} -->\n{table()}\n<!-- end -->")
-    return text
+    """Return a page with every marked table made from the results."""
+
+    def block(found: re.Match[str]) -> str:
+        return f"<!-- {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- ([a-z ]+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+def published() -> dict[Path, str]:
+    """Path -> its text by the recorded results, of every page and of the figures in the package."""
+    pages = {page: rewritten(page.read_text(encoding="utf-8")) for page in PAGES}
+    missing = [name for name in TABLES if not any(f"<!-- {name} -->" in text for text in pages.values())]
+    if missing:
+        raise SystemExit(f"no page has a block <!-- {missing[0]} --> ... <!-- end -->")
+    return pages | {FIGURES: json.dumps(shipped_figures(RESULTS), indent=1) + "\n"}
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -396,15 +417,15 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def main() -> None:
-    """Rewrite the README, or only compare."""
+    """Rewrite what is published, or only compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="exit with 1 where the README is not up to date")
-    arguments = parser.parse_args()
-    text = README.read_text(encoding="utf-8")
-    new = rewritten(text)
-    if arguments.check and new != text:
-        sys.exit("README.md: the tables are not those of the recorded results; run tests/benchmarks/readme.py")
-    README.write_text(new, encoding="utf-8")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if anything is out of date")
+    check = parser.parse_args().check
+    for path, text in published().items():
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path}: not made from the recorded results; run python tests/benchmarks/tables.py")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,82 @@
+"""All uses of Ray's undocumented parts: why each is needed, and the public API that would replace it.
+
+tests/pipelines/runtime/test_ray_internals.py fails when one of them is gone, or when its public replacement is there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+_LOOPBACK = "127.0.0.1"
+_GCS_PORT = "RAY_GCS_SERVER_PORT"
+
+
+def init_local(**options: Any) -> None:
+    """Start Ray on this machine, at a port that is chosen before and written to RAY_ADDRESS.
+
+    Helpers of Ray Train look for the cluster of the machine by themselves and may find another one than ours.
+
+    Would be replaced by: a parameter of `ray.init` for the port of a local cluster.
+
+    Args:
+        **options: of `ray.init`.
+    """
+    import ray
+
+    with socket.socket() as free:
+        free.bind((_LOOPBACK, 0))
+        port = free.getsockname()[1]
+    os.environ |= {_GCS_PORT: str(port), "RAY_ADDRESS": f"{_LOOPBACK}:{port}"}
+    ray.init(address="local", **options)
+
+
+def forget_local() -> None:
+    """Remove the address that :func:`init_local` chose, once its cluster has ended; does nothing without one."""
+    if os.environ.pop(_GCS_PORT, None) is not None:
+        del os.environ["RAY_ADDRESS"]
+
+
+def is_autoscaled() -> bool:
+    """Return whether the cluster that we are connected to adds machines on demand.
+
+    Would be replaced by: a function of `ray.autoscaler.sdk` or `ray.util.state` that returns the autoscaler's limits.
+    """
+    import ray
+
+    return ray._private.state.state.get_cluster_config() is not None  # only autoscalers publish one
+
+
+def requires_token() -> bool:
+    """Return whether the cluster that we are connected to lets nobody in without a token.
+
+    Would be replaced by: a public function for the authentication mode. RAY_AUTH_MODE, the documented setting, may be
+    unset, and its default depends on Ray's version.
+    """
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    return bool(is_token_auth_enabled())
+
+
+def configure_train(collective_timeout: float) -> None:
+    """Set the environment variables of Ray Train's controller; they are propagated to its processes.
+
+    Would be replaced by: fields of `ray.train.RunConfig` or `FailureConfig`.
+
+    Args:
+        collective_timeout: seconds after which `ray.train.report` gives up on a worker that does not take part.
+    """
+    # The controller polls the workers, and collects their reports, at this interval; Ray's default is 2 seconds.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+    os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] = str(collective_timeout)
+
+
+def is_preempted() -> bool:
+    """Return whether Ray knows that a machine of this training's workers is about to be taken away.
+
+    Would be replaced by: `ray.train.get_preemption_info`, if it did not wait for all workers; only rank 0 asks here.
+    """
+    from ray.train.v2._internal.execution.context import get_train_context
+
+    return get_train_context().preemption_context.preemption_info is not None

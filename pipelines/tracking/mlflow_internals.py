@@ -1,0 +1,34 @@
+"""All uses of MLflow's undocumented parts: why each is needed, and the public API that would replace it.
+
+tests/pipelines/tracking/test_mlflow_internals.py fails when one of them is gone, or when its public replacement is
+there.
+"""
+
+from __future__ import annotations
+
+import logging
+
+# The tag of a logged data set that tells what it was used for. `MlflowClient`, which needs no active run, has no
+# parameter for it. Would be replaced by: `contexts` of `MlflowClient.log_inputs`, as `mlflow.log_inputs` has it.
+DATASET_CONTEXT = "mlflow.data.context"
+
+# The tag by which MLflow's pages show an experiment as model training, without asking whoever opens it.
+# Would be replaced by: a parameter of `MlflowClient.create_experiment`.
+TRAINING_EXPERIMENT = {"mlflow.experimentKind": "custom_model_development"}
+
+
+def quiet_database_setup() -> None:
+    """Keep the tables of a new database, which MLflow announces one by one, out of the terminal.
+
+    Would be replaced by: a documented setting for the messages of migrations.
+    """
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def run_page(server: str, experiment_id: str, run_id: str) -> str:
+    """Return the address of a run's page.
+
+    Would be replaced by: a method of `MlflowClient` that returns it.
+    """
+    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"

@@ -1,0 +1,1 @@
+"""WordNet's synsets with their hypernyms, as far as captions need them."""

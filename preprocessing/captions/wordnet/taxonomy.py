@@ -1,0 +1,73 @@
+"""Which words mean the same, or one a kind of the other, by WordNet's synsets and hypernyms."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+PATH = Path(__file__).with_name("wordnet.json.xz")
+
+WordKind = Literal["noun", "verb", "adjective"]
+
+# Base forms by the conventions of the parser, where WordNet has other ones.
+_OTHER_FORMS = {"people": "person"}
+
+
+class Taxonomy:
+    """Nouns, verbs and adjectives with their most frequent senses.
+
+    Args:
+        above: for each synset, by its number, those directly above it: hypernyms; for an adjective the head of its
+            cluster of similar ones.
+        category: of each synset, the number of WordNet's lexicographer file: animals, artefacts, persons ...
+        senses: for each kind the words with their synsets, the most frequent first.
+    """
+
+    def __init__(
+        self, above: list[list[int]], category: list[int], senses: dict[WordKind, dict[str, list[int]]]
+    ) -> None:
+        self._above = above
+        self._category = category
+        self._senses = senses
+        self._relatives: dict[tuple[str, WordKind], tuple[frozenset[int], frozenset[int]]] = {}
+
+    def same_or_kind_of(self, one: str, other: str, kind: WordKind) -> bool:
+        """Return whether the words share a synset, or a synset of one is above one of the other at any distance.
+
+        A word that WordNet lacks is related to itself alone.
+        """
+        one_own, one_all = self._synsets(one, kind)
+        other_own, other_all = self._synsets(other, kind)
+        return one == other or not one_own.isdisjoint(other_all) or not other_own.isdisjoint(one_all)
+
+    def same_category(self, one: str, other: str) -> bool:
+        """Return whether the most frequent senses of two nouns are of one category, or WordNet lacks one of them."""
+        first = {self._category[senses[0]] for noun in (one, other) if (senses := self._find(noun, "noun"))}
+        return len(first) < 2
+
+    def _find(self, word: str, kind: WordKind) -> list[int]:
+        """Return the senses of a word; a plural ("jeans") that WordNet lacks has those of the singular."""
+        words = self._senses[kind]
+        word = _OTHER_FORMS.get(word, word)
+        return words.get(word) or words.get(word.removesuffix("s"), [])
+
+    def _synsets(self, word: str, kind: WordKind) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the synsets of a word, and these with all above them."""
+        if (word, kind) not in self._relatives:
+            own = self._find(word, kind)
+            found, waiting = set(own), list(own)
+            while waiting:
+                higher = [synset for synset in self._above[waiting.pop()] if synset not in found]
+                found.update(higher)
+                waiting += higher
+            self._relatives[word, kind] = (frozenset(own), frozenset(found))
+        return self._relatives[word, kind]
+
+
+@cache
+def load_taxonomy() -> Taxonomy:
+    """Return the taxonomy that ships with the package: WordNet 3.0, written by ``export.py``."""
+    return Taxonomy(**json.loads(lzma.decompress(PATH.read_bytes())))

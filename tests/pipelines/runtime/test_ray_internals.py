@@ -1,0 +1,101 @@
+"""The undocumented parts of Ray that we stand on are as we need them, and still have no public replacement."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import ray
+import ray.autoscaler.sdk
+import ray.train
+import ray.util.state
+
+from pipelines.runtime import ray_internals
+
+
+def public_names(*modules: object) -> list[str]:
+    return [name for module in modules for name in dir(module) if not name.startswith("_")]
+
+
+def test_ray_init_has_no_parameter_for_its_port() -> None:
+    found = [name for name in inspect.signature(ray.init).parameters if "port" in name and name != "dashboard_port"]
+    assert not found, f"ray.init has {found} now: use it in ray_internals.init_local, without RAY_GCS_SERVER_PORT"
+
+
+CHOSEN = """
+import os
+import ray
+from pipelines.runtime import ray_internals
+ray_internals.init_local(num_cpus=1, object_store_memory=80_000_000, include_dashboard=False)
+assert ray.get_runtime_context().gcs_address.rpartition(":")[2] == os.environ["RAY_ADDRESS"].rpartition(":")[2]
+ray.shutdown()
+ray_internals.forget_local()
+ray_internals.forget_local()
+assert "RAY_ADDRESS" not in os.environ
+"""
+
+
+@pytest.mark.ray
+def test_a_local_cluster_has_the_chosen_address() -> None:
+    subprocess.run([sys.executable, "-c", CHOSEN], check=True, timeout=120)
+
+
+def test_no_public_function_returns_the_autoscalers_limits() -> None:
+    names = public_names(ray, ray.autoscaler.sdk, ray.util.state)
+    found = [name for name in names if "cluster_config" in name or "autoscaler_state" in name or "max_res" in name]
+    assert not found, f"Ray has {found} now: use it in ray_internals.is_autoscaled"
+
+
+@pytest.mark.ray
+def test_a_fixed_cluster_is_not_autoscaled(ray_cluster: str) -> None:
+    assert not ray_internals.is_autoscaled()
+
+
+def test_no_public_function_returns_the_authentication_mode() -> None:
+    found = [name for name in public_names(ray, ray.util) if "auth" in name]
+    assert not found, f"Ray has {found} now: use it in ray_internals.requires_token"
+
+
+@pytest.mark.parametrize(("mode", "answer"), [("disabled", "False"), ("token", "True")])
+def test_the_authentication_mode_is_read(mode: str, answer: str) -> None:
+    program = "from pipelines.runtime import ray_internals; print(ray_internals.requires_token())"
+    environment = {"RAY_AUTH_MODE": mode, "PYTHONPATH": ":".join(filter(None, sys.path))}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.split()[-1] == answer
+
+
+def test_ray_train_has_no_fields_for_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.train.v2._internal import constants
+
+    configs = (ray.train.RunConfig, ray.train.FailureConfig, ray.train.ScalingConfig)
+    fields = [field.name for config in configs for field in dataclasses.fields(config)]
+    found = [name for name in fields if "health" in name or "poll" in name or "timeout" in name]
+    assert not found, f"Ray Train has {found} now: set them in launch.py, not in ray_internals.configure_train"
+    variables = (constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR, constants.COLLECTIVE_TIMEOUT_S_ENV_VAR)
+    assert variables == ("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "RAY_TRAIN_COLLECTIVE_TIMEOUT_S")
+    assert set(variables) <= set(constants.ENV_VARS_TO_PROPAGATE)
+
+
+def test_the_public_preemption_info_waits_for_all_workers() -> None:
+    public = ray.train.get_preemption_info
+    advice = "if one worker can ask ray.train.get_preemption_info alone now, use it in ray_internals.is_preempted"
+    assert not inspect.signature(public).parameters, advice
+    assert "acts as a barrier across all workers" in str(public.__doc__), advice
+    found = [name for name in public_names(ray.train.TrainContext) if "preempt" in name]
+    assert not found, f"ray.train.get_context() has {found} now: use it in ray_internals.is_preempted"
+
+
+def test_preemption_is_read_from_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.train.v2._internal.execution import context
+    from ray.train.v2._internal.execution.preemption import PreemptionContext, PreemptionInfo
+
+    told = PreemptionContext()
+    assert "preemption_context" in inspect.getsource(context.TrainContext)
+    monkeypatch.setattr(context, "get_train_context", lambda: SimpleNamespace(preemption_context=told))
+    assert not ray_internals.is_preempted()
+    told.preemption_info = PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={})
+    assert ray_internals.is_preempted()

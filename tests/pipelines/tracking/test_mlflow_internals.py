@@ -1,0 +1,57 @@
+"""The undocumented parts of MLflow that we stand on are as we need them, and still have no public replacement."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from functools import cache
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from mlflow.store.db import utils
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+from pipelines.tracking import mlflow_internals
+
+
+@cache
+def page_scripts() -> str:
+    """The programs of MLflow's own pages."""
+    folder = Path(mlflow.__file__).parent / "server/js/build"
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.js")))
+
+
+def test_the_context_of_a_data_set_is_a_tag() -> None:
+    assert mlflow_internals.DATASET_CONTEXT == MLFLOW_DATASET_CONTEXT
+    found = {"context", "contexts"} & set(inspect.signature(MlflowClient.log_inputs).parameters)
+    assert not found, f"MlflowClient.log_inputs takes {found} now: use it in Tracker, without DATASET_CONTEXT"
+
+
+def test_the_kind_of_an_experiment_is_a_tag() -> None:
+    assert all(
+        name in page_scripts() and value in page_scripts()
+        for name, value in mlflow_internals.TRAINING_EXPERIMENT.items()
+    )
+    found = [name for name in inspect.signature(MlflowClient.create_experiment).parameters if "kind" in name]
+    assert not found, f"MlflowClient.create_experiment takes {found} now: use it, without TRAINING_EXPERIMENT"
+
+
+def test_new_databases_are_announced_by_the_quietened_loggers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("alembic"), "level", logging.INFO)
+    monkeypatch.setattr(utils._logger, "level", logging.INFO)
+    mlflow_internals.quiet_database_setup()
+    assert utils._logger.name == "mlflow.store.db.utils"
+    with caplog.at_level(logging.INFO):
+        MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_experiments()
+    assert not [record.message for record in caplog.records if record.levelno < logging.WARNING]
+
+
+def test_the_page_of_a_run_has_this_address() -> None:
+    assert mlflow_internals.run_page("http://host:5000", "1", "ab").endswith(":5000/#/experiments/1/runs/ab")
+    assert "/experiments/:experimentId/runs/:runUuid" in page_scripts()
+    found = [name for name in dir(MlflowClient) if "url" in name and not name.startswith("_")]
+    assert not found, f"MlflowClient has {found} now: use it in pipelines/tracking/client.py, without run_page"

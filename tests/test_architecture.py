@@ -1,0 +1,52 @@
+"""Rules about imports that no linter of ours knows: the wings stay apart, undocumented APIs have one module each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WINGS = {
+    "vse_core": {"ray", "mlflow", "boto3", "preprocessing", "pipelines", "infra"},
+    "preprocessing": {"ray", "mlflow", "vse_core", "pipelines", "infra"},
+}
+LIBRARIES = ("mlflow.", "ray.", "torch.")
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Modules and names of modules that a file imports, in full."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_the_wings_do_not_know_what_stands_on_them(wing: str) -> None:
+    for path in sources(wing):
+        found = {name.partition(".")[0] for name in imported(ast.parse(path.read_text()))} & WINGS[wing]
+        assert not found, f"{path.relative_to(ROOT)} imports {found}"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("ray.train.v2.") or any(
+        part.startswith("_") and not part.startswith("__") for part in name.split(".")
+    )
+
+
+def test_undocumented_apis_have_one_module_each() -> None:
+    for path in [path for folder in ("pipelines", "preprocessing", "vse_core", "infra") for path in sources(folder)]:
+        if path.name.endswith("_internals.py"):
+            continue
+        tree = ast.parse(path.read_text())
+        names = [*imported(tree), *(ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))]
+        found = [name for name in names if name.startswith(LIBRARIES) and is_private(name)]
+        assert not found, f"{path.relative_to(ROOT)} uses {found}: move it to the library's *_internals.py"

@@ -1,0 +1,29 @@
+"""All uses of torch's undocumented parts: why each is needed, and the public API that would replace it.
+
+tests/vse_core/test_torch_internals.py fails when one of them is gone, or when its public replacement is there.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def step_if_finite(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
+    """Step the optimiser if a flag on the device is set; a fused optimiser reads it there, without a wait of the host.
+
+    `torch.amp.GradScaler.step` does the same, but only with a gradient scale, which full precision does not have.
+
+    Would be replaced by: a `found_inf` parameter of `Optimizer.step`.
+
+    Args:
+        optimizer: fused, or any other.
+        is_finite: () Boolean, whether loss and gradient are finite.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        fused: Any = optimizer
+        fused.grad_scale, fused.found_inf = None, (~is_finite).float()
+        optimizer.step()
+        del fused.grad_scale, fused.found_inf
+    elif is_finite:
+        optimizer.step()
