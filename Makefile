@@ -7,12 +7,16 @@ STAMP := $(VENV)/.installed
 CONFIG ?=
 VSE_WORK_DIR ?= $(HOME)/vse-work
 UI_PORT ?= 5000
+# Processes of the tests; each uses one thread.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest
+KUBERAY := $(wildcard infra/kubernetes/ray*.yaml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-servers test-alone test-long test-fast lint format types bench ui
+.PHONY: help setup demo test test-integration test-nightly test-gpu lint docs format types bench ui
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## make .venv with everything installed (again only after a change of pyproject.toml)
 
@@ -25,25 +29,29 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## the main job on generated scenes: no data, no network, no GPU needed
 	$(BIN)/python pipelines/full.py $(if $(CONFIG),--config $(CONFIG))
 
-test: $(STAMP)  ## the tests: those with servers, which mostly wait, beside those without
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-servers test-alone
+test: $(STAMP)  ## the unit tests, and one small pipeline through Ray and MLflow (minutes)
+	$(PYTEST) --numprocesses=$(JOBS) --dist=worksteal
 
-test-servers: $(STAMP)
-	$(BIN)/python -m pytest -m "(ray or s3) and not long"
+test-integration: $(STAMP)  ## the tests with servers, clusters, several hosts, failures and a browser
+	$(PYTEST) -m integration --numprocesses=$(JOBS) --dist=loadgroup
 
-test-alone: $(STAMP)
-	$(BIN)/python -m pytest -m "not ray and not s3 and not long"
+test-nightly: $(STAMP)  ## the tests that take minutes each
+	$(PYTEST) -m nightly
 
-test-long: $(STAMP)  ## the tests that take minutes each
-	$(BIN)/python -m pytest -m long
+test-gpu: $(STAMP)  ## the tests that need a GPU
+	@$(BIN)/python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "make test-gpu: torch finds no GPU on this machine")'
+	$(PYTEST) -m gpu
 
-test-fast: $(STAMP)  ## the tests that start no Ray and take seconds
-	$(BIN)/python -m pytest -m "not ray and not s3 and not slow"
-
-lint: $(STAMP)  ## style, format and types, as the CI checks them
+lint: $(STAMP)  ## style, format and types; Dockerfiles, shell scripts, Compose, Kubernetes and workflow files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint $(shell find infra -name Dockerfile)
+	$(BIN)/shellcheck $(shell find infra -name '*.sh') .ci/run
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec infra/mlflow/compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --schemafile infra/kubernetes/kuberay.schema.json $(KUBERAY)
+	$(BIN)/kubernetes-validate --kubernetes-version 1.34 --strict --no-warn $(filter-out $(KUBERAY),$(wildcard infra/kubernetes/*.yaml))
 
 format: $(STAMP)  ## rewrite the files in the project's format
 	$(BIN)/ruff check --fix-only --quiet .
@@ -52,7 +60,12 @@ format: $(STAMP)  ## rewrite the files in the project's format
 types: $(STAMP)  ## types alone
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## the benchmarks of speed, and the README's tables; results in tests/benchmarks/results
+docs: $(STAMP)  ## the documentation into site/; a broken link or docstring is an error
+	$(BIN)/python .ci/configuration_reference.py
+	$(BIN)/zensical build --strict --clean >.docs.log 2>&1 || { cat .docs.log; exit 1; }
+	@! grep griffe: .docs.log
+
+bench: $(STAMP)  ## the benchmarks of speed, and the published tables; results in tests/benchmarks/results
 	set -e; for name in reader training extraction butd parsing pooling gpo_study step unified_step evaluation efficiency sizing tables; do $(BIN)/python tests/benchmarks/$$name.py; done
 
 ui: $(STAMP)  ## MLflow's pages over the runs in VSE_WORK_DIR, on UI_PORT

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+INTEGRATION = ROOT / "tests" / "integration"
 
 # Before anything is imported that reads them, and for the processes that tests start.
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a local cluster would write a token into the home folder
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.2"
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Tiny tensors: a second thread costs more than it gives, and as many processes test at once as there are cores.
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -38,16 +41,24 @@ for name in (
     os.environ.pop(name, None)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark by what is used: who asks for the real data or the cluster need not say it twice."""
+    """Mark the integration tests, and keep in one process what shares a server or the cluster."""
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        if "vse_data" in fixtures:
-            item.add_marker(pytest.mark.data)
-        if "ray_cluster" in fixtures:
-            item.add_marker(pytest.mark.ray)
-        if "swift" in fixtures:
-            item.add_marker(pytest.mark.s3)
+        joins_cluster = "ray_cluster" in getattr(item, "fixturenames", ())
+        if joins_cluster or INTEGRATION in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("ray" if joins_cluster else item.path.stem))
+            if item.get_closest_marker("nightly") is None:
+                item.add_marker(pytest.mark.integration)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where there is none."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("torch finds no GPU on this machine")
 
 
 @pytest.fixture(scope="session")

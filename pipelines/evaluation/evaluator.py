@@ -91,7 +91,7 @@ def metrics_of(report: StageReport) -> dict[str, float]:
 def evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
     """Evaluate a model and complete the stage with its gallery, pictures and metrics."""
     graphs = parse.plan(config).outputs.values() if config.reads_graphs else ()
-    with config.mirror.held(extract.plan(config).outputs[config.dataset.eval_split], *graphs):
+    with config.mirror.pinned(extract.plan(config).outputs[config.dataset.eval_split], *graphs):
         _evaluate_into(config, model, stage, tracker)
 
 

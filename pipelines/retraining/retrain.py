@@ -25,7 +25,7 @@ from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import fingerprint, manifest_in
 from pipelines.stages import evaluate, extract, parse, register
 from preprocessing.datasets import build_dataset
-from preprocessing.extraction.split_hashes import DataManifest, Growth
+from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 from preprocessing.storage.lease import BusyError
 
 if TYPE_CHECKING:
@@ -133,7 +133,9 @@ def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
     return {split: DataManifest.of(dataset, split) for split in splits}
 
 
-def _growth(manifests: dict[str, DataManifest], journal: Journal, last: dict[str, Any] | None) -> dict[str, Growth]:
+def _growth(
+    manifests: dict[str, DataManifest], journal: Journal, last: dict[str, Any] | None
+) -> dict[str, DatasetDiff]:
     """How each split has changed since the last retraining."""
     before = {split: None if last is None else journal.data(last["identity"], split) for split in manifests}
     return {split: manifest.since(before[split]) for split, manifest in manifests.items()}
@@ -143,7 +145,7 @@ def _as_before(last: dict[str, Any]) -> str:
     return f"data and settings are those of {last['ended']} ({last['outcome']})"
 
 
-def _changes(growth: dict[str, Growth]) -> str:
+def _changes(growth: dict[str, DatasetDiff]) -> str:
     return "; ".join(f"{split} {each}" for split, each in growth.items())
 
 
@@ -177,7 +179,7 @@ def _is_champion(decision: Decision) -> bool:
     return decision.promoted or decision.challenger == decision.champion
 
 
-def _data_record(config: PipelineConfig, split: str, growth: Growth) -> dict[str, Any]:
+def _data_record(config: PipelineConfig, split: str, growth: DatasetDiff) -> dict[str, Any]:
     """What a split consists of, what was new in it, and how much of it was made anew."""
     stages = (extract, parse) if config.reads_graphs else (extract,)
     manifests = {stage.NAME: manifest_in(stage.plan(config).outputs[split]) for stage in stages}
@@ -211,8 +213,8 @@ def _log(record: dict[str, Any], tracker: Tracker) -> None:
 def _in_words(record: dict[str, Any]) -> str:
     """A line for people."""
     decision, start = record["decision"], record["start"]["version"]
-    names = [field.name for field in fields(Growth)]
-    growth = {split: Growth(**{name: data[name] for name in names}) for split, data in record["data"].items()}
+    names = [field.name for field in fields(DatasetDiff)]
+    growth = {split: DatasetDiff(**{name: data[name] for name in names}) for split, data in record["data"].items()}
     begun = "random weights" if start is None else f"version {start}"
     return (
         f"version {decision['challenger']} from {begun}: {decision['reason']} [{_changes(growth)}; "

@@ -1,15 +1,13 @@
-"""Searches with many queries: a file with one on each line in, a table of results out, what is no query set aside."""
+"""Searches with many queries: a file with one query a line in, a table of results out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
@@ -22,8 +20,8 @@ from pipelines.runtime.progress import progress_bar
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Images are decoded at once as well as embedded.
-_AT_ONCE: dict[Kind, int] = {"text": 256, "image": 32}
+# Queries embedded at a time; images are decoded, too.
+_BATCH: dict[Kind, int] = {"text": 256, "image": 32}
 _RESULTS = pa.schema(
     {
         "line": pa.int64(),
@@ -35,32 +33,23 @@ _RESULTS = pa.schema(
         "caption": pa.string(),
     }
 )
-_REFUSALS = pa.schema({"line": pa.int64(), "query": pa.string(), "reason": pa.string()})
+_SKIPPED = pa.schema({"line": pa.int64(), "query": pa.string(), "reason": pa.string()})
 
 
-@dataclass(frozen=True)
-class BatchReport:
-    """What a batch came to.
-
-    Attributes:
-        searched: queries with results.
-        set_aside: lines that are no queries.
-        reasons: the file that lists these lines; None where there are none.
-    """
+class BatchReport(NamedTuple):
+    """The numbers of queries and of skipped lines, and the file that lists these lines; None if there are none."""
 
     searched: int
-    set_aside: int
+    skipped: int
     reasons: Path | None
 
 
-@dataclass(frozen=True)
-class _Query:
+class _Query(NamedTuple):
     line: int
     query: str
 
 
-@dataclass(frozen=True)
-class _Refusal:
+class _Skipped(NamedTuple):
     line: int
     query: str
     reason: str
@@ -69,8 +58,8 @@ class _Refusal:
 def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k: int, target: Target) -> BatchReport:
     """Search with every line of a file.
 
-    A line that is empty, not UTF-8, or cannot be embedded is listed with its reason in `OUTPUT.set_aside.csv`; the
-    others are searched with. Both files are written aside and renamed when they are whole.
+    A line that is empty, not UTF-8, or cannot be embedded is skipped, and listed with its reason in
+    `OUTPUT.skipped.csv`. Both files get their names when they are complete.
 
     Args:
         model: to search with.
@@ -85,67 +74,62 @@ def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k:
         OSError: a file cannot be read or written.
     """
     searched = 0
-    refused: list[_Refusal] = []
+    skipped: list[_Skipped] = []
     with queries.open("rb") as file:
         total = sum(1 for _ in file)
-    with (
-        queries.open("rb") as file,
-        _writing(output, _RESULTS) as writer,
-        progress_bar("search", total, "lines") as bar,
-    ):
+    with queries.open("rb") as file, _writing(output, _RESULTS) as write, progress_bar("search", total, "lines") as bar:
         numbered = enumerate(file, start=1)
-        while lines := list(islice(numbered, _AT_ONCE[kind])):
-            good, bad = _decoded(lines)
-            good, worse, queries_QVD = _embedded(model, good, kind)
-            refused += sorted(bad + worse, key=lambda each: each.line)
-            searched += len(good)
+        while lines := list(islice(numbered, _BATCH[kind])):
+            decoded, undecodable = _decoded(lines)
+            embedded, refused, queries_QVD = _embedded(model, decoded, kind)
+            skipped += sorted(undecodable + refused)
+            searched += len(embedded)
             if queries_QVD is not None:
-                writer.write_table(_table(good, model, queries_QVD, k, target))
+                write(_table(embedded, model, queries_QVD, k, target))
             bar.update(len(lines))
-    reasons = output.with_name(f"{output.name}.set_aside.csv")
-    if not refused:
+    reasons = output.with_name(f"{output.name}.skipped.csv")
+    if not skipped:
         reasons.unlink(missing_ok=True)  # of an earlier batch
         return BatchReport(searched, 0, None)
-    with _writing(reasons, _REFUSALS) as writer:
-        writer.write_table(pa.Table.from_pylist([vars(each) for each in refused], _REFUSALS))
-    return BatchReport(searched, len(refused), reasons)
+    with _writing(reasons, _SKIPPED) as write:
+        write(pa.Table.from_pylist([line._asdict() for line in skipped], _SKIPPED))
+    return BatchReport(searched, len(skipped), reasons)
 
 
-def _decoded(lines: Sequence[tuple[int, bytes]]) -> tuple[list[_Query], list[_Refusal]]:
-    """Lines as texts, and those that are none."""
-    good, bad = [], []
+def _decoded(lines: Sequence[tuple[int, bytes]]) -> tuple[list[_Query], list[_Skipped]]:
+    """Return the lines that are texts, and the others with the reason."""
+    decoded, skipped = [], []
     for number, line in lines:
         try:
-            # Files from Windows begin with a mark.
+            # Files from Windows begin with a byte order mark.
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
             shown = line.decode("utf-8", errors="replace").strip()
-            bad.append(_Refusal(number, shown, f"not UTF-8: {error.reason} at byte {error.start}"))
+            skipped.append(_Skipped(number, shown, f"not UTF-8: {error.reason} at byte {error.start}"))
             continue
         if text:
-            good.append(_Query(number, text))
+            decoded.append(_Query(number, text))
         else:
-            bad.append(_Refusal(number, "", "the line is empty"))
-    return good, bad
+            skipped.append(_Skipped(number, "", "the line is empty"))
+    return decoded, skipped
 
 
 def _embedded(
     model: SearchModel, queries: Sequence[_Query], kind: Kind
-) -> tuple[list[_Query], list[_Refusal], Tensor | None]:
-    """The queries that can be embedded, those that cannot, and the vectors (Q, V, D) of the first; None for none."""
-    good = list(queries)
-    bad: list[_Refusal] = []
-    while good:
+) -> tuple[list[_Query], list[_Skipped], Tensor | None]:
+    """Return the queries that can be embedded, the others with the reason, and the former's vectors (Q, V, D)."""
+    embedded = list(queries)
+    skipped: list[_Skipped] = []
+    while embedded:
         try:
-            return good, bad, model.embed([each.query for each in good], kind)
+            return embedded, skipped, model.embed([each.query for each in embedded], kind)
         except QueryError as error:
-            refused = good.pop(error.position)
-            bad.append(_Refusal(refused.line, refused.query, error.reason))
-    return good, bad, None
+            skipped.append(_Skipped(*embedded.pop(error.position), error.reason))
+    return embedded, skipped, None
 
 
 def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, k: int, target: Target) -> pa.Table:
-    """A row for each result of each query."""
+    """Return a row for each result of each query."""
     rows = [
         {
             "line": query.line,
@@ -162,45 +146,20 @@ def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, k
     return pa.Table.from_pylist(rows, _RESULTS)
 
 
-class _Writer(Protocol):
-    def __enter__(self) -> _Writer: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-    def write_table(self, table: pa.Table) -> None: ...
-
-
-class _JsonLines:
-    """Writes a JSON object for each row, behind the methods of pyarrow's writers."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8")
-
-    def __enter__(self) -> _JsonLines:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._file.close()
-
-    def write_table(self, table: pa.Table) -> None:
-        for row in table.to_pylist():
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
 @contextmanager
-def _writing(output: Path, schema: pa.Schema) -> Iterator[_Writer]:
-    """A writer of tables in the format of the suffix; the file has its name when all are written."""
+def _writing(output: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], object]]:
+    """Yield a function that writes tables in the format of the suffix; the file gets its name at the end."""
     part = output.with_name(f".{output.name}.part")
-    open_writer = {
-        ".parquet": lambda: pa.parquet.ParquetWriter(part, schema),
-        ".csv": lambda: pa.csv.CSVWriter(part, schema),
-        ".jsonl": lambda: _JsonLines(part),
-    }[output.suffix.lower()]
     try:
-        with open_writer() as writer:
-            yield writer
+        if output.suffix.lower() == ".jsonl":
+            with part.open("w", encoding="utf-8") as file:
+                yield lambda table: file.writelines(
+                    json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist()
+                )
+        else:
+            is_csv = output.suffix.lower() == ".csv"
+            with (pa.csv.CSVWriter if is_csv else pa.parquet.ParquetWriter)(part, schema) as writer:
+                yield writer.write_table
         part.replace(output)
     finally:
         part.unlink(missing_ok=True)

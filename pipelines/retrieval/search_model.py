@@ -1,4 +1,4 @@
-"""A model ready to search with: its embedder, its gallery and the gallery's index, found by the model's name."""
+"""A model ready to search with: its embedder, its gallery and the gallery's index, loaded by the model's name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,25 +21,16 @@ if TYPE_CHECKING:
 Kind = Literal["text", "image"]
 Target = Literal["images", "captions"]
 
-# What is looked for where nobody says: the other kind.
 DEFAULT_TARGETS: dict[Kind, Target] = {"text": "images", "image": "captions"}
 
 
-class SearchError(Exception):
-    """A search that cannot be done: one message, printed without a traceback."""
+class SearchError(StageError):
+    """A search that cannot be done."""
 
 
 @dataclass(frozen=True)
 class SearchModel:
-    """What a search needs of a model.
-
-    Attributes:
-        name: to show.
-        embedder: of queries.
-        gallery: what is searched.
-        index: of the gallery.
-        has_stored_index: whether the index came with the model; else it was built when the model was loaded.
-    """
+    """A model with its gallery and index; `has_stored_index` is False if the index was built on loading."""
 
     name: str
     embedder: Embedder
@@ -56,7 +49,7 @@ class SearchModel:
         )
 
     def find(self, queries_QVD: Tensor, k: int, target: Target) -> list[list[Hit]]:
-        """What is nearest to each query, best first; all there is where that is less than k."""
+        """Return the k items (or all) nearest to each query, best first."""
         from pipelines.retrieval.hits import as_caption_hits, as_image_hits
 
         index, hits = {
@@ -68,31 +61,46 @@ class SearchModel:
             for found in index.search(queries_QVD, k)
         ]
 
+    def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
+        """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first.
+
+        Raises:
+            SearchError: the query cannot be embedded.
+        """
+        from pipelines.inference.embedder import QueryError
+
+        try:
+            (hits,) = self.find(self.embed([query], kind), k, target)
+        except QueryError as error:
+            raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
+        return hits
+
 
 def default_tracking_uri() -> str:
-    """Return the address that a pipeline run uses where its configuration names none: sqlite in the work directory."""
+    """Return the tracking address of a configuration that names none: sqlite in the work directory."""
     work_dir = Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()
     return f"sqlite:///{Path(os.path.abspath(work_dir)) / 'mlflow.db'}"  # noqa: PTH100
 
 
 def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
-    """Load a model with its gallery and index; a version from before there were indices is searched exactly.
+    """Load a model with its gallery and index; a model registered without an index is searched exactly.
 
     Args:
         reference: NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle.
         tracking_uri: MLflow server or database that knows the model.
 
     Raises:
-        SearchError: there is no such model, or it cannot be loaded.
+        RegistryError: there is no such model.
+        SearchError: it cannot be loaded.
     """
     from pipelines.inference.embedder import Embedder
-    from pipelines.registry.models import RegistryError, find_bundle
+    from pipelines.registry.models import find_bundle
     from pipelines.retrieval.faiss_index import GalleryIndex, GalleryIndexError, index_origin
     from pipelines.retrieval.gallery import Gallery, GalleryError
     from preprocessing.features import ExtractorError
 
+    name, bundle = find_bundle(reference, tracking_uri)
     try:
-        name, bundle = find_bundle(reference, tracking_uri)
         embedder = Embedder(bundle / "model", bundle / "extractor")
         gallery = Gallery.load(bundle / "gallery")
         has_stored_index = (bundle / "index").is_dir()
@@ -101,7 +109,5 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         else:
             index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, "exact")
         return SearchModel(name, embedder, gallery, index, has_stored_index)
-    except RegistryError as error:
-        raise SearchError(str(error)) from error
     except (FileNotFoundError, ValueError, GalleryError, GalleryIndexError, ExtractorError) as error:
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error

@@ -28,8 +28,8 @@ from pipelines.stages.shard_work import follow, is_whole, shard_plan
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.shards import read_index
-from preprocessing.shards.index import sidecar_path
 from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import sidecar_path
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -213,7 +213,7 @@ def _write_manifest(split: Split, taken_over: int = 0) -> None:
     """
     split.directory.pull(lambda name: name.endswith(".json"))
     indices = [read_index(path) for path in split.shards]
-    set_aside = [item for index in indices for item in index.set_aside]
+    set_aside = [item for index in indices for item in index.skipped]
     counts = {
         "records": split.summary.images,
         "images": sum(index.count for index in indices),

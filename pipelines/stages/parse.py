@@ -25,8 +25,8 @@ from preprocessing.captions import graph_shards
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
 from preprocessing.shards import read_index
-from preprocessing.shards.index import sidecar_path
 from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import sidecar_path
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -113,7 +113,7 @@ class _Parsing:
     def work(self, spec: graph_shards.ParseSpec) -> int:
         """Make a shard; return the number of captions in it."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._mirror.held_shard(spec.features):
+        with self._mirror.pinned_shard(spec.features):
             captions = graph_shards.parse_shard(spec, self._nlp, self._batch_size).captions
         self._mirror.push(spec.path, graph_shards.counts_path(spec.path), sidecar_path(spec.path))
         self._mirror.make_room()

@@ -18,8 +18,8 @@ from pipelines.stages import extract
 from pipelines.stages.shard_work import ShardedSplit
 from preprocessing.extraction.extract import NO_CAPTION
 from preprocessing.shards import ShardError, ShardIndex, read_index, verify_shard
-from preprocessing.shards.index import sidecar_path
 from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import sidecar_path
 
 
 def verify(config: PipelineConfig, dry_run: bool = False) -> None:
@@ -77,7 +77,7 @@ def broken_shards(splits: Sequence[ShardedSplit], mirror: Mirror) -> dict[Path, 
 
 def images_that_failed(index: ShardIndex) -> list[dict[str, str]]:
     """What a shard lacks for a reason that may pass: images that have captions and could not be used."""
-    return [item for item in index.set_aside if "caption_id" not in item and item["reason"] != NO_CAPTION]
+    return [item for item in index.skipped if "caption_id" not in item and item["reason"] != NO_CAPTION]
 
 
 def remove(shards: Mapping[Path, str], mirror: Mirror, dry_run: bool) -> None:
@@ -100,7 +100,7 @@ def _reason(shard: Path, mirror: Mirror) -> str | None:
 
 
 def _defect(shard: Path, mirror: Mirror) -> str | None:
-    with mirror.held_shard(shard):
+    with mirror.pinned_shard(shard):
         try:
             verify_shard(shard, deep=True)
         except (ShardError, OSError) as error:

@@ -17,8 +17,8 @@ from typing import Any
 from pipelines.runtime.stage import StageDir
 from pipelines.stages.shard_work import ShardedSplit, is_whole
 from preprocessing.shards import read_index
-from preprocessing.shards.index import sidecar_path
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import sidecar_path
 
 _THREADS = 8
 

@@ -39,15 +39,15 @@ def open_splits(
     sizes = _shard_bytes(config, train)
     beside = sum(sum(_shard_bytes(config, directory).values()) for directory in others)
     if mirror.limit is None or sum(sizes.values()) + beside <= mirror.limit:
-        with mirror.held(train, *others):
+        with mirror.pinned(train, *others):
             yield ShardReader(train, member, verify=True), ShardReader(evaluation, member, verify=True)
         return
     window = _window(config, sizes, mirror.limit - beside)
-    with mirror.held(*others):
+    with mirror.pinned(*others):
         mirror.pull(train, lambda name: name.endswith(".json"))
         _require_stored(train, sizes)
         yield (
-            ShardReader(train, member, 2 * window + _SPARE, verify=True, hold=mirror.held_shard),
+            ShardReader(train, member, 2 * window + _SPARE, verify=True, pin=mirror.pinned_shard),
             ShardReader(evaluation, member, verify=True),
         )
 

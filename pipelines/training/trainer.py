@@ -34,7 +34,7 @@ from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dr
 from pipelines.training.metrics import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch
-from preprocessing.loading.device import copied_ahead
+from preprocessing.loading.device import prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from vse_core.distributed import gather_output, rank, world_size
@@ -204,7 +204,7 @@ class Trainer:
         tally = self._logged
         first = min(self.progress.step * self.config.training.accumulation, self.loader.steps_per_epoch)
         loaded = self.loader.epoch(epoch, first)
-        with contextlib.closing(loaded), contextlib.closing(copied_ahead(loaded, self.device)) as batches:
+        with contextlib.closing(loaded), contextlib.closing(prefetch_to_device(loaded, self.device)) as batches:
             for step in range(self.progress.step, self.steps_per_epoch):
                 done = epoch * self.steps_per_epoch + step + 1
                 sampled = self._sampled(epoch, step)

@@ -69,7 +69,7 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     counts = GraphCounts()
     # The counts of an earlier attempt go first: they must never stand beside a shard they do not describe.
     counts_path(spec.path).unlink(missing_ok=True)
-    write_shard(spec.path, _samples(spec, nlp, batch_size, counts), spec.fingerprint, [])
+    write_shard(spec.path, _samples(spec, nlp, batch_size, counts), spec.fingerprint)
     write_json_atomic(counts_path(spec.path), counts.to_json())
     return counts
 

@@ -29,7 +29,7 @@ DATASET_FORMATS: dict[str, Callable[..., Dataset]] = {
 
 
 def build_dataset(format: str, **options: Any) -> Dataset:  # noqa: A002 (the configuration's own word)
-    """The reader of a format, with every path of its options checked.
+    """Build the reader of a format, with every path of its options checked.
 
     Args:
         format: one of `DATASET_FORMATS`.

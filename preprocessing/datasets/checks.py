@@ -1,16 +1,19 @@
 """Checks shared by the readers: paths, splits, text and JSON files, each failing with one clear DatasetError."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
 from preprocessing.storage import S3Storage, is_s3, join
 
 
 def require_file(path: str | Path, what: str) -> Path:
-    """The absolute path of an existing file.
+    """Return the absolute path of an existing file.
 
     Raises:
         DatasetError: there is no such file; names `what` it should have been and the absolute path.
@@ -23,12 +26,15 @@ def require_file(path: str | Path, what: str) -> Path:
     return absolute
 
 
-def require_folder(path: str | Path, what: str) -> Path:
-    """The absolute path of an existing folder.
+def require_files(paths: Mapping[str, str | Path], what: str) -> dict[str, Path]:
+    """Return the absolute paths of one file a split; raises as :func:`require_file`, and where there is no split."""
+    if not paths:
+        raise DatasetError(f"{what} is empty; name at least one split and its file")
+    return {split: require_file(path, f"{what[:-1]}.{split}'") for split, path in paths.items()}
 
-    Raises:
-        DatasetError: there is no such folder; names `what` it should have been and the absolute path.
-    """
+
+def require_folder(path: str | Path, what: str) -> Path:
+    """Return the absolute path of an existing folder; raises as :func:`require_file`."""
     absolute = Path(path).expanduser().absolute()
     if not absolute.is_dir():
         raise DatasetError(f"{what}: there is no folder {absolute}; correct the path in the dataset's configuration")
@@ -36,7 +42,7 @@ def require_folder(path: str | Path, what: str) -> Path:
 
 
 def require_image_folder(path: str | Path, what: str) -> str:
-    """The address of a folder of images: an absolute path, or ``s3://bucket/folder`` under which something lies.
+    """Return the address of a folder of images: an absolute path, or ``s3://bucket/folder`` that is not empty.
 
     Raises:
         DatasetError: there is no such folder, or the address is malformed.
@@ -53,14 +59,21 @@ def require_image_folder(path: str | Path, what: str) -> str:
     return storage.address
 
 
+def require_image_folders(paths: Mapping[str, str | Path], what: str) -> dict[str, str]:
+    """Return the address of a folder of images a split; raises as :func:`require_image_folder`, and without a split."""
+    if not paths:
+        raise DatasetError(f"{what} is empty; name at least one split and its folder")
+    return {split: require_image_folder(path, f"{what[:-1]}.{split}'") for split, path in paths.items()}
+
+
 def require_split(split: str, splits: tuple[str, ...]) -> None:
-    """Raises DatasetError, listing the splits there are, unless `split` is one of them."""
+    """Raise DatasetError, listing the splits there are, unless `split` is one of them."""
     if split not in splits:
         raise DatasetError(f"there is no split {split!r}; this dataset has {', '.join(splits)}")
 
 
 def image_path(folder: str, name: object, where: str) -> str:
-    """The address of image `name` inside `folder`, whether or not the file exists.
+    """Return the address of image `name` inside `folder`, which need not exist.
 
     Raises:
         DatasetError: the name is empty, absolute or climbs out of the folder; `where` is the place it was read from.
@@ -71,7 +84,7 @@ def image_path(folder: str, name: object, where: str) -> str:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a utf-8 text file (a leading byte order mark is dropped) without their ends, counted from 1.
+    """Yield the lines of a utf-8 text file (without a byte order mark), counted from 1, without their ends.
 
     Raises:
         DatasetError: the file is not utf-8; names the line.
@@ -81,7 +94,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(file, start=1):
                 yield number, line.rstrip("\n")
     except UnicodeDecodeError as error:
-        # Text files are decoded in blocks: the line in hand is not the bad one.
+        # Text files are decoded in blocks: the last line read is not the bad one.
         bad = _first_undecodable_line(path)
         raise DatasetError(f"{path}:{bad}: not utf-8 ({error.reason}); convert the file to utf-8") from error
 
@@ -93,11 +106,11 @@ def _first_undecodable_line(path: Path) -> int:
                 raw.decode("utf-8")
             except UnicodeDecodeError:
                 return number
-    raise AssertionError(f"{path} decodes line by line, though not as a whole")
+    raise AssertionError(f"{path} decodes line by line, though not at once")
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object at the top of a JSON file.
+    """Return the object at the top of a JSON file.
 
     Raises:
         DatasetError: not utf-8, not JSON, or its top level is no object.
@@ -112,7 +125,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def require_field(entry: object, field: str, kinds: type | tuple[type, ...], where: str) -> Any:
-    """`entry[field]`, checked to be of one of `kinds`.
+    """Return `entry[field]`, checked to be of one of `kinds`.
 
     Raises:
         DatasetError: `entry` is no object, the field is missing or of another type; `where` is the place in the file.
@@ -125,3 +138,30 @@ def require_field(entry: object, field: str, kinds: type | tuple[type, ...], whe
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise DatasetError(f"{where}: the field {field!r} holds {value!r:.80}, which is a {type(value).__name__}")
     return value
+
+
+def entries(content: dict[str, Any], field: str, file: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a list in a JSON file, each with its place for messages.
+
+    Raises:
+        DatasetError: there is no such list.
+    """
+    for position, entry in enumerate(require_field(content, field, list, str(file))):
+        yield f"{file}: {field}[{position}]", entry
+
+
+def load_array(file: Path, needed: str) -> npt.NDArray[Any]:
+    """Map an array of a .npy file into memory.
+
+    Raises:
+        DatasetError: it is no array that can be read without running code; says what is `needed`.
+    """
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(
+            f"{file}: not a readable npy file ({error}); {needed} needed: copy it again, or store it without objects"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise DatasetError(f"{file}: not one array; {needed} needed, stored by numpy.save")
+    return array

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from preprocessing.datasets.checks import (
+    entries,
     image_path,
     read_json_object,
     require_field,
-    require_file,
-    require_image_folder,
+    require_files,
+    require_image_folders,
     require_split,
 )
 from preprocessing.datasets.record import Caption, DatasetError, Record
@@ -41,38 +42,22 @@ class CocoDataset:
                 f"coco dataset: 'images' names the splits {sorted(images)}, 'annotations' {sorted(annotations)}; "
                 "both must name the same splits, at least one"
             )
-        self._images = {
-            split: require_image_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()
-        }
+        self._images = require_image_folders(images, "coco dataset, 'images'")
+        self.splits = tuple(images)
         try:
-            self._root = common_folder(list(self._images.values()))
+            self.root = common_folder(list(self._images.values()))
         except ValueError as error:
             raise DatasetError(f"coco dataset, 'images': {error}") from error
-        self._annotations = {
-            split: require_file(annotations[split], f"coco dataset, 'annotations.{split}'") for split in images
-        }
-
-        self._instances = {
-            split: require_file(path, f"coco dataset, 'instances.{split}'") for split, path in (instances or {}).items()
-        }
+        self._annotations = require_files(annotations, "coco dataset, 'annotations'")
+        self._instances = require_files(instances, "coco dataset, 'instances'") if instances else {}
         if not set(self._instances) <= set(self._images):
             raise DatasetError(
                 f"coco dataset: 'instances' has the splits {sorted(self._instances)}, 'images' {sorted(self._images)}; "
                 "name only splits with images"
             )
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits, in the order of the configuration."""
-        return tuple(self._images)
-
-    @property
-    def root(self) -> str:
-        """The deepest folder that holds the images of all splits."""
-        return self._root
-
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split in the order of its file.
+        """Yield the records of a split in the order of its file.
 
         Raises:
             DatasetError: unknown split, a malformed entry (named by its place), an image id or caption id given twice,
@@ -84,8 +69,7 @@ class CocoDataset:
         names = self._names(content, split)
         captions: dict[int, list[Caption]] = {image_id: [] for image_id in names}
         seen: set[int] = set()
-        for position, entry in enumerate(require_field(content, "annotations", list, str(file))):
-            where = f"{file}: annotations[{position}]"
+        for where, entry in entries(content, "annotations", file):
             image_id = require_field(entry, "image_id", int, where)
             caption_id = require_field(entry, "id", int, where)
             if image_id not in names:
@@ -98,7 +82,7 @@ class CocoDataset:
             yield Record(str(image_id), path, split, tuple(captions[image_id]))
 
     def detections(self, split: str) -> dict[str, list[str]] | None:
-        """Image id -> the names of the objects labelled in it, each once; None where the split has no labels.
+        """Return image id -> names of the objects labelled in it, each once; None where the split has no labels.
 
         Raises:
             DatasetError: a malformed entry (named by its place), or a label of a category that the file does not list.
@@ -108,12 +92,10 @@ class CocoDataset:
             return None
         content = read_json_object(file)
         categories: dict[int, str] = {}
-        for position, entry in enumerate(require_field(content, "categories", list, str(file))):
-            where = f"{file}: categories[{position}]"
+        for where, entry in entries(content, "categories", file):
             categories[require_field(entry, "id", int, where)] = require_field(entry, "name", str, where)
         found: dict[str, dict[str, None]] = {}
-        for position, entry in enumerate(require_field(content, "annotations", list, str(file))):
-            where = f"{file}: annotations[{position}]"
+        for where, entry in entries(content, "annotations", file):
             category = require_field(entry, "category_id", int, where)
             if category not in categories:
                 raise DatasetError(f"{where}: category_id {category} is not in the file's list of categories")
@@ -122,11 +104,10 @@ class CocoDataset:
         return {image_id: list(names) for image_id, names in found.items()}
 
     def _names(self, content: dict[str, object], split: str) -> dict[int, str]:
-        """Image id -> absolute path, in file order."""
+        """Return image id -> absolute path, in file order."""
         file = self._annotations[split]
         names: dict[int, str] = {}
-        for position, entry in enumerate(require_field(content, "images", list, str(file))):
-            where = f"{file}: images[{position}]"
+        for where, entry in entries(content, "images", file):
             image_id = require_field(entry, "id", int, where)
             if image_id in names:
                 raise DatasetError(f"{where}: image id {image_id} is there already")

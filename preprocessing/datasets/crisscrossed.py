@@ -1,4 +1,4 @@
-"""Reader of Crisscrossed Captions: how alike people found pairs of COCO's images and captions.
+"""Reader of Crisscrossed Captions: human similarity ratings of pairs of COCO's images and captions.
 
 The files are those of https://github.com/google-research-datasets/Crisscrossed-Captions, ``data/``: sis (pairs of
 images), sts (pairs of captions) and sits (captions with images), one of each for Karpathy's val and test split.
@@ -21,7 +21,7 @@ _CAPTION = re.compile(r"COCO_(?:train|val)2014:sentid:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A pair with the mean of what people said of it.
+    """A pair with its mean rating.
 
     Attributes:
         first, second: ids as the Karpathy reader gives them: an image's `cocoid`, a caption's `sentid`.
@@ -49,7 +49,7 @@ class Crisscrossed:
 
 
 def crisscrossed_files(folder: str | Path, split: str) -> tuple[Path, Path, Path]:
-    """The three files of a split: sis, sts, sits.
+    """Return the three files of a split: sis, sts, sits.
 
     Raises:
         DatasetError: there is no such folder, file or split.

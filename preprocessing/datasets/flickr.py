@@ -8,6 +8,7 @@ from preprocessing.datasets.checks import (
     image_path,
     numbered_lines,
     require_file,
+    require_files,
     require_image_folder,
     require_split,
 )
@@ -31,24 +32,13 @@ class FlickrDataset:
     """
 
     def __init__(self, images: str | Path, tokens: str | Path, splits: Mapping[str, str | Path]) -> None:
-        if not splits:
-            raise DatasetError("flickr dataset: 'splits' is empty; name at least one split and its list of images")
-        self._images = require_image_folder(images, "flickr dataset, 'images'")
+        self.root = require_image_folder(images, "flickr dataset, 'images'")
         self._tokens = require_file(tokens, "flickr dataset, 'tokens'")
-        self._lists = {split: require_file(path, f"flickr dataset, 'splits.{split}'") for split, path in splits.items()}
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits, in the order of the configuration."""
-        return tuple(self._lists)
-
-    @property
-    def root(self) -> str:
-        """The folder of the photographs."""
-        return self._images
+        self._lists = require_files(splits, "flickr dataset, 'splits'")
+        self.splits = tuple(splits)
 
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split in the order of its list.
+        """Yield the records of a split in the order of its list.
 
         Raises:
             DatasetError: unknown split, a malformed line (named by file and line), an image listed twice, or a list
@@ -62,7 +52,7 @@ class FlickrDataset:
                 "the list and the token file belong to different data sets"
             )
         for name in names:
-            path = image_path(self._images, name, str(self._lists[split]))
+            path = image_path(self.root, name, str(self._lists[split]))
             yield Record(name, path, split, tuple(self._captions.get(name, ())))
 
     @cached_property

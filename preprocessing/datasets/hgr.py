@@ -3,10 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from preprocessing.datasets.checks import read_json_object, require_file, require_folder, require_split
+from preprocessing.datasets.checks import load_array, read_json_object, require_file, require_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 _CAPTIONS = Path("annotation", "RET", "ref_captions.json")
@@ -24,7 +21,7 @@ class HgrDataset:
 
     A record is a video; its id is its name, a caption's id ``NAME#N``, N counting from 0. Only names and captions are
     read here: features are taken one by one by the extractor ``precomputed``, and a video that the file of frames lacks
-    is set aside there.
+    is skipped there.
 
     Args:
         root: the folder of the data set, which holds these folders.
@@ -36,39 +33,31 @@ class HgrDataset:
     """
 
     def __init__(self, root: str | Path, network: str, averaged: bool = False) -> None:
-        self._root = require_folder(root, "hgr dataset, 'root'")
-        self._captions = require_file(self._root / _CAPTIONS, "hgr dataset, 'root'")
+        folder = require_folder(root, "hgr dataset, 'root'")
+        self.root = str(folder)
+        self._names = folder / _NAMES
+        self._captions = require_file(folder / _CAPTIONS, "hgr dataset, 'root'")
         self._features = require_folder(
-            self._root / "ordered_feature" / ("MP" if averaged else "SA") / network, "hgr dataset, 'network'"
+            folder / "ordered_feature" / ("MP" if averaged else "SA") / network, "hgr dataset, 'network'"
         )
         self._averaged = averaged
-        names = sorted((self._root / _NAMES).glob(f"*{_NAMES_ENDING}"))
+        names = sorted(self._names.glob(f"*{_NAMES_ENDING}"))
         if not names:
             raise DatasetError(
-                f"hgr dataset, 'root': no SPLIT{_NAMES_ENDING} in {self._root / _NAMES}; name the folder of one data "
+                f"hgr dataset, 'root': no SPLIT{_NAMES_ENDING} in {self._names}; name the folder of one data "
                 "set, such as MSRVTT, as it was released"
             )
-        self._splits = tuple(path.name.removesuffix(_NAMES_ENDING) for path in names)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits of which there are names."""
-        return self._splits
-
-    @property
-    def root(self) -> str:
-        """The folder of the data set."""
-        return str(self._root)
+        self.splits = tuple(path.name.removesuffix(_NAMES_ENDING) for path in names)
 
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split, one a video, in the order of its names.
+        """Yield the records of a split, one a video, in the order of its names.
 
         Raises:
             DatasetError: unknown split, a file missing or malformed, a video without captions or named twice, or
                 averages that are not as many as the names.
         """
         require_split(split, self.splits)
-        names_file = self._root / _NAMES / f"{split}{_NAMES_ENDING}"
+        names_file = self._names / f"{split}{_NAMES_ENDING}"
         names = _names(names_file)
         captions = read_json_object(self._captions)
         features = require_file(
@@ -89,7 +78,7 @@ class HgrDataset:
 
 
 def _names(file: Path) -> list[str]:
-    names = _load(file, "names of videos, an array of text, are needed; store them ")
+    names = load_array(require_file(file, "hgr dataset"), "names of videos, an array of text, are")
     if names.ndim != 1 or names.dtype.kind != "U":
         raise DatasetError(f"{file}: {names.dtype} of shape {names.shape} where an array of names is needed")
     first: dict[str, int] = {}
@@ -103,23 +92,12 @@ def _names(file: Path) -> list[str]:
 
 
 def _require_rows(file: Path, videos: int, names: Path) -> None:
-    features = _load(file, "averaged features, floats of shape (videos, width), are needed; store them ")
+    features = load_array(file, "averaged features, floats of shape (videos, width), are")
     if features.ndim != 2 or features.dtype.kind != "f" or len(features) != videos:
         raise DatasetError(
             f"{file}: {features.dtype} of shape {features.shape}; a row for each of the {videos} videos of {names} is "
             "needed: the files belong to different releases or one is cut short"
         )
-
-
-def _load(file: Path, needed: str) -> npt.NDArray[np.generic]:
-    require_file(file, "hgr dataset")
-    try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{file}: {error}; {needed}anew without objects (numpy.save of a plain array)") from error
-    if not isinstance(array, np.ndarray):
-        raise DatasetError(f"{file}: not one array; {needed}as one array (numpy.save)")
-    return array
 
 
 def _texts(value: object, where: str) -> list[str]:

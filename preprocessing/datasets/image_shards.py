@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from preprocessing.datasets.checks import require_image_folder, require_split
+from preprocessing.datasets.checks import require_image_folders, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.storage import common_folder, join, open_address, open_storage
 
-_PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
+_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
 
 
 class ImageShardsDataset:
@@ -33,27 +33,15 @@ class ImageShardsDataset:
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:
-        if not folders:
-            raise DatasetError("webdataset: 'folders' is empty; name at least one split and its folder of tar archives")
-        self._folders = {
-            split: require_image_folder(path, f"webdataset, 'folders.{split}'") for split, path in folders.items()
-        }
+        self._folders = require_image_folders(folders, "webdataset, 'folders'")
+        self.splits = tuple(folders)
+        self.root = common_folder(list(self._folders.values()))
         for split, folder in self._folders.items():
             if next(_archives(folder), None) is None:
                 raise DatasetError(f"webdataset, 'folders.{split}': {folder} holds no *.tar")
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits, in the order of the configuration."""
-        return tuple(self._folders)
-
-    @property
-    def root(self) -> str:
-        """The deepest folder that holds the archives of all splits."""
-        return common_folder(list(self._folders.values()))
-
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split, archive by archive.
+        """Yield the records of a split, archive by archive.
 
         Raises:
             DatasetError: unknown split, an archive that is damaged, or a sample's JSON or text that is.
@@ -65,11 +53,11 @@ class ImageShardsDataset:
                 with open_address(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
                     yield from _records(archive, path, split)
             except (tarfile.TarError, OSError) as error:
-                raise DatasetError(f"{path}: not a whole tar archive ({error}); download it again") from error
+                raise DatasetError(f"{path}: not a complete tar archive ({error}); download it again") from error
 
 
 def _archives(folder: str) -> Iterator[str]:
-    """The archives that lie directly in a folder, by name."""
+    """Yield the archives that lie directly in a folder, by name."""
     for entry in open_storage(folder).list():
         if entry.name.endswith(".tar") and "/" not in entry.name:
             yield join(folder, entry.name)
@@ -78,10 +66,10 @@ def _archives(folder: str) -> Iterator[str]:
 def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record]:
     for key, members in groupby((member for member in archive if member.isfile()), key=_key):
         files = {PurePosixPath(member.name.lower()).suffix: member for member in members}
-        pictures = [files[kind] for kind in _PICTURES if kind in files]
+        images = [files[kind] for kind in _IMAGES if kind in files]
         image_id = f"{PurePosixPath(path).stem}/{key}"
-        # A sample without a picture keeps its place, and is set aside where pictures are read.
-        found = pictures[0] if pictures else None
+        # A sample without an image keeps its place, and is skipped where images are read.
+        found = images[0] if images else None
         image = TarMember(path, found.name, found.offset_data, found.size) if found else TarMember(path, key, 0, 0)
         text = _caption(archive, files, f"{path}, {key}")
         captions = () if text is None else (Caption(f"{image_id}#0", text),)
@@ -89,7 +77,7 @@ def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record
 
 
 def _key(member: tarfile.TarInfo) -> str:
-    """The name without any of its endings: `00012.seg.png` belongs to `00012`."""
+    """Return a name without any of its endings: `00012.seg.png` belongs to `00012`."""
     folder, _, name = member.name.rpartition("/")
     key = name.partition(".")[0]
     return f"{folder}/{key}" if folder else key

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.datasets.checks import (
+    entries,
     image_path,
     read_json_object,
     require_field,
@@ -37,21 +38,16 @@ class KarpathyDataset:
     """
 
     def __init__(self, images: str | Path, annotations: str | Path) -> None:
-        self._images = require_image_folder(images, "karpathy dataset, 'images'")
+        self.root = require_image_folder(images, "karpathy dataset, 'images'")
         self._annotations = require_file(annotations, "karpathy dataset, 'annotations'")
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Those of train, dev and test that the file has images of (reads the file)."""
+        """Return those of train, dev and test that the file has images of (reads the file)."""
         return tuple(split for split in ("train", "dev", "test") if split in self._records)
 
-    @property
-    def root(self) -> str:
-        """The folder of the photographs."""
-        return self._images
-
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split in the order of the file.
+        """Yield the records of a split in the order of the file.
 
         Raises:
             DatasetError: unknown split, or a malformed entry (named by its place in the file).
@@ -65,11 +61,9 @@ class KarpathyDataset:
 
     @cached_property
     def _records(self) -> dict[str, list[Record]]:
-        images = require_field(read_json_object(self._annotations), "images", list, str(self._annotations))
         records: dict[str, list[Record]] = {}
         seen: set[str] = set()
-        for position, entry in enumerate(images):
-            where = f"{self._annotations}: images[{position}]"
+        for where, entry in entries(read_json_object(self._annotations), "images", self._annotations):
             record = self._record(entry, where)
             if record.image_id in seen:
                 raise DatasetError(f"{where}: image id {record.image_id} is there already")
@@ -92,5 +86,5 @@ class KarpathyDataset:
             inside = f"{where}.sentences[{place}]"
             caption_id = require_field(sentence, "sentid", int, inside)
             captions.append(Caption(str(caption_id), require_field(sentence, "raw", str, inside)))
-        path = image_path(self._images, name, where)
+        path = image_path(self.root, name, where)
         return Record(str(identifier), path, SPLIT_NAMES[split], tuple(captions))

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from preprocessing.datasets.checks import numbered_lines, require_folder, require_split
+from preprocessing.datasets.checks import load_array, numbered_lines, require_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 CAPTIONS_PER_IMAGE = 5
@@ -31,27 +29,18 @@ class PrecomputedDataset:
     """
 
     def __init__(self, root: str | Path) -> None:
-        self._root = require_folder(root, "precomputed dataset, 'root'")
-        found = sorted(path.name.removesuffix("_ims.npy") for path in self._root.glob("*_ims.npy"))
+        self._folder = require_folder(root, "precomputed dataset, 'root'")
+        self.root = str(self._folder)
+        found = sorted(path.name.removesuffix("_ims.npy") for path in self._folder.glob("*_ims.npy"))
         if not found:
             raise DatasetError(
-                f"precomputed dataset, 'root': no SPLIT_ims.npy in {self._root}; "
+                f"precomputed dataset, 'root': no SPLIT_ims.npy in {self._folder}; "
                 "it must hold SPLIT_caps.txt, SPLIT_ids.txt and SPLIT_ims.npy for each split"
             )
-        self._splits = tuple(found)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits of which there are features, by name."""
-        return self._splits
-
-    @property
-    def root(self) -> str:
-        """The folder of the files."""
-        return str(self._root)
+        self.splits = tuple(found)
 
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split, one an image, in the order of its files.
+        """Yield the records of a split, one an image, in the order of its files.
 
         Raises:
             DatasetError: unknown split, one of its files missing or malformed, counts that do not fit together,
@@ -80,14 +69,14 @@ class PrecomputedDataset:
             )
 
     def _file(self, split: str, ending: str) -> Path:
-        path = self._root / f"{split}_{ending}"
+        path = self._folder / f"{split}_{ending}"
         if not path.is_file():
             raise DatasetError(f"split {split!r} is incomplete: there is no file {path}")
         return path
 
 
 def _rows_per_image(rows: int, captions: int, file: Path) -> int:
-    """1 where the file holds each image once, 5 where it holds each five times in a row.
+    """Return 1 where the file holds each image once, 5 where it holds each five times in a row.
 
     Raises:
         DatasetError: neither fits the number of captions.
@@ -103,7 +92,7 @@ def _rows_per_image(rows: int, captions: int, file: Path) -> int:
 
 
 def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
-    """One id an image; checks that repeated ids repeat the same image and that no two images share an id."""
+    """Return one id an image; check that repeated ids repeat the same image and that no two images share an id."""
     first_line: dict[str, int] = {}
     for start in range(0, len(ids), step):
         image_id = ids[start]
@@ -124,11 +113,9 @@ def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
 
 
 def _feature_rows(file: Path) -> int:
-    try:
-        features = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise DatasetError(f"{file}: not a readable npy file ({error}); it may be cut short, copy it again") from error
-    if not isinstance(features, np.ndarray) or features.ndim not in (2, 3) or features.dtype.kind != "f":
-        found = f"{features.dtype} {features.shape}" if isinstance(features, np.ndarray) else type(features).__name__
-        raise DatasetError(f"{file}: expected floats of shape (images, regions, features), found {found}")
+    features = load_array(file, "floats of shape (images, regions, features) are")
+    if features.ndim not in (2, 3) or features.dtype.kind != "f":
+        raise DatasetError(
+            f"{file}: expected floats of shape (images, regions, features), found {features.dtype} {features.shape}"
+        )
     return int(features.shape[0])

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class DatasetError(ValueError):
-    """A dataset is missing, malformed or wrongly configured; the message says where and how to mend it."""
+    """A dataset is missing, malformed or wrongly configured; the message says where and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Caption:
 class Record:
     """One image with its captions.
 
-    `image_uri` is an absolute local path, or `s3://BUCKET/KEY`, or `scene://SEED/INDEX` for a generated picture, or
+    `image_uri` is an absolute local path, or `s3://BUCKET/KEY`, or `scene://SEED/INDEX` for a generated image, or
     `/abs/ARCHIVE.tar#NAME@START+SIZE` for a file in an archive, or `/abs/{split}_ims.npy#ROW` and
     `/abs/{split}_ft.hdf5#NAME` for published features. An image may be a video. `captions` is empty where the dataset
     lists an image without any.
@@ -38,16 +38,16 @@ class Dataset(Protocol):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names that `records` takes."""
+        """Return the names that `records` takes."""
         ...
 
     @property
     def root(self) -> str:
-        """The folder, a path or `s3://`, to which image URIs are relative in shards; "" where they stand alone."""
+        """Return the folder, a path or `s3://`, to which image URIs are relative in shards; "" where there is none."""
         ...
 
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split in the order of its list or file.
+        """Yield the records of a split in the order of its list or file.
 
         Raises:
             DatasetError: there is no such split, or its files are malformed.

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from preprocessing.datasets.checks import image_path, require_file, require_image_folder, require_split
+from preprocessing.datasets.checks import image_path, require_files, require_image_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.storage import is_s3
 
@@ -43,26 +43,15 @@ class TableDataset:
         image_column: str = "image",
         caption_column: str = "caption",
     ) -> None:
-        if not tables:
-            raise DatasetError("table dataset: 'tables' is empty; name at least one split and its table")
-        self._tables = {split: require_file(path, f"table dataset, 'tables.{split}'") for split, path in tables.items()}
+        self._tables = require_files(tables, "table dataset, 'tables'")
+        self.splits = tuple(tables)
         for path in self._tables.values():
             _check_kind(path)
-        self._root = "" if images is None else require_image_folder(images, "table dataset, 'images'")
+        self.root = "" if images is None else require_image_folder(images, "table dataset, 'images'")
         self._columns = (image_column, caption_column)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits, in the order of the configuration."""
-        return tuple(self._tables)
-
-    @property
-    def root(self) -> str:
-        """The folder of the images; "" where the table has their whole addresses."""
-        return self._root
-
     def records(self, split: str) -> Iterator[Record]:
-        """The records of a split in the order of its table.
+        """Yield the records of a split in the order of its table.
 
         Raises:
             DatasetError: unknown split, a column that is missing, a row of another shape (named by its number), or an
@@ -90,8 +79,8 @@ class TableDataset:
             raise DatasetError(f"{path}: the table of split {split!r} has no rows")
 
     def _uri(self, image: str, where: str) -> str:
-        if self._root:
-            return image_path(self._root, image, where)
+        if self.root:
+            return image_path(self.root, image, where)
         if not (is_s3(image) or image.startswith("/")):
             raise DatasetError(
                 f"{where}: {image!r} is neither an absolute path nor an s3:// address; name the folder that it is "
@@ -107,12 +96,12 @@ def _check_kind(path: Path) -> None:
 
 
 def _rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Of each row its number (the header is row 1 of a text file), its image, and its captions."""
+    """Yield of each row its number (the header is row 1 of a text file), its image, and its captions."""
     read = _parquet_rows if path.suffix == ".parquet" else _text_rows
     for number, image, captions in read(path, columns):
         if not isinstance(image, str) or not image:
             raise DatasetError(f"{path}, row {number}: {columns[0]!r} is {image!r}, an image's address is needed")
-        # A missing caption is an empty one, which is set aside and counted where shards are made.
+        # A missing caption is an empty one, which is skipped and counted where shards are made.
         texts = [text or "" for text in (captions if isinstance(captions, list) else [captions])]
         if not all(isinstance(text, str) for text in texts):
             raise DatasetError(f"{path}, row {number}: {columns[1]!r} is {captions!r:.80}, text is needed")

@@ -28,19 +28,19 @@ class TarMember:
 
     @property
     def uri(self) -> str:
-        """The address that `parse` takes apart."""
+        """Return the address that `parse` reads."""
         return f"{self.tar}#{self.name}@{self.start}+{self.size}"
 
     @classmethod
     def parse(cls, uri: str) -> TarMember | None:
-        """The file behind an address; None where it is the address of something else."""
+        """Return the file behind an address; None where it is the address of something else."""
         found = _ADDRESS.fullmatch(uri)
         if found is None:
             return None
         return cls(found["tar"], found["name"], int(found["start"]), int(found["size"]))
 
     def read(self) -> bytes:
-        """Its bytes.
+        """Return its bytes.
 
         Raises:
             OSError: the archive cannot be read.

@@ -3,14 +3,12 @@
 from preprocessing.extraction.extract import (
     FORMAT,
     ShardSpec,
-    SplitSummary,
     extract_shard,
-    relative_uri,
     sample_bytes,
     shard_paths,
     shard_specs,
-    summarize,
 )
+from preprocessing.extraction.identity import SplitSummary, relative_uri, summarize
 
 __all__ = [
     "FORMAT",

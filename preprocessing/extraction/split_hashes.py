@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.datasets.record import Dataset
-from preprocessing.extraction.extract import entries
+from preprocessing.extraction.identity import entries
 from preprocessing.storage.atomic import write_bytes_atomic
 
 Numbers = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Growth:
+class DatasetDiff:
     """How a split has changed. An image whose file is another counts as one that came and one that went.
 
     Attributes:
@@ -75,11 +75,11 @@ class DataManifest:
             captions.extend(_number([image_id, *text]) for text in texts)
         return cls(*(np.unique(np.frombuffer(numbers, np.uint64)) for numbers in (images, captions)))
 
-    def since(self, before: DataManifest | None) -> Growth:
+    def since(self, before: DataManifest | None) -> DatasetDiff:
         """What has changed since then; all is new where there was nothing before."""
         if before is None:
-            return Growth(len(self.images), 0, len(self.captions), 0)
-        return Growth(
+            return DatasetDiff(len(self.images), 0, len(self.captions), 0)
+        return DatasetDiff(
             len(np.setdiff1d(self.images, before.images, assume_unique=True)),
             len(np.setdiff1d(before.images, self.images, assume_unique=True)),
             len(np.setdiff1d(self.captions, before.captions, assume_unique=True)),

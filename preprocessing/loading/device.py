@@ -9,7 +9,7 @@ import torch
 from preprocessing.loading.batch import Batch
 
 
-def copied_ahead(batches: Iterator[Batch], device: torch.device) -> Generator[Batch, None, None]:
+def prefetch_to_device(batches: Iterator[Batch], device: torch.device) -> Generator[Batch, None, None]:
     """Yield batches on a device; a GPU copies the next one while it computes with the one that was yielded.
 
     The copies have a stream of their own beside that of the computation, which waits only for the copy of the batch

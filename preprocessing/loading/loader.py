@@ -17,7 +17,7 @@ from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.loading.batch import Batch, collate, pad_tokens
 from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
-from preprocessing.shards.prefetch import prefetched
+from preprocessing.prefetch import prefetch
 from preprocessing.shards.reader import ShardReader
 
 CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
@@ -116,7 +116,7 @@ class TrainLoader:
         batches = self._batches(epoch, start_step)
         if self._pin:
             batches = (batch.pin() for batch in batches)
-        return self._timed(prefetched(batches, self._prefetch))
+        return self._timed(prefetch(batches, self._prefetch))
 
     def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
         """The batches from a step on; the shards of the window after this one are on their way meanwhile."""

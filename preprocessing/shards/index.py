@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
-import json
 import tarfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-VERSION = 1
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from preprocessing.storage.mirror import sidecar_path
+
+VERSION: Literal[1] = 1
 MEND = "delete the shard's .tar and .json and run the stage that wrote them again: it rewrites only what is missing"
+
+
+_STRICT = ConfigDict(strict=True, extra="forbid")
+_Count = Annotated[int, Field(ge=0)]
 
 
 class ShardError(Exception):
@@ -22,8 +29,10 @@ class ShardError(Exception):
 class MemberTable:
     """Where one kind of member lies in the tar: for each sample the offset of its first byte and its size, in bytes."""
 
-    offset: list[int]
-    size: list[int]
+    __pydantic_config__ = _STRICT
+
+    offset: list[_Count]
+    size: list[_Count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,91 +49,61 @@ class ShardIndex:
         keys: of the samples, in order.
         caption_counts: captions of each sample.
         members: for each kind of member ("grid.npy", "json") its places.
-        set_aside: what was not put into the shard and why: dicts with key, image_id, image, reason.
+        skipped: what was not put into the shard and why: dicts with key, image_id, image, reason; "set_aside" in the
+            file.
+
+    Raises:
+        ValueError: the fields contradict one another.
     """
 
-    version: int
+    __pydantic_config__ = _STRICT
+
+    version: Literal[1]
     shard: str
-    bytes: int
+    bytes: _Count
     sha256: str
-    count: int
+    count: _Count
     fingerprint: str
     keys: list[str]
-    caption_counts: list[int]
+    caption_counts: list[_Count]
     members: dict[str, MemberTable]
-    set_aside: list[dict[str, str]]
+    skipped: Annotated[list[dict[str, str]], Field(alias="set_aside")]
+
+    def __post_init__(self) -> None:
+        lists: dict[str, list[Any]] = {"keys": self.keys, "caption_counts": self.caption_counts}
+        for name, table in self.members.items():
+            lists |= {f"offsets of {name}": table.offset, f"sizes of {name}": table.size}
+            if any(offset + size > self.bytes for offset, size in zip(table.offset, table.size, strict=False)):
+                raise ValueError(f"members[{name!r}] reaches past the end of the tar ({self.bytes} bytes)")
+        for name, values in lists.items():
+            if len(values) != self.count:
+                raise ValueError(f"{name} has {len(values)} entries for {self.count} samples")
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary for the sidecar."""
-        return asdict(self)
+        """Return a dictionary for the sidecar."""
+        data: dict[str, Any] = _ADAPTER.dump_python(self, by_alias=True)
+        return data
 
     @classmethod
-    def from_json(cls, data: Any) -> ShardIndex:
+    def from_json(cls, text: builtins.bytes) -> ShardIndex:
         """Check a sidecar's contents and build the index.
 
         Raises:
-            ValueError: a field is missing, has the wrong type, or the fields contradict one another.
+            ValueError: it is no JSON, a field is missing or has the wrong type, or the fields contradict one another.
         """
-        if not isinstance(data, dict):
-            raise ValueError(f"the sidecar must be a JSON object, got {type(data).__name__}")
-        if data.get("version") != VERSION:
-            raise ValueError(f"the sidecar is of version {data.get('version')!r}; this code reads version {VERSION}")
-        names = {field.name for field in fields(cls)}
-        if set(data) != names:
-            raise ValueError(f"missing fields {sorted(names - set(data))}, unknown fields {sorted(set(data) - names)}")
-        count, size = _whole_number(data, "count"), _whole_number(data, "bytes")
-        if not isinstance(data["members"], dict):
-            raise ValueError("members must be an object")
-        return cls(
-            version=VERSION,
-            shard=_text(data, "shard"),
-            bytes=size,
-            sha256=_text(data, "sha256"),
-            count=count,
-            fingerprint=_text(data, "fingerprint"),
-            keys=_list_of(data, "keys", str, count),
-            caption_counts=_list_of(data, "caption_counts", int, count),
-            members={name: _member_table(name, table, count, size) for name, table in data["members"].items()},
-            set_aside=_list_of(data, "set_aside", dict, None),
-        )
+        try:
+            return _ADAPTER.validate_json(text)
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, each['loc'])) or 'sidecar'}: {each['msg']}" for each in error.errors()]
+            raise ValueError("; ".join(faults[:3])) from error
 
 
-def _whole_number(data: Mapping[str, Any], name: str) -> int:
-    value = data[name]
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{name} must be a whole number from 0, got {value!r}")
-    return value
+_ADAPTER = TypeAdapter(ShardIndex)
 
 
-def _text(data: Mapping[str, Any], name: str) -> str:
-    if not isinstance(data[name], str):
-        raise ValueError(f"{name} must be a text, got {data[name]!r}")
-    return str(data[name])
-
-
-def _list_of(data: Mapping[str, Any], name: str, kind: type, count: int | None) -> list[Any]:
-    values = data[name]
-    if not isinstance(values, list) or not all(type(value) is kind for value in values):
-        raise ValueError(f"{name} must be a list of {kind.__name__}")
-    if count is not None and len(values) != count:
-        raise ValueError(f"{name} has {len(values)} entries for {count} samples")
-    if kind is int and any(value < 0 for value in values):
-        raise ValueError(f"{name} has a negative entry")
-    return values
-
-
-def _member_table(name: str, table: Any, count: int, size: int) -> MemberTable:
-    if not isinstance(table, dict) or set(table) != {"offset", "size"}:
-        raise ValueError(f"members[{name!r}] must hold offset and size")
-    offsets, sizes = _list_of(table, "offset", int, count), _list_of(table, "size", int, count)
-    if any(offset + length > size for offset, length in zip(offsets, sizes, strict=True)):
-        raise ValueError(f"members[{name!r}] reaches past the end of the tar ({size} bytes)")
-    return MemberTable(offsets, sizes)
-
-
-def sidecar_path(path: Path) -> Path:
-    """The sidecar of a shard, from the path of the tar (or of the sidecar itself)."""
-    return path.with_suffix(".json")
+def shard_path(directory: Path, number: int) -> Path:
+    """Return the path of a shard's tar."""
+    return directory / f"shard-{number:05d}.tar"
 
 
 def read_index(path: Path) -> ShardIndex:
@@ -146,7 +125,7 @@ def read_index(path: Path) -> ShardIndex:
     except OSError as error:
         raise ShardError(f"cannot read the sidecar {sidecar}: {error.strerror}") from error
     try:
-        index = ShardIndex.from_json(json.loads(text))
+        index = ShardIndex.from_json(text)
     except ValueError as error:
         raise ShardError(f"the sidecar {sidecar} is damaged: {error}; {MEND}") from error
     if index.shard != f"{sidecar.stem}.tar":

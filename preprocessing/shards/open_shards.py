@@ -16,7 +16,7 @@ from pathlib import Path
 
 from preprocessing.shards.index import MEND, ShardError, check_digest
 
-Hold = Callable[[Path], AbstractContextManager[None]]
+Pin = Callable[[Path], AbstractContextManager[None]]
 
 _FETCHING_THREADS = 4
 
@@ -41,7 +41,7 @@ class _Mapped:
     """A mapped tar, and what holds its file here."""
 
     memory: mmap.mmap
-    held: contextlib.ExitStack
+    pinned: contextlib.ExitStack
 
 
 class OpenShards:
@@ -54,14 +54,14 @@ class OpenShards:
         tars: all of them, by number.
         limit: maps at a time.
         verify: compare each tar with its sha256, once for as long as the file stays the same.
-        hold: has a tar on this machine for as long as its block lasts; None where all are there.
+        pin: has a tar on this machine for as long as its block lasts; None where all are there.
     """
 
-    def __init__(self, tars: Sequence[TarFile], limit: int, verify: bool, hold: Hold | None) -> None:
+    def __init__(self, tars: Sequence[TarFile], limit: int, verify: bool, pin: Pin | None) -> None:
         self._tars = tars
         self._limit = limit
         self._verify = verify
-        self._hold = hold
+        self._pin = pin
         self._maps: OrderedDict[int, Future[_Mapped]] = OrderedDict()
         self._verified: dict[int, tuple[int, int]] = {}  # inode and time of change
         self._queued: set[int] = set()
@@ -96,7 +96,7 @@ class OpenShards:
         for shard, mapped in self._maps.items():
             if mapped.done():
                 del self._maps[shard]
-                mapped.result().held.close()
+                mapped.result().pinned.close()
                 return
 
     def fetch(self, shards: Iterable[int]) -> None:
@@ -120,8 +120,8 @@ class OpenShards:
     def _mapped(self, shard: int) -> _Mapped:
         tar = self._tars[shard]
         with contextlib.ExitStack() as stack:
-            if self._hold is not None:
-                stack.enter_context(self._hold(tar.path))
+            if self._pin is not None:
+                stack.enter_context(self._pin(tar.path))
             try:
                 with tar.path.open("rb") as file:
                     status = os.fstat(file.fileno())

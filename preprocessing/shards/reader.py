@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex, read_index, verify_shard
-from preprocessing.shards.open_shards import Hold, OpenShards, TarFile
+from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex, read_index, shard_path, verify_shard
+from preprocessing.shards.open_shards import OpenShards, Pin, TarFile
 
 _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 _NPY_PREFIX = 10
@@ -53,7 +53,7 @@ class ShardReader:
     mapped when first needed, a bounded number at a time. Memory is that of the members' places, whatever the size of
     the features. May be used from several threads.
 
-    With `hold` only the sidecars need to be there: a tar is had when it is first needed, or before that by
+    With `pin` only the sidecars need to be there: a tar is had when it is first needed, or before that by
     :meth:`fetch`, and let go of when others take its place.
 
     Args:
@@ -61,7 +61,7 @@ class ShardReader:
         feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the pictures.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
         verify: compare each tar with its sha256 when it is first mapped.
-        hold: has a tar on this machine for as long as its block lasts; None where all are there.
+        pin: has a tar on this machine for as long as its block lasts; None where all are there.
 
     Attributes:
         caption_counts: captions of each image, int64, shape (images,).
@@ -69,7 +69,7 @@ class ShardReader:
             + 1,).
         fingerprint: shared by all shards.
         is_streamed: tars are had as they are needed.
-        set_aside: what the extraction could not process: dicts with key, image_id, image, reason.
+        skipped: what the extraction could not process: dicts with key, image_id, image, reason.
 
     Raises:
         ShardError: there are no shards, one is missing, incomplete or of another fingerprint, or has no such feature.
@@ -81,22 +81,22 @@ class ShardReader:
         feature: str,
         max_open_shards: int = 256,
         verify: bool = False,
-        hold: Hold | None = None,
+        pin: Pin | None = None,
     ) -> None:
         self.directory = Path(directory)
         self.feature = feature
-        self.is_streamed = hold is not None
+        self.is_streamed = pin is not None
         member = feature if feature in _FILES else f"{feature}.npy"
-        tables = [_table(path, member, is_here=hold is None) for path in shard_paths(self.directory)]
+        tables = [_table(path, member, is_here=pin is None) for path in shard_paths(self.directory)]
         self.fingerprint = _common_fingerprint(self.directory, tables)
-        self.set_aside = [entry for table in tables for entry in table.set_aside]
+        self.skipped = [entry for table in tables for entry in table.skipped]
         self.caption_counts = np.concatenate([table.caption_counts for table in tables])
         self.caption_starts = np.concatenate([[0], np.cumsum(self.caption_counts)]).astype(np.int64)
         self._shard_of = np.repeat(np.arange(len(tables)), [len(table.caption_counts) for table in tables])
         self._features = np.concatenate([table.features for table in tables], axis=1)
         self._records = np.concatenate([table.records for table in tables], axis=1)
         self._tars = [table.tar for table in tables]
-        self._open = OpenShards(self._tars, max_open_shards, verify, hold)
+        self._open = OpenShards(self._tars, max_open_shards, verify, pin)
 
     def __len__(self) -> int:
         """Number of images."""
@@ -121,7 +121,7 @@ class ShardReader:
         """
         if len(self) == 0:
             raise ShardError(
-                f"the shards in {self.directory} hold no sample: all {len(self.set_aside)} images were set aside"
+                f"the shards in {self.directory} hold no sample: all {len(self.skipped)} images were skipped"
             )
         return int(self._array(0).shape[1])
 
@@ -290,10 +290,8 @@ def shard_paths(directory: Path) -> list[Path]:
         raise ShardError(f"there are no shards (shard-00000.tar, ...) in {directory}: run the extraction first")
     missing = sorted(set(range(max(found) + 1)) - found)
     if missing:
-        raise ShardError(
-            f"shard {directory / f'shard-{missing[0]:05d}.tar'} is missing ({len(missing)} in all); {MEND}"
-        )
-    return [directory / f"shard-{number:05d}.tar" for number in sorted(found)]
+        raise ShardError(f"shard {shard_path(directory, missing[0])} is missing ({len(missing)} in all); {MEND}")
+    return [shard_path(directory, number) for number in sorted(found)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +304,7 @@ class _Table:
         caption_counts: captions of each sample.
         features: offsets and sizes of the feature's members, shape (2, samples).
         records: of the records.
-        set_aside: what was not put into the shard.
+        skipped: what was not put into the shard.
     """
 
     tar: TarFile
@@ -314,7 +312,7 @@ class _Table:
     caption_counts: npt.NDArray[np.int64]
     features: npt.NDArray[np.int64]
     records: npt.NDArray[np.int64]
-    set_aside: list[dict[str, str]]
+    skipped: list[dict[str, str]]
 
 
 def _table(path: Path, member: str, is_here: bool) -> _Table:
@@ -325,7 +323,7 @@ def _table(path: Path, member: str, is_here: bool) -> _Table:
         np.array(index.caption_counts, dtype=np.int64),
         _places(path, index, member),
         _places(path, index, "json"),
-        index.set_aside,
+        index.skipped,
     )
 
 

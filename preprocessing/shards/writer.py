@@ -8,15 +8,16 @@ import json
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.shards.index import VERSION, MemberTable, ShardIndex, sidecar_path
+from preprocessing.shards.index import VERSION, MemberTable, ShardIndex
 from preprocessing.storage.atomic import open_atomic, sync_directory, write_json_atomic
+from preprocessing.storage.mirror import sidecar_path
 
 _KEY = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
@@ -54,6 +55,29 @@ class Sample:
         return sum(tarfile.BLOCKSIZE * (1 + -(-size // tarfile.BLOCKSIZE)) for size in sizes)
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An image, or a caption of one, that is not put into a shard; the sidecar lists it.
+
+    Attributes:
+        key: that its sample would have had.
+        image_id: of the image.
+        image: its URI.
+        reason: in words.
+        caption_id: of the caption; None where it is the image.
+    """
+
+    key: str
+    image_id: str
+    image: str
+    reason: str
+    caption_id: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        """Return the entry of the sidecar."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
 class _HashingFile:
     """Counts and hashes what goes through it; the part of a file object that tarfile needs for writing."""
 
@@ -74,20 +98,19 @@ class _HashingFile:
         return self._sha256.hexdigest()
 
 
-def write_shard(path: Path, samples: Iterable[Sample], fingerprint: str, set_aside: list[dict[str, str]]) -> ShardIndex:
-    """Write a shard and then its sidecar, each as a whole or not at all.
+def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: str) -> ShardIndex:
+    """Write a shard and then its sidecar, each atomically.
 
-    The samples are consumed one at a time and never held together. A process killed at any moment leaves no sidecar, or
-    a whole shard with its sidecar; the next write of the same shard removes what is left of the last one.
+    Only one sample is in memory at a time. A process killed at any moment leaves no sidecar, or a complete shard with
+    its sidecar; the next write of the same shard removes what is left of the last one.
 
     Args:
-        path: of the tar, "shard-00000.tar", in a directory that exists; the sidecar "shard-00000.json" goes beside it.
-        samples: all with the same arrays and files; there may be none (all were set aside).
+        path: of the tar, "shard-00000.tar", in a directory that exists; the sidecar "shard-00000.json" goes next to it.
+        samples: all with the same arrays and files, and between them, in any order, what was skipped.
         fingerprint: of the inputs and configuration that gave the samples.
-        set_aside: what could not be processed: dicts with key, image_id, image, reason.
 
     Returns:
-        What the sidecar holds.
+        The contents of the sidecar.
 
     Raises:
         ValueError: a sample is not as :class:`Sample` says, or differs in kind from the first one.
@@ -97,7 +120,8 @@ def write_shard(path: Path, samples: Iterable[Sample], fingerprint: str, set_asi
     keys: list[str] = []
     caption_counts: list[int] = []
     members: dict[str, MemberTable] = {}
-    # The old sidecar goes before anything of the shard changes: it must never stand beside a tar it does not describe.
+    skipped: list[Skipped] = []
+    # The old sidecar goes before anything of the shard changes: it must never stand next to a tar it does not describe.
     sidecar_path(path).unlink(missing_ok=True)
     sync_directory(path.parent)
     with open_atomic(path) as file:
@@ -105,6 +129,9 @@ def write_shard(path: Path, samples: Iterable[Sample], fingerprint: str, set_asi
         # USTAR has one fixed header block a member and no field that depends on the machine.
         with tarfile.TarFile(fileobj=hashing, mode="w", format=tarfile.USTAR_FORMAT) as archive:  # type: ignore[arg-type]
             for sample in samples:
+                if isinstance(sample, Skipped):
+                    skipped.append(sample)
+                    continue
                 _check(sample, keys[-1] if keys else None, set(members) if keys else None)
                 for name, data in _encoded(sample):
                     offset = _add(archive, f"{sample.key}.{name}", data)
@@ -114,9 +141,8 @@ def write_shard(path: Path, samples: Iterable[Sample], fingerprint: str, set_asi
                 keys.append(sample.key)
                 caption_counts.append(len(sample.meta["captions"]))
         size, digest = hashing.tell(), hashing.hexdigest()
-    index = ShardIndex(
-        VERSION, path.name, size, digest, len(keys), fingerprint, keys, caption_counts, members, list(set_aside)
-    )
+    entries = [entry.to_json() for entry in sorted(skipped, key=lambda entry: entry.key)]
+    index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, caption_counts, members, entries)
     write_json_atomic(sidecar_path(path), index.to_json())
     return index
 

@@ -9,15 +9,16 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from io import BufferedRandom
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 
 @contextlib.contextmanager
-def open_atomic(path: Path) -> Iterator[BinaryIO]:
-    """Open a binary file that appears under ``path`` only when the block ends without an exception.
+def open_atomic(path: Path) -> Iterator[BufferedRandom]:
+    """Open a binary file for writing and reading that appears under ``path`` when the block ends without an exception.
 
-    The bytes go to a hidden file of its own name beside ``path``, which is synced to disk and then renamed: a process
+    The bytes go to a hidden file next to ``path``, which is synced to disk and then renamed: a process
     killed at any moment leaves the old file or the new one, never a part. What killed writers of the same path left
     behind is removed first. (A writer that is still alive on another node then fails at its rename instead of mixing
     its bytes with ours.)
@@ -26,7 +27,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         leftover.unlink(missing_ok=True)
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with aside.open("xb") as file:
+        with aside.open("x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

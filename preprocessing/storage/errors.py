@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Answers of S3 by which a request may succeed when it is made again, besides those that botocore repeats by itself:
-# bytes that were changed or lost on their way to the server.
-REPEATED = {"BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"}
+# Bytes were changed or lost on their way to the server: the same request may succeed, yet botocore does not repeat it.
+_REPEATED = {"BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"}
 # Answers to a conditional write where the object is another by now.
 CHANGED = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 _MISSING = {"NoSuchKey", "404", "NotFound"}
@@ -42,6 +41,15 @@ class UnconditionalError(StorageError):
 def is_missing(error: Exception) -> bool:
     """Whether S3 has answered that there is no such object."""
     return code_of(error) in _MISSING
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether what failed may succeed the next time, besides what botocore repeats by itself."""
+    from botocore.parsers import ResponseParserError
+    from s3transfer.exceptions import S3DownloadFailedError
+
+    # An answer that cannot be parsed was cut short; a failed download met an object that was replaced meanwhile.
+    return code_of(error) in _REPEATED or isinstance(error, ResponseParserError | S3DownloadFailedError)
 
 
 def code_of(error: Exception) -> str:

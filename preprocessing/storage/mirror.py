@@ -1,8 +1,8 @@
 """A work folder whose files are also kept on a storage: this machine's copies are a cache, another machine goes on.
 
 Every file lies on the storage under its name relative to the work folder. The caller says when a file is finished
-(:meth:`Mirror.push`) and when it is needed here (:meth:`Mirror.held`); in between, copies of shards that were not used
-for the longest time make room for others.
+(:meth:`Mirror.push`) and when it is needed here (:meth:`Mirror.pinned`); in between, copies of the least recently used
+shards make room for others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from preprocessing.shards.index import sidecar_path
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
 
@@ -38,6 +37,11 @@ _IN_USE, _PULLING = ".in-use.lock", ".pulling.lock"
 _RESERVED = ".reserved"
 # Locks for files by the hash of their name: files that share one wait for each other, no more.
 _PULLING_ONES = 64
+
+
+def sidecar_path(shard: Path) -> Path:
+    """Return the sidecar of a shard, from the path of the tar (or of the sidecar itself)."""
+    return shard.with_suffix(".json")
 
 
 def everything(_name: str) -> bool:
@@ -149,7 +153,7 @@ class Mirror:
             _touch(directory / name)
 
     @contextlib.contextmanager
-    def held(self, *directories: Path) -> Iterator[None]:
+    def pinned(self, *directories: Path) -> Iterator[None]:
         """Have directories on this machine for as long as the block lasts; no process of it removes their shards then.
 
         Raises:
@@ -165,7 +169,7 @@ class Mirror:
             yield
 
     @contextlib.contextmanager
-    def held_shard(self, shard: Path) -> Iterator[None]:
+    def pinned_shard(self, shard: Path) -> Iterator[None]:
         """The same for one shard with its sidecar.
 
         Raises:

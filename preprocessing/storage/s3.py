@@ -1,58 +1,60 @@
-"""A folder on S3, through boto3: any endpoint, credentials from the usual chain, nothing believed that is not verified.
+"""A folder on S3 through boto3: any endpoint, credentials from the usual chain, every byte verified that can be.
 
 Settings are those of every AWS tool, in the environment or in ~/.aws: AWS_ENDPOINT_URL for a server of one's own,
-AWS_REGION, AWS_PROFILE, AWS_CA_BUNDLE, AWS_MAX_ATTEMPTS. Deletions in batches are not used, which not every server has;
+AWS_REGION, AWS_PROFILE, AWS_CA_BUNDLE, AWS_MAX_ATTEMPTS. Batch deletions are not used, which not every server has;
 conditional writes only by leases, which do without where there are none.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
 import logging
 import os
 import random
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from preprocessing.storage.address import split_s3
 from preprocessing.storage.atomic import open_atomic
 from preprocessing.storage.base import Entry
-from preprocessing.storage.checksum import Checksum
+from preprocessing.storage.checksum import SHA256, is_intact, is_stored
 from preprocessing.storage.errors import (
     CHANGED,
-    REPEATED,
     StorageError,
     UnconditionalError,
     code_of,
     endpoint,
     explained,
     is_missing,
+    is_transient,
 )
-from preprocessing.storage.upload import upload_file
 
 log = logging.getLogger(__name__)
 
-Answer = Mapping[str, Any]
-Write = Callable[[bytes], Any]
+Answer = TypeVar("Answer")
+
+# Larger files travel in parts of this size.
+PART_BYTES = 16 << 20
 
 _ATTEMPTS = 8
 _CONNECT_SECONDS, _READ_SECONDS = 10, 60
-_CONNECTIONS = 32
-_CHUNK = 1 << 20
+_CONNECTIONS, _CONNECTIONS_A_FILE = 32, 4
 _LONGEST_WAIT_SECONDS = 20.0
 
 
 def attempts() -> int:
-    """How often anything is tried before it is an error."""
+    """Return how often anything is tried before it is an error."""
     return int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS))
 
 
 def client() -> Any:
-    """The boto3 client of this process; its threads share it."""
+    """Return the boto3 client of this process; its threads share it."""
     return _client(os.getpid())
 
 
@@ -67,20 +69,33 @@ def _client(_process: int) -> Any:
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,
         max_pool_connections=_CONNECTIONS,
-        # We send and compare checksums that every server knows (Content-MD5, ETag, our own SHA-256).
+        # boto3's newer checksums (CRC in a trailer) are refused by many servers that are not AWS. Without them it signs
+        # the SHA-256 of every body that it sends, which all servers check; what is read we check ourselves.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
     return boto3.Session().client("s3", config=settings)
 
 
+def _transfer() -> Any:
+    """Return the settings of boto3's transfer manager, which sends and gets large files in parts."""
+    from boto3.s3.transfer import TransferConfig
+
+    return TransferConfig(
+        multipart_threshold=PART_BYTES,
+        multipart_chunksize=PART_BYTES,
+        max_concurrency=_CONNECTIONS_A_FILE,
+        num_download_attempts=attempts(),
+    )
+
+
 class S3Storage:
     """A bucket, or a folder in one; see :class:`~preprocessing.storage.base.Storage`.
 
-    botocore repeats requests that were throttled, reset or not answered, at a pace that adapts. On top of that a body
-    that was cut short is continued where it stopped, and one whose checksum is wrong is read again. What we upload
-    carries its SHA-256, by which it is verified when it is read; other people's objects are verified by their ETag
-    where that is an MD5.
+    botocore repeats requests that were throttled, reset or not answered, at a pace that adapts; its transfer manager
+    gets a part again that was cut short. On top of that an object whose checksum is wrong is read or written again.
+    What we upload carries its SHA-256, by which it is verified when it is read; other objects are verified by their
+    ETag where that is an MD5.
 
     Args:
         address: ``s3://bucket`` or ``s3://bucket/folder``.
@@ -112,56 +127,59 @@ class S3Storage:
             parameters["ContinuationToken"] = page["NextContinuationToken"]
 
     def find(self, name: str) -> Entry | None:
-        """An object, None where there is no such object."""
-        try:
-            head = self._call("look for", name, "head_object", Key=self._key(name))
-        except FileNotFoundError:
-            return None
-        return Entry(name, int(head["ContentLength"]), head["ETag"].strip('"'))
+        """Return an object's size and version, None where there is no such object."""
+        head = self._head(name)
+        return None if head is None else Entry(name, int(head["ContentLength"]), head["ETag"].strip('"'))
 
     def read(self, name: str) -> bytes:
-        """A whole object."""
-        data = bytearray()
-
-        def begin() -> Write:
-            data.clear()
-            return data.extend
-
-        self._verified(name, begin)
-        return bytes(data)
+        """Return the contents of an object."""
+        return self._read(name)
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """A part of an object."""
-        data = bytearray()
-
-        def begin(_answer: Answer) -> Write:
-            data.clear()
-            return data.extend
-
-        if length > 0:
-            self._body(name, begin, start, start + length)
-        return bytes(data)
+        """Return a part of an object."""
+        try:
+            return self._read(name, Range=f"bytes={start}-{start + length - 1}") if length > 0 else b""
+        except _OutOfRangeError:
+            return b""
 
     def download(self, name: str, path: Path) -> None:
         """Copy an object to a local path."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(path) as file:
-
-            def begin() -> Write:
+            for attempt in range(attempts()):
+                head = self._call("read", name, "head_object", Key=self._key(name))
                 file.seek(0)
                 file.truncate()
-                return file.write
-
-            self._verified(name, begin)
+                self._request(
+                    "read",
+                    name,
+                    lambda: client().download_fileobj(self._bucket, self._key(name), file, Config=_transfer()),
+                )
+                # boto3 compares a body with checksums that it stored itself, which few servers keep.
+                if is_intact(head, file):
+                    return
+                self._damaged(name, attempt)
 
     def upload(self, path: Path, name: str) -> None:
-        """Copy a local file to S3, in parts where it is large; the server checks each, and we the whole."""
+        """Copy a local file to S3, in parts where it is large; the server checks each, and we the object."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
 
-        def call(operation: str, **parameters: Any) -> dict[str, Any]:
-            return self._call("write", name, operation, Key=self._key(name), **parameters)
+        def send() -> None:
+            with path.open("rb") as file:
+                metadata = {"Metadata": {SHA256: digest}}
+                client().upload_fileobj(file, self._bucket, self._key(name), ExtraArgs=metadata, Config=_transfer())
 
         for attempt in range(attempts()):
-            if upload_file(call, path):
+            try:
+                self._request("write", name, send)
+            except (StorageError, FileNotFoundError):
+                # Where only the answer to the end of an upload was lost, the second request is for no known upload.
+                with contextlib.suppress(StorageError):
+                    if is_stored(self._head(name), path, digest):
+                        return
+                raise
+            if is_stored(self._head(name), path, digest):
                 return
             log.warning("%s: the server has stored something else than was sent; sent again", self._where(name))
             _wait(attempt)
@@ -201,16 +219,15 @@ class S3Storage:
             return None
 
     def age(self, name: str) -> tuple[str, float] | None:
-        """An object's version, and the seconds since it was written by the server's own clock; None: there is none."""
-        try:
-            head = self._call("look for", name, "head_object", Key=self._key(name))
-        except FileNotFoundError:
+        """Return an object's version and its age in seconds by the server's own clock; None: there is no object."""
+        head = self._head(name)
+        if head is None:
             return None
         now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
         return head["ETag"].strip('"'), (now - head["LastModified"]).total_seconds()
 
     def copy(self, name: str, target: str) -> None:
-        """Let the server copy an object, with what we have noted about it."""
+        """Let the server copy an object, with its metadata."""
         source = {"Bucket": self._bucket, "Key": self._key(name)}
         self._call("copy", name, "copy_object", Key=self._key(target), CopySource=source)
 
@@ -218,102 +235,77 @@ class S3Storage:
         """Remove an object."""
         self._call("delete", name, "delete_object", Key=self._key(name))
 
+    def _head(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self._call("look for", name, "head_object", Key=self._key(name))
+        except FileNotFoundError:
+            return None
+
     def _put(self, name: str, data: bytes, **conditions: str) -> str:
         answer = self._call("write", name, "put_object", Key=self._key(name), Body=data, **conditions)
         return str(answer["ETag"]).strip('"')
 
-    def _verified(self, name: str, begin: Callable[[], Write]) -> None:
-        """Hand on a whole object with the right checksum; `begin` gives what takes its bytes, anew at a restart."""
-        for attempt in range(attempts()):
-            checksums: list[Checksum] = []
+    def _read(self, name: str, **part: str) -> bytes:
+        """Return the body of one answer; one that is cut short or damaged is asked for again.
 
-            def begin_both(answer: Answer, checksums: list[Checksum] = checksums) -> Write:
-                checksum, write = Checksum(answer), begin()
-                checksums[:] = [checksum]
-
-                def both(chunk: bytes) -> None:
-                    checksum.update(chunk)
-                    write(chunk)
-
-                return both
-
-            self._body(name, begin_both)
-            if all(checksum.fits() for checksum in checksums):
-                return
-            log.warning("%s: the checksum is wrong; read again", self._where(name))
-            _wait(attempt)
-        raise StorageError(
-            f"cannot read {self._where(name)} (S3 at {endpoint()}): {attempts()} times its checksum was wrong. If the "
-            "object itself is damaged, delete it and let what wrote it write it again"
-        )
-
-    def _body(self, name: str, begin: Callable[[Answer], Write], start: int = 0, stop: int | None = None) -> None:
-        """Hand on the bytes from start to stop (None: all), going on where the connection breaks.
-
-        An object that is replaced by another meanwhile is begun anew.
+        The transfer manager would need a request more for each object, and gets no part of one.
         """
-        position, failures = start, 0
-        first: Answer | None = None
-        while True:
-            answer = self._get(name, position, stop)
-            if first is not None and (answer is None or answer["ETag"] != first["ETag"]):
-                first, position = None, start
-                failures = self._failed(name, failures, OSError("it is replaced again and again"))
-                continue
-            if answer is None:  # the object ends before the range
-                return
-            if first is None:
-                first, write = answer, begin(answer)
-            end = position + _length(answer)
-            broken: Exception = OSError("the answer ended early")
+        from botocore.exceptions import BotoCoreError
+        from urllib3.exceptions import HTTPError
+
+        for attempt in range(attempts()):
+            answer = self._call("read", name, "get_object", Key=self._key(name), **part)
             try:
-                for chunk in _chunks(answer["Body"]):
-                    write(chunk)
-                    position, failures = position + len(chunk), 0
-            except _CutShortError as error:
-                broken = error
-            if position >= end:
-                return
-            failures = self._failed(name, failures, broken)
+                data: bytes = answer["Body"].read()
+            except (BotoCoreError, HTTPError, OSError) as error:
+                if attempt == attempts() - 1:
+                    raise explained(error, "read", self._where(name)) from error
+                _wait(attempt)
+                continue
+            if is_intact(answer, io.BytesIO(data)):
+                return data
+            self._damaged(name, attempt)
+        raise AssertionError("the last attempt returns or raises")
 
-    def _failed(self, name: str, failures: int, error: Exception) -> int:
-        """Count one more failure in a row, and wait; raises where it is one too many."""
-        if failures + 1 >= attempts():
-            raise explained(error, "read", self._where(name)) from error
-        _wait(failures)
-        return failures + 1
-
-    def _get(self, name: str, position: int, stop: int | None) -> dict[str, Any] | None:
-        """An answer with a body that begins at the position; None where the object ends before it."""
-        parameters = {"Key": self._key(name)}
-        if position or stop is not None:
-            parameters["Range"] = f"bytes={position}-{'' if stop is None else stop - 1}"
-        try:
-            return self._call("read", name, "get_object", **parameters)
-        except _OutOfRangeError:
-            return None
+    def _damaged(self, name: str, attempt: int) -> None:
+        """Wait before an object whose checksum was wrong is read again; raise after the last attempt."""
+        if attempt == attempts() - 1:
+            raise StorageError(
+                f"cannot read {self._where(name)} (S3 at {endpoint()}): {attempts()} times its checksum was wrong. If "
+                "the object itself is damaged, delete it and let what wrote it write it again"
+            )
+        log.warning("%s: the checksum is wrong; read again", self._where(name))
+        _wait(attempt)
 
     def _call(self, what: str, name: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """One request; what botocore does not repeat but may succeed when made again is repeated here."""
+        """Make one request."""
+        conditional = not parameters.keys().isdisjoint(("IfMatch", "IfNoneMatch"))
+        return self._request(
+            what, name, lambda: getattr(client(), operation)(Bucket=self._bucket, **parameters), conditional
+        )
+
+    def _request(self, what: str, name: str, request: Callable[[], Answer], conditional: bool = False) -> Answer:
+        """Make a request or a transfer, and repeat it where it may succeed the next time but botocore does not."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
+        from s3transfer import exceptions as transfer
 
-        conditional = not parameters.keys().isdisjoint(("IfMatch", "IfNoneMatch"))
         for attempt in range(attempts()):
             try:
-                answer: dict[str, Any] = getattr(client(), operation)(Bucket=self._bucket, **parameters)
-                return answer
-            except (BotoCoreError, ClientError, ResponseParserError) as error:
+                return request()
+            except transfer.RetriesExceededError as error:
+                raise explained(error.last_exception, what, self._where(name)) from error
+            except (BotoCoreError, ClientError, ResponseParserError, transfer.S3DownloadFailedError) as error:
+                code = code_of(error)
                 if is_missing(error):
                     raise FileNotFoundError(f"there is no object {self._where(name)}") from error
-                if code_of(error) == "InvalidRange":
+                if code == "InvalidRange":
                     raise _OutOfRangeError from error
-                if code_of(error) in CHANGED:
+                if code in CHANGED:
                     raise _ChangedError from error
-                if code_of(error) == "NotImplemented" and conditional:
+                if code == "NotImplemented" and conditional:
                     raise UnconditionalError(f"S3 at {endpoint()} has no conditional writes") from error
-                again = code_of(error) in REPEATED or isinstance(error, ResponseParserError)
-                if not again or attempt == attempts() - 1:
+                if not is_transient(error) or attempt == attempts() - 1:
                     raise explained(error, what, self._where(name)) from error
                 _wait(attempt)
         raise AssertionError("the last attempt returns or raises")
@@ -325,32 +317,9 @@ class S3Storage:
         return f"{self.address}/{name}".rstrip("/")
 
 
-def _length(answer: Answer) -> int:
-    """Bytes of a body; where it is a part, by the range itself, which cannot be cut without being seen."""
-    part = re.fullmatch(r"bytes (\d+)-(\d+)/.*", answer.get("ContentRange", ""))
-    return int(part[2]) - int(part[1]) + 1 if part else int(answer["ContentLength"])
-
-
-def _chunks(body: Any) -> Iterator[bytes]:
-    """The bytes of a body, to where its connection breaks."""
-    from botocore.exceptions import BotoCoreError
-    from urllib3.exceptions import HTTPError
-
-    try:
-        yield from body.iter_chunks(_CHUNK)
-    except (BotoCoreError, HTTPError, OSError) as error:
-        raise _CutShortError(str(error)) from error
-    finally:
-        body.close()
-
-
 def _wait(attempt: int) -> None:
     """Wait longer after every attempt (from 0): a random share, so that many processes do not return at once."""
     time.sleep(random.random() * min(2.0**attempt, _LONGEST_WAIT_SECONDS))
-
-
-class _CutShortError(Exception):
-    """The connection broke before the end of a body."""
 
 
 class _ChangedError(Exception):

@@ -137,7 +137,7 @@ def main() -> None:
             for name, fetching in (("from S3, fetched ahead", True), ("from S3, fetched when needed", False)):
                 mirror = Mirror(folder / f"there-{fetching}", address, ROOM_IN_SHARDS * size)
                 mirror.pull(mirror.root / "train", lambda entry: entry.endswith(".json"))
-                there = ShardReader(mirror.root / "train", "grid", 2 * WINDOW + 2, True, mirror.held_shard)
+                there = ShardReader(mirror.root / "train", "grid", 2 * WINDOW + 2, True, mirror.pinned_shard)
                 ways[name] = measure(there if fetching else WithoutFetching(there), WINDOW, vocabulary)
     reference = ways["a batch at hand"]["seconds_per_step"]
     result |= {

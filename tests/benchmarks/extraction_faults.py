@@ -32,7 +32,7 @@ from preprocessing.storage import S3Storage, s3  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.benchmarks.reader import machine  # noqa: E402
 from tests.integration import faults, s3_server  # noqa: E402
-from tests.preprocessing.mutations import mutated  # noqa: E402
+from tests.preprocessing.extraction.mutations import mutated  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results") / "extraction_faults.json"
 TRAIN, DEV, SHARD = 200, 40, 20

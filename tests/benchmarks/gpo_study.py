@@ -28,7 +28,7 @@ from vse_core.pooling.rank_gru import bidirectional_states
 from vse_core.pooling.sorting import rank_weighted_sum
 
 RESULTS = Path(__file__).with_name("results")
-PLOT = Path(__file__).resolve().parents[2] / ".github/images/gpo_study.png"
+PLOT = Path(__file__).resolve().parents[2] / "docs/images/gpo_study.png"
 RANGES = {"seen 20-100": range(20, 101), "smaller 10-19": range(10, 20), "larger 101-120": range(101, 121)}
 LARGEST = 120
 HIDDEN, PIECES, TEMPERATURE = 32, 20, 0.1

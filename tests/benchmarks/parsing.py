@@ -128,7 +128,7 @@ def write_shards(records: Sequence[Record], root: Path, count: int) -> list[Pars
             for number, record in enumerate(share)
         )
         path = root / f"shard-{shard:05d}.tar"
-        write_shard(path, samples, "benchmark", [])
+        write_shard(path, samples, "benchmark")
         specs.append(ParseSpec(root / "graphs" / path.name, path, "benchmark"))
     return specs
 

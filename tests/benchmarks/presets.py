@@ -33,7 +33,7 @@ from transformers import BertConfig, BertModel
 
 from pipelines.training.metrics import scalars_of
 from preprocessing.loading.batch import Batch
-from preprocessing.loading.device import copied_ahead
+from preprocessing.loading.device import prefetch_to_device
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
@@ -127,7 +127,7 @@ class Ours:
         """Take steps, each with a fresh copy of the batch, reading the loss of the one before."""
         batch = batch.pin() if self.device.type == "cuda" else batch
         before = None
-        for copied in copied_ahead(itertools.repeat(batch, steps), self.device):
+        for copied in prefetch_to_device(itertools.repeat(batch, steps), self.device):
             inputs = (copied.images, copied.elements, copied.tokens_BL, copied.token_lengths_B)
             share = Share(inputs, copied.image_indices_B, [len(copied)])
             result = training_step(self.model, self.loss, self.optimizer, [share], CLIP, self.precision)

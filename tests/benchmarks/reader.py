@@ -59,7 +59,7 @@ def make_shards(directory: Path, rows: int, width: int, images: int, shard_size:
 
     for shard, first in enumerate(range(0, images, shard_size)):
         chunk = samples(first, min(shard_size, images - first))
-        write_shard(directory / f"shard-{shard:05d}.tar", chunk, "benchmark", [])
+        write_shard(directory / f"shard-{shard:05d}.tar", chunk, "benchmark")
 
 
 def raw_bytes(directory: Path, images: int) -> int:

@@ -18,9 +18,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
-from preprocessing.storage import S3Storage, StorageError, s3, upload  # noqa: E402
+from preprocessing.storage import S3Storage, StorageError, s3  # noqa: E402
 from tests.integration import faults, s3_server  # noqa: E402
-from tests.integration.fault_cases import ACTIONS, CASES, LARGE, SMALL, Case  # noqa: E402
+from tests.integration.fault_cases import ACTIONS, CASES, IN_PARTS, LARGE, SMALL, Case  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results") / "s3_faults.json"
 
@@ -33,7 +33,7 @@ def main() -> None:
         "AWS_REGION": s3_server.REGION,
         "AWS_MAX_ATTEMPTS": "4",
     }
-    upload.PART_BYTES = 5 << 20  # the smallest that S3 takes
+    s3.PART_BYTES = 5 << 20  # the smallest that S3 takes
     with tempfile.TemporaryDirectory() as folder:
         server = s3_server.start(Path(folder) / "swift")
         try:
@@ -65,7 +65,7 @@ def _row(case: Case, number: int, proxy: faults.FaultyProxy, folder: Path) -> di
     began = time.monotonic()
     try:
         result = ACTIONS[case.action](storage, own)
-        outcome = "done" if result == (LARGE if case.action == "write in parts" else SMALL) else "WRONG BYTES"
+        outcome = "done" if result == (LARGE if case.action in IN_PARTS else SMALL) else "WRONG BYTES"
     except StorageError as error:
         # Nothing half-written may pass for whole, and what was there is still there.
         is_clean = not (own / "copy").exists() and _unharmed(storage, proxy)

@@ -34,7 +34,7 @@ from pipelines.config import load_config  # noqa: E402
 from pipelines.runtime.cluster import KEEP_MEMORY  # noqa: E402
 from pipelines.stages import train  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
-from tests.by_hand import Quiet, train_by_hand  # noqa: E402
+from tests.pipelines.training.by_hand import Quiet, train_by_hand  # noqa: E402
 
 SCRIPT = "from pipelines.stages.runner import main; main('extract', 'train')"
 EPOCHS = 3

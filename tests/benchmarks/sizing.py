@@ -29,11 +29,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from preprocessing.features.butd.detector import Detector, Size
 from preprocessing.features.butd.variants import VARIANTS
 from preprocessing.loading.sampler import BatchSampler
-from preprocessing.shards.index import sidecar_path
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage import Entry
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import sidecar_path
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.optim import build_optimizer
@@ -85,7 +85,7 @@ def shards() -> dict[str, Any]:
         beyond, sidecar = {}, 0.0
         for captions in (1, 5):
             path = Path(folder) / "shard-00000.tar"
-            index = write_shard(path, _samples(SHARD_SIZE, captions, (REGIONS, WIDTH)), "sizing", [])
+            index = write_shard(path, _samples(SHARD_SIZE, captions, (REGIONS, WIDTH)), "sizing")
             beyond[captions] = index.bytes / SHARD_SIZE - REGIONS * WIDTH * 2
             sidecar = sidecar_path(path).stat().st_size / SHARD_SIZE
     caption = (beyond[5] - beyond[1]) / 4
@@ -106,7 +106,7 @@ def reader(images: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for shard in range(images // SHARD_SIZE):
             path = Path(folder) / f"shard-{shard:05d}.tar"
-            write_shard(path, _samples(SHARD_SIZE, 5, (1, 1), shard * SHARD_SIZE), "sizing", [])
+            write_shard(path, _samples(SHARD_SIZE, 5, (1, 1), shard * SHARD_SIZE), "sizing")
         opened, kept, peak = _memory_of(lambda: ShardReader(Path(folder), "grid"))
         assert len(opened) == images
         seconds = _seconds_of(lambda: ShardReader(Path(folder), "grid"))

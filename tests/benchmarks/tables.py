@@ -362,7 +362,7 @@ def retraining_table() -> str:
             continue
         shards = day["data"]["train"]["shards"]["extract"]
         new = sum(split["new_images"] for split in day["data"].values())
-        made = f"{new:,} photographs; {shards['taken_over']} of {shards['all']} training shards taken over"
+        made = f"{new:,} photographs; {shards['taken_over']} of {shards['all']} training shards reused"
         rsum = f"{day['rsum']:.1f} ({day['rsum_low']:.1f} to {day['rsum_high']:.1f})"
         decision = f"{day['outcome']}: {day['decision']['reason']}"
         rows.append([names[key], made, rsum, decision, f"{day['seconds']:.0f} s"])

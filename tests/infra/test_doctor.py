@@ -134,7 +134,6 @@ def test_what_mlflow_says_has_a_remedy(reason: str, remedy: str) -> None:
     assert remedy in doctor._remedy(reason)
 
 
-@pytest.mark.slow
 def test_every_machine_of_a_cluster_is_asked(ray_cluster: str, ask: Ask) -> None:
     status, lines = ask(f"ray.address={ray_cluster}")
     # The cluster of the tests runs without tokens, which is what the doctor is to say.
@@ -143,7 +142,6 @@ def test_every_machine_of_a_cluster_is_asked(ray_cluster: str, ask: Ask) -> None
     assert "RAY_AUTH_MODE=token" in lines["Ray"]
 
 
-@pytest.mark.slow
 def test_machines_are_compared(ray_cluster: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_internals, "requires_token", lambda: True)
     status, lines = ask(f"ray.address={ray_cluster}")

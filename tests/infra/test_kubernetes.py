@@ -1,21 +1,18 @@
-"""Every object of infra/kubernetes against Kubernetes' own schemas, and what the objects say of one another."""
+"""What the objects of infra/kubernetes say of one another; `make lint` checks each against its schema."""
 
 from __future__ import annotations
 
-import copy
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
 from pipelines.config import load_config
-from tests.infra import kuberay
 from tests.infra.pins import INFRA, ROOT, constraints, image_tag
 
 FOLDER = INFRA / "kubernetes"
@@ -55,27 +52,28 @@ def found(value: Any, key: str) -> Iterator[Any]:
             yield from found(item, key)
 
 
-@pytest.mark.parametrize(("name", "manifest"), PLAIN, ids=names(PLAIN))
-def test_kubernetes_knows_every_field(name: str, manifest: Manifest) -> None:
-    kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+def cluster_of(manifest: Manifest) -> Manifest:
+    """The cluster that an object of KubeRay describes."""
+    spec = manifest["spec"]
+    spec = spec.get("jobTemplate", spec)
+    cluster: Manifest = spec.get("rayClusterSpec", spec)
+    return cluster
+
+
+def pods_of(manifest: Manifest) -> Iterator[Manifest]:
+    """The pods of head and workers, as objects of Kubernetes."""
+    cluster = cluster_of(manifest)
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        template = group["template"]
+        metadata = {"name": "ray", **template.get("metadata", {})}
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 @pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
-def test_kuberay_knows_every_field_and_kubernetes_every_pod(name: str, manifest: Manifest) -> None:
-    jsonschema.validate(manifest, kuberay.schema(manifest["kind"]))
-    for pod in kuberay.pods_of(manifest):
+def test_kubernetes_knows_every_field_of_a_cluster_s_pods(name: str, manifest: Manifest) -> None:
+    """The linter does not look into KubeRay's objects."""
+    for pod in pods_of(manifest):
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
-
-
-def test_a_misspelt_field_is_refused() -> None:
-    manifest = copy.deepcopy(one("rayjob.yaml"))
-    cluster = kuberay.cluster_of(manifest)
-    cluster["headGroupSpec"]["template"]["spec"]["container"] = []
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(next(kuberay.pods_of(manifest)), KUBERNETES, strict=True)
-    cluster["rayversion"] = cluster.pop("rayVersion")
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(manifest, kuberay.schema("RayJob"))
 
 
 def test_there_are_the_objects_that_the_page_promises() -> None:
@@ -112,7 +110,7 @@ def test_the_schedules_retrain() -> None:
 
 @pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
 def test_versions_are_those_of_the_images(name: str, manifest: Manifest) -> None:
-    cluster = kuberay.cluster_of(manifest)
+    cluster = cluster_of(manifest)
     assert cluster["rayVersion"] == constraints()["ray"]
     images = [image.partition("/")[2] for image in found(cluster, "image")]
     assert images == [image_tag("cpu"), image_tag("gpu")]
@@ -125,7 +123,7 @@ def test_the_job_starts_a_file_that_is_there_with_the_mounted_configuration() ->
     folder, _, name = words[words.index("--config") + 1].rpartition("/")
     config = one("job-config.yaml")
     assert name in config["data"]
-    for pod in kuberay.pods_of(one("rayjob.yaml")):
+    for pod in pods_of(one("rayjob.yaml")):
         (volume,) = (v["name"] for v in pod["spec"]["volumes"] if v.get("configMap", {}).get("name") == "vse-job")
         assert {"name": volume, "mountPath": folder} in pod["spec"]["containers"][0]["volumeMounts"]
     assert config["metadata"]["name"] == "vse-job"

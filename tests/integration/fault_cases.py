@@ -63,6 +63,14 @@ def write_parts(storage: S3Storage, folder: Path) -> bytes:
     return storage.read("large")
 
 
+def download_parts(storage: S3Storage, folder: Path) -> bytes:
+    """Copy an object to a file in parts."""
+    (folder / "large").write_bytes(LARGE)
+    storage.upload(folder / "large", "large")
+    storage.download("large", folder / "copy")
+    return (folder / "copy").read_bytes()
+
+
 def list_names(storage: S3Storage, folder: Path) -> bytes:
     """List a folder."""
     return b"".join(SMALL for entry in storage.list() if entry.name == "small")
@@ -71,12 +79,14 @@ def list_names(storage: S3Storage, folder: Path) -> bytes:
 ACTIONS: dict[str, Callable[[S3Storage, Path], bytes]] = {
     "read": read,
     "copy to a file": download,
+    "copy to a file in parts": download_parts,
     "ranged read": read_range,
     "write": write,
     "write in parts": write_parts,
     "list": list_names,
 }
 WRITES = ("write", "write in parts")
+IN_PARTS = ("write in parts", "copy to a file in parts")
 
 
 def _is_completion(path: str) -> bool:
@@ -93,12 +103,14 @@ CASES = (
     Case("connection reset before the answer", "read", {"kind": "reset before", "times": 2}),
     Case("connection reset in the body", "read", {"kind": "reset", "times": 2}),
     Case("connection reset in the body", "copy to a file", {"kind": "reset", "times": 2}),
+    Case("connection reset in the body", "copy to a file in parts", {"kind": "reset", "times": 2}),
     Case("body cut short", "copy to a file", {"kind": "cut", "times": 2}),
     Case("body cut short", "ranged read", {"kind": "cut", "times": 2}),
     Case("listing cut short", "list", {"kind": "cut"}),
     Case("body shorter than it was, and announced so", "copy to a file", {"kind": "shortened"}),
     Case("listing shorter than it was, and announced so", "list", {"kind": "shortened"}),
     Case("a byte of the body changed", "copy to a file", {"kind": "corrupt", "times": 2}),
+    Case("a byte of a part changed", "copy to a file in parts", {"kind": "corrupt", "after": 1}),
     Case("a byte changed on the way to the server", "write", {"kind": "corrupt request", "method": "PUT"}),
     Case("a byte of a part changed on the way", "write in parts", {"kind": "corrupt request", "method": "PUT"}),
     Case("the server names another checksum than was sent", "write", {"kind": "wrong etag", "method": "PUT"}),

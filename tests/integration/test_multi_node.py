@@ -16,9 +16,9 @@ import pytest
 from pipelines.config import load_config
 from pipelines.stages import train
 from pipelines.training.loss_log import read_losses
-from tests.by_hand import train_by_hand
 from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError
 from tests.integration.tiny_training import STEPS, TINY
+from tests.pipelines.training.by_hand import train_by_hand
 
 SETTINGS = [*TINY, "training.workers=2", "training.placement=STRICT_SPREAD"]
 SCRIPT = "from pipelines.stages.runner import main; main('extract', 'train')"
@@ -29,7 +29,7 @@ ENVIRONMENT = {
 }
 
 # Its clusters have networks and processes of their own: it may run beside the tests that share one.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

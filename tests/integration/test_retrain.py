@@ -17,7 +17,7 @@ from pipelines.retraining.promotion import CHAMPION
 from pipelines.stages import extract
 from tests.integration.arriving_scenes import ArrivingScenes
 
-pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
 
 TINY = (
     "name=shop",

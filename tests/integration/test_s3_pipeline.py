@@ -17,7 +17,7 @@ from pipelines.stages.runner import run_stages
 from preprocessing.shards import ShardReader, verify_shard
 from preprocessing.storage import S3Storage
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster", "s3_client")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster", "s3_client")]
 
 IMAGES = 10
 
@@ -104,7 +104,7 @@ def test_another_machine_goes_on(
     second = loaded(photographs, another(work_dir, "second"), images, address)
     plan = extract.plan(second)
     assert plan.complete
-    with second.mirror.held(plan.outputs["train"]):
+    with second.mirror.pinned(plan.outputs["train"]):
         assert len(ShardReader(plan.outputs["train"], "grid")) == 5
 
     # A machine that was killed: the manifest was not there yet, and of one shard only the tar.

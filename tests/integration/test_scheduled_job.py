@@ -23,7 +23,7 @@ from tests.infra.pins import INFRA, ROOT
 from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError
 
 # Its head has a network and processes of its own: it may run beside the tests that share a cluster.
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 START_HEAD = str(INFRA / "ray" / "start_head.sh")
 MOUNTED = "/etc/vse/job.yaml"

@@ -15,7 +15,7 @@ from tests.integration.tiny_training import STEPS, TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from pipelines.tuning import search
 from pipelines.tuning.results import read_results
 from pipelines.tuning.space import SearchConfig
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
 
 TINY = (
     "dataset={format: scenes, images: {train: 24, dev: 6}}",

@@ -83,7 +83,6 @@ def best(similarities: np.ndarray) -> int:
     return len(similarities) - 1 - int(np.argmax(similarities[::-1]))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("name", ["msr_vtt", "msr_vtt_hgr"])
 def test_the_released_layout_from_its_files_to_the_protocol(name: str, work_dir: Path, tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
     assert [train.meta(place)["image_id"] for place in range(len(train))] == [f"train{n}.mp4" for n in (0, 1, 2, 4, 5)]
     assert [len(train.features(place)) for place in range(len(train))] == [3, 4, 5, 5, 5]
     (index,) = (read_index(path) for split in extract.splits_of(config)[:1] for path in split.shards)
-    assert [item["image_id"] for item in index.set_aside] == ["train3.mp4"]
+    assert [item["image_id"] for item in index.skipped] == ["train3.mp4"]
     assert [caption["text"] for caption in dev.meta(1)["captions"]] == ["a cat", "the cat moves"]
     model = build_model(train.feature_dim, 20, **config.model.specification()).eval()
     videos_B1D = model.encode_images(*FeatureSource(train, 0, "none", 0.0).whole(range(5)))

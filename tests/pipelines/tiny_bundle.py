@@ -31,7 +31,7 @@ def write_tiny_bundle(directory: Path) -> Path:
         captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in record.captions]
         meta = {"image_id": record.image_id, "image": record.image_uri, "split": record.split, "captions": captions}
         samples.append(Sample(f"{index:08d}", {"grid": array}, meta))
-    write_shard(shards / "shard-00000.tar", samples, "tiny", [])
+    write_shard(shards / "shard-00000.tar", samples, "tiny")
 
     vocabulary = Vocabulary.build((c.text for r in records for c in r.captions), min_count=1)
     specification = {

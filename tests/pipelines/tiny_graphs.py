@@ -40,7 +40,7 @@ def write_split(root: Path, images: int, seed: int) -> None:
         graphs.append(Sample(key, {}, {**meta, "captions": parsed}))
     for name, samples in (("features", features), ("graphs", graphs)):
         (root / name).mkdir(parents=True)
-        write_shard(root / name / "shard-00000.tar", samples, name[0] * 64, [])
+        write_shard(root / name / "shard-00000.tar", samples, name[0] * 64)
 
 
 def _caption(number: int, colours: np.ndarray, shapes: np.ndarray, relation: int) -> tuple[list[str], SceneGraph]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.shards.writer import Sample, Skipped, write_shard
 
 WIDTH = 8
 
@@ -42,6 +42,6 @@ def shards(tmp_path: Path) -> Path:
     numbers: Iterator[int] = iter(range(13))
     for shard, count in enumerate((7, 0, 6)):
         samples = [make_sample(next(numbers)) for _ in range(count)]
-        aside = [{"key": f"9000000{shard}", "image_id": f"bad{shard}", "image": "bad.jpg", "reason": "truncated"}]
-        write_shard(directory / f"shard-{shard:05d}.tar", samples, "abc", aside)
+        skipped = Skipped(f"9000000{shard}", f"bad{shard}", "bad.jpg", "truncated")
+        write_shard(directory / f"shard-{shard:05d}.tar", [*samples, skipped], "abc")
     return directory

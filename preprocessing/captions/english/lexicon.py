@@ -4,130 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 
 def _read(path: Path) -> dict[str, list[str]]:
-    lists: dict[str, list[str]] = {}
-    body: dict[str, str] = {}
-    name = ""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            name = line.strip("[]")
-            body[name] = ""
-        elif not line.startswith("#"):
-            body[name] = body.get(name, "") + " " + line
-    for name, text in body.items():
-        entries = text.split("|") if "|" in text else text.split()
-        lists[name] = [" ".join(entry.split()) for entry in entries]
-    return lists
+    lists: dict[str, str | list[str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {
+        name: entries if isinstance(entries, list) else [entry.strip() for entry in entries.split(",")]
+        for name, entries in lists.items()
+    }
 
 
-_LISTS = _read(Path(__file__).with_suffix(".txt"))
-PEOPLE = _LISTS["people"]
-COMMON_PEOPLE = _LISTS["common_people"]
-COMPOUND_PEOPLE = _LISTS["compound_people"]
-ANIMALS = _LISTS["animals"]
-COMMON_ANIMALS = _LISTS["common_animals"]
-CLOTHES = _LISTS["clothes"]
-CLOTHES_PLURAL = _LISTS["clothes_plural"]
-COMPOUND_CLOTHES = _LISTS["compound_clothes"]
-COMPOUND_CLOTHES_PLURAL = _LISTS["compound_clothes_plural"]
-THINGS = _LISTS["things"]
-COMPOUND_THINGS = _LISTS["compound_things"]
-FOOD = _LISTS["food"]
-DRINKS = _LISTS["drinks"]
-VEHICLES = _LISTS["vehicles"]
-COMPOUND_VEHICLES = _LISTS["compound_vehicles"]
-RIDEABLE = _LISTS["rideable"]
-FURNITURE = _LISTS["furniture"]
-STRUCTURES = _LISTS["structures"]
-PLACES_IN = _LISTS["places_in"]
-PLACES_ON = _LISTS["places_on"]
-PLACES_AT = _LISTS["places_at"]
-COMPOUND_PLACES = _LISTS["compound_places"]
-PATHS = _LISTS["paths"]
-MASSES = _LISTS["masses"]
-SPORTS = _LISTS["sports"]
-INSTRUMENTS = _LISTS["instruments"]
-BODY = _LISTS["body"]
-COLORS = _LISTS["colors"]
-PERSON_ADJECTIVES = _LISTS["person_adjectives"]
-ANIMAL_ADJECTIVES = _LISTS["animal_adjectives"]
-THING_ADJECTIVES = _LISTS["thing_adjectives"]
-PLACE_ADJECTIVES = _LISTS["place_adjectives"]
-MATERIALS = frozenset(_LISTS["materials"])
-GERUND_ADJECTIVES = _LISTS["gerund_adjectives"]
-NUMERALS = _LISTS["numerals"]
-QUANTIFIER_NOUNS = _LISTS["quantifier_nouns"]
-MOTION = _LISTS["motion"]
-POSTURE = _LISTS["posture"]
-ACTIVITY = _LISTS["activity"]
-CONTROL = _LISTS["control"]
-PREPOSITIONAL = _LISTS["prepositional"]
-PHRASAL = _LISTS["phrasal"]
-ADVERBIAL = _LISTS["adverbial"]
-PASSIVE = _LISTS["passive"]
-PARTS = _LISTS["parts"]
-PLACE_PREPOSITIONS = _LISTS["place_prepositions"]
-PATH_PREPOSITIONS = _LISTS["path_prepositions"]
-DIRECTIONS = _LISTS["directions"]
-MANNERS = _LISTS["manners"]
-BARE_PLACES = frozenset(_LISTS["bare_places"])
-PLACES_IN_THE_PLURAL = frozenset(_LISTS["places_in_the_plural"])
-ADJECTIVES_IN_COMPOUNDS = frozenset(_LISTS["adjectives_in_compounds"])
-BALLS = _LISTS["balls"]
-OBSTACLES = _LISTS["obstacles"]
-TRICKS = _LISTS["tricks"]
-EVENTS = _LISTS["events"]
-OPENINGS = _LISTS["openings"]
-CAMERAS = _LISTS["cameras"]
-DECORATIONS = _LISTS["decorations"]
-CONTAINERS = _LISTS["containers"]
-PICTURES = _LISTS["pictures"]
-PARTICIPLES_HANGING = _LISTS["participles_hanging"]
-PARTICIPLES_HELD = _LISTS["participles_held"]
-TIMES = _LISTS["times"]
-SIZES = _LISTS["sizes"]
-EVALUATIONS = _LISTS["evaluations"]
-
-# First part, its tag, second part, its tag, lemma of the second.
-HYPHENATED_PERSON = (
-    ("long", "JJ", "haired", "JJ", "haired"),
-    ("dark", "JJ", "haired", "JJ", "haired"),
-    ("red", "JJ", "haired", "JJ", "haired"),
-    ("middle", "JJ", "aged", "JJ", "aged"),
-    ("dark", "JJ", "skinned", "JJ", "skinned"),
-)
-HYPHENATED_PLACE = (
-    ("snow", "NN", "covered", "VBN", "cover"),
-    ("tree", "NN", "lined", "VBN", "line"),
-    ("leaf", "NN", "covered", "VBN", "cover"),
-)
-# The verbs, and the kinds of their objects (see templates.py).
-TRANSITIVE = (
-    ("hold carry grab lift take bring show examine inspect move drop raise", "thing food"),
-    ("throw catch kick hit chase fetch bounce toss retrieve roll swing return", "ball"),
-    ("wear model adjust remove", "clothes"),
-    ("ride drive race steer mount board", "vehicle"),
-    ("ride surf catch", "rideable"),
-    ("eat cook prepare make bite serve share taste chew cut slice bake sell buy enjoy", "food"),
-    ("drink sip pour", "drink"),
-    ("play watch practice", "sport"),
-    ("play hold", "instrument"),
-    ("push pull move load unload drag park wash repair fix", "vehicle"),
-    ("watch see hug kiss help follow face photograph greet chase lead teach tackle approach touch", "person"),
-    ("pet feed walk watch chase lead wash brush hug train follow lick bite herd", "animal"),
-    ("climb cross jump descend scale leave enter clean paint sweep leap", "place"),
-    ("read write hold paint draw open fix", "thing"),
-    ("raise lift stretch wave wash clap cross hold shake", "body"),
-    ("perform do attempt practice try land", "trick"),
-    ("fly hold", "kite"),
-    ("blow pop chase", "bubbles"),
-    ("take snap", "photo"),
-    ("brush comb cut wash dry braid", "hair"),
-    ("lick bite chew sniff carry shake catch tug grab", "thing"),
-    ("clear jump leap", "obstacle"),
-    ("make build destroy", "sandcastle"),
-)
+LISTS = _read(Path(__file__).with_suffix(".yaml"))
 
 _IRREGULAR_PLURALS = {
     "man": "men", "woman": "women", "child": "children", "person": "people", "policeman": "policemen",

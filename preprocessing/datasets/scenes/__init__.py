@@ -32,7 +32,7 @@ _URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
 
 
 def describe_scene(seed: int, index: int) -> Scene:
-    """The truth about a scene: its objects, their attributes, places and relations.
+    """Return the truth about a scene: its objects, their attributes, places and relations.
 
     Raises:
         ValueError: a seed or index out of range.
@@ -41,7 +41,7 @@ def describe_scene(seed: int, index: int) -> Scene:
 
 
 def render_scene(seed: int, index: int) -> bytes:
-    """The picture of a scene as a PNG of 128 x 128 pixels; the same bytes every time and everywhere.
+    """Return the image of a scene as a PNG of 128 x 128 pixels; the same bytes every time and everywhere.
 
     Raises:
         ValueError: a seed or index out of range.
@@ -50,12 +50,12 @@ def render_scene(seed: int, index: int) -> bytes:
 
 
 def scene_uri(seed: int, index: int) -> str:
-    """The image URI of a scene: `scene://SEED/INDEX`."""
+    """Return the image URI of a scene: `scene://SEED/INDEX`."""
     return f"scene://{seed}/{index}"
 
 
 def parse_scene_uri(uri: str) -> tuple[int, int]:
-    """The (seed, index) of a scene's URI.
+    """Return the (seed, index) of a scene's URI.
 
     Raises:
         ValueError: it is not `scene://SEED/INDEX` with whole numbers, or there is no such scene.
@@ -94,21 +94,13 @@ class ScenesDataset:
                 raise DatasetError(
                     f"scenes dataset, 'images.{split}': {count!r} is not a whole number in 1 .. {SCENES_PER_SPLIT}"
                 )
+        self.splits = tuple(images)
+        self.root = ""  # the URIs of scenes stand alone
         self._seed = seed
         self._images = dict(images)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits, in the order of the configuration."""
-        return tuple(self._images)
-
-    @property
-    def root(self) -> str:
-        """Empty: the URIs of scenes stand alone."""
-        return ""
-
     def records(self, split: str) -> Iterator[Record]:
-        """The scenes of a split in the order of their index.
+        """Yield the scenes of a split in the order of their index.
 
         Raises:
             DatasetError: unknown split.

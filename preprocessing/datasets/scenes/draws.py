@@ -14,7 +14,8 @@ class Draws:
     Built on the raw output of Philox, which numpy guarantees not to change, unlike the methods of its Generator.
 
     Args:
-        seed, index: the scene, each in 0 .. 2**64 - 1.
+        seed: of the data set, in 0 .. 2**64 - 1.
+        index: of the scene, in 0 .. 2**64 - 1.
         stream: keeps draws for different purposes apart, so that one may change without the other.
     """
 

@@ -246,7 +246,6 @@ def test_pyfunc_exposes_its_gallery(registered: Registered, model: Any) -> None:
     assert len(model.unwrap_python_model().gallery.records) == IMAGES
 
 
-@pytest.mark.slow
 def test_pyfunc_loads_in_a_process_elsewhere_with_its_own_code(registered: Registered, tmp_path: Path) -> None:
     script = """
 import json, sys

@@ -88,7 +88,7 @@ def test_build_gallery_keeps_the_order_of_the_shards_and_makes_uris_absolute(tmp
         meta = {"image_id": str(index), "image": f"sub/{index}.jpg", "split": "dev", "captions": captions}
         features = torch.rand(index + 2, 6, generator=generator).half().numpy()
         samples.append(Sample(f"{index:08d}", {"grid": features}, meta))
-    write_shard(tmp_path / "shard-00000.tar", samples, "f", [])
+    write_shard(tmp_path / "shard-00000.tar", samples, "f")
     vocabulary = Vocabulary.build(["word0 word1 word2 word3 word4"], min_count=1)
     model = build_model(
         feature_dim=6,

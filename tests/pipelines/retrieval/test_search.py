@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import mlflow
@@ -13,10 +15,15 @@ from PIL import Image
 from pipelines.registry.models import register_bundle
 from pipelines.retrieval import search
 from pipelines.retrieval.search_model import default_tracking_uri, load_search_model
+from pipelines.runtime.cli import guarded
 from preprocessing.features import load_image
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(arguments: Sequence[str]) -> int:
+    return guarded(partial(search.main, arguments))
 
 
 class Place:
@@ -45,7 +52,7 @@ def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_text_finds_images(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "results.html"
     arguments = ["--model", "tiny", "--tracking-uri", place.uri, "-k", "3", "--output", str(page), "a <b>red</b> ring"]
-    assert search.main(arguments) == 0
+    assert run(arguments) == 0
     out = capsys.readouterr().out
     assert "in the gallery of tiny/1" in out
     assert "image" in out
@@ -58,7 +65,7 @@ def test_an_image_finds_captions(place: Place, tmp_path: Path, capsys: pytest.Ca
     picture, sheet = tmp_path / "query.png", tmp_path / "results.PNG"
     load_image("scene://0/3").save(picture)
     arguments = ["--model", str(place.bundle), "--image", str(picture), "-k", "4", "--output", str(sheet)]
-    assert search.main(arguments) == 0
+    assert run(arguments) == 0
     out = capsys.readouterr().out
     assert "caption" in out
     assert Image.open(sheet).height > 100
@@ -67,16 +74,16 @@ def test_an_image_finds_captions(place: Place, tmp_path: Path, capsys: pytest.Ca
 def test_an_image_finds_itself_first_among_images(place: Place) -> None:
     model = load_search_model(str(place.bundle), "unused")
     for record in model.gallery.records:
-        row = search.search(model, record.image_uri, "image", 2, "images")
-        assert row.hits[0].item_id == record.image_id
-        assert row.hits[0].similarity == pytest.approx(1.0, abs=1e-3)
+        hits = model.search(record.image_uri, "image", 2, "images")
+        assert hits[0].item_id == record.image_id
+        assert hits[0].similarity == pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_caption_finds_itself_first_among_captions(place: Place) -> None:
     model = load_search_model(str(place.bundle), "unused")
     _, caption = model.gallery.captions[7]
-    row = search.search(model, caption.text, "text", 1, "captions")
-    assert row.hits[0].caption == caption.text
+    hits = model.search(caption.text, "text", 1, "captions")
+    assert hits[0].caption == caption.text
 
 
 def test_a_model_from_before_there_were_indices_is_searched_exactly(
@@ -84,11 +91,11 @@ def test_a_model_from_before_there_were_indices_is_searched_exactly(
 ) -> None:
     shutil.copytree(place.bundle, tmp_path / "old", ignore=shutil.ignore_patterns("index"))
     arguments = ["--model", str(tmp_path / "old"), "a red ring", "-k", "3"]
-    assert search.main(arguments) == 0
+    assert run(arguments) == 0
     assert capsys.readouterr().err.replace("\n", "").endswith("has no index of its own; searching exactly")
     old, new = (load_search_model(str(bundle), "unused") for bundle in (tmp_path / "old", place.bundle))
     assert (old.has_stored_index, new.has_stored_index) == (False, True)
-    found, expected = (search.search(model, "a red ring", "text", 3, "images") for model in (old, new))
+    found, expected = (model.search("a red ring", "text", 3, "images") for model in (old, new))
     assert found == expected
 
 
@@ -97,13 +104,13 @@ def test_an_index_of_another_model_is_refused(place: Place, tmp_path: Path, caps
     with (tmp_path / "mixed" / "gallery" / "embeddings.safetensors").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"!")
-    assert search.main(["--model", str(tmp_path / "mixed"), "a red ring"]) == 1
+    assert run(["--model", str(tmp_path / "mixed"), "a red ring"]) == 1
     assert "was built from another gallery" in capsys.readouterr().err
 
 
 def test_more_results_than_there_are_gives_all(place: Place) -> None:
     model = load_search_model(str(place.bundle), "unused")
-    assert len(search.search(model, "a ring", "text", 100, "images").hits) == IMAGES
+    assert len(model.search("a ring", "text", 100, "images")) == IMAGES
 
 
 @pytest.mark.parametrize(
@@ -128,7 +135,7 @@ def test_more_results_than_there_are_gives_all(place: Place) -> None:
 def test_mistakes_end_with_one_message(
     place: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert search.main(["--tracking-uri", place.uri, *arguments]) == 1
+    assert run(["--tracking-uri", place.uri, *arguments]) == 1
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.startswith("error: ")
@@ -161,7 +168,6 @@ def test_the_default_address_follows_the_work_directory(monkeypatch: pytest.Monk
     assert default_tracking_uri() == f"sqlite:///{Path.home()}/vse-work/mlflow.db"
 
 
-@pytest.mark.slow
 def test_the_file_runs_from_anywhere(place: Place, tmp_path: Path) -> None:
     command = [
         sys.executable,

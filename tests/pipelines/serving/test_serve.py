@@ -1,24 +1,11 @@
-"""Serving from the command line: to this machine alone, or with a token; and a real Ray Serve."""
+"""Serving from the command line: to this machine alone, or with a token."""
 
 from __future__ import annotations
-
-import contextlib
-import http.client
-import json
-import socket
-import time
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from pipelines.runtime.stage import StageError
 from pipelines.serving import serve
-from tests.pipelines.serving.bad_requests import BAD_REQUESTS, encoded
-from tests.pipelines.tiny_bundle import write_tiny_bundle
-from tests.ports import free_port
 
 TOKEN = "a token of some length"
 
@@ -41,110 +28,3 @@ def test_any_other_address_does(host: str) -> None:
 def test_a_short_token_is_refused(host: str) -> None:
     with pytest.raises(StageError, match="VSE_SERVE_TOKEN has 6 characters; take 16 at least"):
         serve.read_token(host, "secret")
-
-
-def ask(port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        # What is too long is refused before it has all been sent.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(method, path, body or None, headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode(errors="replace")
-    finally:
-        connection.close()
-
-
-def search(port: int) -> tuple[int, str]:
-    return ask(port, "POST", "/search", b'{"text": "a red ring", "k": 2}', {"Content-Type": "application/json"})
-
-
-def resident_megabytes(process: str) -> float:
-    """Memory of the actors whose title begins like this, together."""
-    found = 0.0
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdecimal() and (folder / "cmdline").read_bytes().startswith(process.encode()):
-                found += int((folder / "statm").read_text().split()[1]) * 4096 / 1e6
-        except OSError:  # it has ended
-            continue
-    return found
-
-
-@pytest.fixture(scope="module")
-def port(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    bundle = write_tiny_bundle(tmp_path_factory.mktemp("serve") / "bundle")
-    port = free_port()
-    with serve.serving(str(bundle), "unused", "127.0.0.1", port):
-        yield port
-
-
-@pytest.mark.slow
-def test_a_service_on_ray_finds_and_refuses(port: int) -> None:
-    status, body = search(port)
-    assert status == 200
-    assert len(json.loads(body)["results"]) == 2
-    assert ask(port, "GET", json.loads(body)["results"][0]["picture"])[0] == 200
-    # http.client does not send these at all or mends them, and unknown methods end in the server's own parser.
-    unsendable = ("length is", "a length of", "host ''", "image '\u00e9'", "BREW")
-    for case in BAD_REQUESTS:
-        if case.name.startswith(unsendable):
-            continue
-        status, body = ask(port, case.method, case.path, case.body, dict(case.headers))
-        assert status == case.status, (case.name, body)
-        assert case.method == "HEAD" or case.message in json.loads(body)["error"], case.name
-    assert search(port)[0] == 200
-
-
-@pytest.mark.slow
-def test_a_flood_on_ray_is_bounded_in_number_time_and_memory(port: int) -> None:
-    """Five seconds of searches, uploads and bodies that are no JSON by 24 clients at once."""
-
-    def flood(client: int) -> list[int]:
-        statuses = []
-        while time.monotonic() < end:
-            if client % 3 == 0:
-                statuses.append(search(port)[0])
-            elif client % 3 == 1:
-                headers = {"Content-Type": "image/jpeg"}
-                statuses.append(ask(port, "POST", "/search", encoded("JPEG") + bytes(4_000_000), headers)[0])
-            else:
-                statuses.append(ask(port, "POST", "/search", b"{" * 9000, {"Content-Type": "application/json"})[0])
-        return statuses
-
-    replica = "ray::ServeReplica:vse-search:search"
-    search(port)
-    before = resident_megabytes(replica), resident_megabytes("ray::ProxyActor")
-    assert min(before) > 10
-    end = time.monotonic() + 5
-    with ThreadPoolExecutor(24) as threads:
-        statuses = Counter(status for found in threads.map(flood, range(24)) for status in found)
-    assert set(statuses) <= {200, 400, 503}
-    assert statuses[200]
-    time.sleep(1)
-    assert search(port)[0] == 200
-    assert resident_megabytes(replica) - before[0] < 200
-    assert resident_megabytes("ray::ProxyActor") - before[1] < 200
-
-
-@pytest.mark.slow
-def test_what_is_no_http_does_not_end_the_service(port: int) -> None:
-    for data in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"A" * 200_000, b"POST /search HTTP/1.1\r\n" * 5):
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-            try:
-                connection.sendall(data)
-                connection.shutdown(socket.SHUT_WR)
-                connection.recv(1000)
-            except OSError:  # it hangs up, as it may
-                pass
-    assert search(port)[0] == 200
-
-
-@pytest.mark.slow
-def test_a_cluster_that_serves_already_is_refused(port: int) -> None:
-    with (
-        pytest.raises(StageError, match="Ray Serve runs on this cluster already"),
-        serve.serving("unused", "unused", "127.0.0.1", free_port()),
-    ):
-        pass
-    assert search(port)[0] == 200

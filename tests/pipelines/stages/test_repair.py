@@ -15,7 +15,7 @@ from pipelines.stages import extract, parse, repair
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.features.images import ImageError
 from preprocessing.shards import read_index
-from preprocessing.shards.index import sidecar_path
+from preprocessing.storage.mirror import sidecar_path
 
 
 class Numbers:

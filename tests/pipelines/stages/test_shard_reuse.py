@@ -15,8 +15,8 @@ from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.graph_shards import counts_path
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards import verify_shard
-from preprocessing.shards.index import sidecar_path
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import sidecar_path
 from tests.pipelines.stages.test_repair import Numbers
 
 

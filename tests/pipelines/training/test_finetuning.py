@@ -25,7 +25,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
-from tests.by_hand import Quiet
+from tests.pipelines.training.by_hand import Quiet
 from tests.ports import free_port
 from vse_core.encoders import resnet
 from vse_core.models import build_model, load_model

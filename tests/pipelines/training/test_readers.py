@@ -31,7 +31,7 @@ def storage(tmp_path: Path) -> Path:
             path = writer.root / split / f"shard-{shard:05d}.tar"
             path.parent.mkdir(parents=True, exist_ok=True)
             samples = [make_sample(shard * IN_EACH + number, rows=6, captions=2) for number in range(IN_EACH)]
-            write_shard(path, samples, "f", [])
+            write_shard(path, samples, "f")
             writer.push(path, path.with_suffix(".json"))
     return tmp_path / "storage"
 

@@ -20,7 +20,7 @@ from pipelines.training.trainer import Trainer
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
-from tests.by_hand import Quiet
+from tests.pipelines.training.by_hand import Quiet
 from tests.ports import free_port
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
@@ -65,7 +65,7 @@ def write_split(directory: Path, images: int, seed: int, spoil: bool = False) ->
         meta = {"image_id": str(i), "image": f"scene://0/{i}", "split": "train", "captions": captions}
         samples.append(Sample(f"{i:09d}", {"grid": features.astype(np.float16)}, meta))
     directory.mkdir(parents=True)
-    write_shard(directory / "shard-00000.tar", samples, "f" * 64, [])
+    write_shard(directory / "shard-00000.tar", samples, "f" * 64)
 
 
 @pytest.fixture(scope="module")

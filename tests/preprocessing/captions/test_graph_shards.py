@@ -44,7 +44,7 @@ def features(tmp_path: Path) -> Path:
         )
         for number, texts in enumerate(TEXTS)
     ]
-    write_shard(path, samples, "features", [])
+    write_shard(path, samples, "features")
     return path
 
 

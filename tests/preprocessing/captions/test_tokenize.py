@@ -59,7 +59,6 @@ def test_the_words_are_those_of_nltk(text: str) -> None:
     assert tokenize(text) == NLTKWordTokenizer().tokenize(text.lower())
 
 
-@pytest.mark.data
 def test_real_captions_are_cut_as_by_nltk(vse_data: Path) -> None:
     lines = (vse_data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()[::7]
     reference = NLTKWordTokenizer()

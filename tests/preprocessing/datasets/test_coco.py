@@ -68,7 +68,6 @@ def test_both_options_must_name_the_same_splits(tmp_path: Path) -> None:
         build_dataset("coco", images={}, annotations={})
 
 
-@pytest.mark.data
 def test_real_coco(vse_data: Path) -> None:
     folder = vse_data / "coco_mini"
     annotations = folder / "annotations" / "captions_train2017.json"

@@ -101,7 +101,6 @@ def test_no_splits_are_refused(tmp_path: Path) -> None:
         build_dataset("flickr", **(write(tmp_path) | {"splits": {}}))
 
 
-@pytest.mark.data
 def test_real_flickr8k(vse_data: Path) -> None:
     folder = vse_data / "flickr8k"
     lists = {"train": folder / "Flickr_8k.trainImages.txt", "dev": folder / "Flickr_8k.devImages.txt"}

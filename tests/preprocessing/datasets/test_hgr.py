@@ -78,7 +78,7 @@ def captions(root: Path, content: object) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda root: names(root, np.array(["video1", 3], dtype=object)), "store them anew without objects"),
+        (lambda root: names(root, np.array(["video1", 3], dtype=object)), "store it without objects"),
         (lambda root: names(root, [1, 2]), "where an array of names is needed"),
         (lambda root: names(root, [["video1"]]), "where an array of names is needed"),
         (lambda root: names(root, ["video1", "video1"]), "'video1' is there twice, in the rows 0 and 1"),

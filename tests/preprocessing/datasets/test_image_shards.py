@@ -88,7 +88,7 @@ def test_an_archive_that_has_gone_or_was_cut_is_named(tmp_path: Path) -> None:
 def test_damage_is_named_by_archive_and_sample(tmp_path: Path) -> None:
     folder = write(tmp_path / "train")
     (folder / "00002.tar").write_bytes(b"no archive at all" * 100)
-    with pytest.raises(DatasetError, match=r"00002\.tar: not a whole tar archive"):
+    with pytest.raises(DatasetError, match=r"00002\.tar: not a complete tar archive"):
         list(build_dataset("webdataset", folders={"train": folder}).records("train"))
     with tarfile.open(folder / "00002.tar", "w") as archive:
         info = tarfile.TarInfo("7.json")

@@ -65,7 +65,6 @@ def test_golden_pixels_files_and_captions() -> None:
     assert digest(texts) == GOLDEN_CAPTIONS
 
 
-@pytest.mark.slow
 def test_another_process_draws_the_same() -> None:
     code = (
         "import hashlib; from preprocessing.datasets.scenes import render_scene;"

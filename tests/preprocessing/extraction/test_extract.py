@@ -15,7 +15,8 @@ import pytest
 
 from preprocessing import extraction
 from preprocessing.datasets import Caption, Record
-from preprocessing.extraction.extract import ShardSpec, extract_shard, shard_paths, shard_specs, summarize
+from preprocessing.extraction.extract import ShardSpec, extract_shard, shard_paths, shard_specs
+from preprocessing.extraction.identity import summarize
 from preprocessing.features.extractor import RegionFeatures
 from preprocessing.features.images import ImageError
 from preprocessing.shards import ShardReader, read_arrays, verify_shard
@@ -96,7 +97,7 @@ class FileExtractor(NumberExtractor):
 def test_files_arrive_as_they_are(tmp_path: Path) -> None:
     records = [record("3"), record("bad"), record("12")]
     index = extract_shard(spec(tmp_path, records), FileExtractor(), batch_size=2)
-    assert [item["reason"] for item in index.set_aside] == ["truncated"]
+    assert [item["reason"] for item in index.skipped] == ["truncated"]
     reader = ShardReader(tmp_path, "jpg")
     assert [bytes(reader.file(number)) for number in range(2)] == [b"3", b"12"]
     assert reader.meta(1)["image_id"] == "12"
@@ -144,7 +145,7 @@ def test_nothing_disappears(tmp_path: Path) -> None:
     index = extract_shard(spec(tmp_path, records), extractor, batch_size=2)
     assert index.keys == ["00000000", "00000002", "00000005"]
     assert index.caption_counts == [1, 1, 1]
-    assert [(item["key"][-1], item["reason"], item.get("caption_id")) for item in index.set_aside] == [
+    assert [(item["key"][-1], item["reason"], item.get("caption_id")) for item in index.skipped] == [
         ("1", "truncated", None),
         ("2", "empty caption", "2#0"),
         ("2", "empty caption", "2#2"),
@@ -152,14 +153,14 @@ def test_nothing_disappears(tmp_path: Path) -> None:
         ("3", "no caption", None),
         ("4", "no caption", None),
     ]
-    assert index.set_aside[0] == {"key": "00000001", "image_id": "bad", "image": "bad", "reason": "truncated"}
+    assert index.skipped[0] == {"key": "00000001", "image_id": "bad", "image": "bad", "reason": "truncated"}
     assert extractor.batches == [2, 1]
     assert extractor.loaded == 4  # images that nobody will read are not decoded
 
 
 def test_a_shard_may_be_empty(tmp_path: Path) -> None:
     index = extract_shard(spec(tmp_path, [record("bad")]), NumberExtractor(), batch_size=2)
-    assert (index.count, len(index.set_aside)) == (0, 1)
+    assert (index.count, len(index.skipped)) == (0, 1)
     verify_shard(tmp_path / "shard-00000.tar", deep=True)
 
 
@@ -298,6 +299,6 @@ def test_an_image_that_never_comes_is_set_aside(tmp_path: Path) -> None:
     index = extract_shard(spec(tmp_path, records), Stuck(), batch_size=2, timeout=0.3)
     released.set()
     assert index.count == 7
-    assert [(item["image_id"], item["reason"]) for item in index.set_aside] == [
+    assert [(item["image_id"], item["reason"]) for item in index.skipped] == [
         ("3", "took longer than 0.3 seconds to load")
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from preprocessing.datasets import Caption, Record
-from preprocessing.extraction.split_hashes import DataManifest, Growth
+from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 
 
 class ListDataset:
@@ -31,16 +31,16 @@ BEFORE = {"a.jpg": ["a dog", "a black dog"], "b.jpg": ["a cat"]}
 @pytest.mark.parametrize(
     ("after", "growth", "text"),
     [
-        (BEFORE, Growth(0, 0, 0, 0), "as before"),
-        (dict(reversed(BEFORE.items())), Growth(0, 0, 0, 0), "as before"),
-        ({**BEFORE, "c.jpg": ["x", "y"]}, Growth(1, 0, 2, 0), "+1 images, +2 captions"),
-        ({**BEFORE, "b.jpg": ["a cat", "two cats"]}, Growth(0, 0, 1, 0), "+1 captions"),
-        ({**BEFORE, "b.jpg": ["a dog"]}, Growth(0, 0, 1, 1), "+1 captions, -1 captions"),
-        ({"b.jpg": ["a cat"]}, Growth(0, 1, 0, 2), "-1 images, -2 captions"),
-        ({"a.jpg": ["a cat"], "b.jpg": ["a dog", "a black dog"]}, Growth(0, 0, 3, 3), "+3 captions, -3 captions"),
+        (BEFORE, DatasetDiff(0, 0, 0, 0), "as before"),
+        (dict(reversed(BEFORE.items())), DatasetDiff(0, 0, 0, 0), "as before"),
+        ({**BEFORE, "c.jpg": ["x", "y"]}, DatasetDiff(1, 0, 2, 0), "+1 images, +2 captions"),
+        ({**BEFORE, "b.jpg": ["a cat", "two cats"]}, DatasetDiff(0, 0, 1, 0), "+1 captions"),
+        ({**BEFORE, "b.jpg": ["a dog"]}, DatasetDiff(0, 0, 1, 1), "+1 captions, -1 captions"),
+        ({"b.jpg": ["a cat"]}, DatasetDiff(0, 1, 0, 2), "-1 images, -2 captions"),
+        ({"a.jpg": ["a cat"], "b.jpg": ["a dog", "a black dog"]}, DatasetDiff(0, 0, 3, 3), "+3 captions, -3 captions"),
     ],
 )
-def test_changes_are_counted(tmp_path: Path, after: dict[str, Sequence[str]], growth: Growth, text: str) -> None:
+def test_changes_are_counted(tmp_path: Path, after: dict[str, Sequence[str]], growth: DatasetDiff, text: str) -> None:
     before = DataManifest.of(ListDataset(tmp_path, BEFORE), "train")
     found = DataManifest.of(ListDataset(tmp_path, after), "train").since(before)
     assert found == growth
@@ -51,16 +51,16 @@ def test_a_file_that_has_changed_is_another_image(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"1")
     before = DataManifest.of(ListDataset(tmp_path, BEFORE), "train")
     (tmp_path / "a.jpg").write_bytes(b"22")
-    assert DataManifest.of(ListDataset(tmp_path, BEFORE), "train").since(before) == Growth(1, 1, 0, 0)
+    assert DataManifest.of(ListDataset(tmp_path, BEFORE), "train").since(before) == DatasetDiff(1, 1, 0, 0)
 
 
 def test_all_is_new_at_first() -> None:
     manifest = DataManifest.of(ListDataset(Path("/nowhere"), BEFORE), "train")
-    assert manifest.since(None) == Growth(2, 0, 3, 0)
+    assert manifest.since(None) == DatasetDiff(2, 0, 3, 0)
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     manifest = DataManifest.of(ListDataset(tmp_path, BEFORE), "train")
     manifest.save(tmp_path / "data.npz")
-    assert DataManifest.load((tmp_path / "data.npz").read_bytes()).since(manifest) == Growth(0, 0, 0, 0)
+    assert DataManifest.load((tmp_path / "data.npz").read_bytes()).since(manifest) == DatasetDiff(0, 0, 0, 0)
     assert (tmp_path / "data.npz").stat().st_size < 1000

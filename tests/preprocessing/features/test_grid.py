@@ -86,7 +86,6 @@ def test_random_networks_depend_on_the_seed_alone() -> None:
     np.testing.assert_array_equal(first([item])[0], again([item])[0])
 
 
-@pytest.mark.slow
 def test_random_networks_are_the_same_in_another_process() -> None:
     code = (
         "import json; from preprocessing.features import TINY_RESNET, build_extractor;"
@@ -271,7 +270,6 @@ def test_a_seed_for_weights_that_are_there_is_refused(resnet: Path) -> None:
         build_extractor("grid", weights=str(resnet), seed=0)
 
 
-@pytest.mark.slow
 def test_a_hub_that_cannot_be_reached_is_one_clear_error() -> None:
     """In a process of its own: the hub's library reads its settings once, when it is imported."""
     code = (
@@ -292,7 +290,6 @@ def test_an_unknown_extractor_lists_those_there_are() -> None:
         build_extractor("gird")
 
 
-@pytest.mark.data
 def test_real_mobilenet_against_a_direct_call(vse_data: Path) -> None:
     folder = vse_data / "mobilenet_v2"
     extractor = build_extractor("grid", weights=str(folder))
@@ -310,7 +307,6 @@ def test_real_mobilenet_against_a_direct_call(vse_data: Path) -> None:
     np.testing.assert_allclose(alone, features[3], rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.slow
 def test_the_embedded_network_shows_colour_shape_texture_and_place() -> None:
     """Ridge regression from mean-pooled features of 1,200 scenes, area under the ROC curve on 300 unseen ones."""
     from preprocessing.datasets.scenes import describe_scene

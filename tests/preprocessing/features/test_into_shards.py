@@ -46,7 +46,7 @@ def test_published_features_and_what_has_none(tmp_path: Path) -> None:
     shards = tmp_path / "shards"
     shards.mkdir()
     index = extract_shard(ShardSpec(shards / "shard-00000.tar", "f", "", 0, records), extractor, batch_size=2)
-    assert [(item["image_id"], item["reason"]) for item in index.set_aside] == [
+    assert [(item["image_id"], item["reason"]) for item in index.skipped] == [
         ("3", "no features of this image in the source")
     ]
     assert set(index.members) == {"region.npy", "boxes.npy", "json"}

@@ -60,7 +60,7 @@ def test_all_stand_under_one_key_with_their_companions(tmp_path: Path) -> None:
     spec = ShardSpec(tmp_path / "shard-00000.tar", "ab" * 32, "", 0, records)
     extractor = build_extractor("several", of=PARTS)
     index = extract_shard(spec, extractor, batch_size=2)
-    assert (index.count, [item["reason"] for item in index.set_aside]) == (3, ["no such file"])
+    assert (index.count, [item["reason"] for item in index.skipped]) == (3, ["no such file"])
     assert set(index.members) >= {"grid.npy", "pyramid.npy", "region.npy", "boxes.npy", "json"}
     shapes = [ShardReader(tmp_path, name).features(1).shape for name in ("grid", "pyramid", "region")]
     assert shapes == [(36, 192), (30, 192), (3, 64)]

@@ -62,7 +62,7 @@ def test_collate_and_move() -> None:
     assert moved.tokens_BL.shape == batch.tokens_BL.shape
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="page-locked memory needs a GPU")
+@pytest.mark.gpu
 def test_pinned_memory() -> None:
     images = pad_features(arrays([2]), None, FeatureBuffers(1))
     batch = collate(images, [np.array([1, 2])], np.array([0]), np.array([0]), 0).pin()

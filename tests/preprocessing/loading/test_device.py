@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from preprocessing.loading.batch import Batch
-from preprocessing.loading.device import copied_ahead
-
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+from preprocessing.loading.device import prefetch_to_device
 
 
 def make_batch(number: int) -> Batch:
@@ -33,10 +31,10 @@ class Source:
             self.closed = True
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_batches_in_order(device: str):
     source = Source(pin=device == "cuda")
-    found = list(copied_ahead(iter(source), torch.device(device)))
+    found = list(prefetch_to_device(iter(source), torch.device(device)))
     assert len(found) == 5
     for number, batch in enumerate(found):
         expected = make_batch(number)
@@ -47,19 +45,19 @@ def test_batches_in_order(device: str):
     assert source.closed
 
 
-@GPU
+@pytest.mark.gpu
 def test_the_next_batch_is_on_its_way_while_one_is_used():
     source = Source(pin=True)
-    batches = copied_ahead(iter(source), torch.device("cuda"))
+    batches = prefetch_to_device(iter(source), torch.device("cuda"))
     next(batches)
     assert source.taken == 2
 
 
-@GPU
+@pytest.mark.gpu
 def test_memory_is_not_used_again_before_the_computation_is_done():
     device = torch.device("cuda")
     found = []
-    for batch in copied_ahead(iter(Source(pin=True)), device):
+    for batch in prefetch_to_device(iter(Source(pin=True)), device):
         torch.cuda._sleep(50_000_000)  # the copies of later batches overtake this
         found.append(batch.images.sum())
         del batch

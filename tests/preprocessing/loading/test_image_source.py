@@ -40,7 +40,7 @@ def reader(tmp_path: Path) -> ShardReader:
     meta = {"image_id": "x", "image": "x.jpg", "split": "train", "captions": captions}
     for shard, numbers in enumerate((range(4), range(4, IMAGES))):
         samples = [Sample(f"{number:08d}", {}, meta, {"jpg": jpeg(number)}) for number in numbers]
-        write_shard(tmp_path / f"shard-{shard:05d}.tar", samples, "f", [])
+        write_shard(tmp_path / f"shard-{shard:05d}.tar", samples, "f")
     return ShardReader(tmp_path, "jpg")
 
 

@@ -147,7 +147,7 @@ def test_the_cut_into_shards_does_not_matter(tmp_path: Path, sample: Callable[..
         numbers = iter(range(12))
         for shard, count in enumerate(cuts):
             samples = [sample(next(numbers)) for _ in range(count)]
-            write_shard(tmp_path / name / f"shard-{shard:05d}.tar", samples, "abc", [])
+            write_shard(tmp_path / name / f"shard-{shard:05d}.tar", samples, "abc")
         reader = ShardReader(tmp_path / name, "grid")
         vocabulary = Vocabulary.build(texts(reader), min_count=1)
         batches.append([rows(batch) for batch in make_loader(reader, vocabulary).epoch(0)])

@@ -25,7 +25,7 @@ def machine(tmp_path: Path, sample: MakeSample) -> Mirror:
     for shard in range(SHARDS):
         path = writer.root / "train" / f"shard-{shard:05d}.tar"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_shard(path, [sample(shard * IN_EACH + number, rows=6, captions=1) for number in range(IN_EACH)], "f", [])
+        write_shard(path, [sample(shard * IN_EACH + number, rows=6, captions=1) for number in range(IN_EACH)], "f")
         writer.push(path, path.with_suffix(".json"))
     reading = Mirror(tmp_path / "reader", writer.address, 3 * path.stat().st_size)
     reading.pull(reading.root / "train", lambda name: name.endswith(".json"))
@@ -33,7 +33,7 @@ def machine(tmp_path: Path, sample: MakeSample) -> Mirror:
 
 
 def open_reader(machine: Mirror, limit: int = 3) -> ShardReader:
-    return ShardReader(machine.root / "train", "grid", limit, verify=True, hold=machine.held_shard)
+    return ShardReader(machine.root / "train", "grid", limit, verify=True, pin=machine.pinned_shard)
 
 
 def here(machine: Mirror) -> set[int]:

@@ -12,7 +12,7 @@ import pytest
 
 from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
-from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.shards.writer import Sample, Skipped, write_shard
 
 MakeSample = Callable[..., Sample]
 
@@ -41,7 +41,7 @@ def test_what_the_sidecars_say(shards: Path) -> None:
     reader = ShardReader(shards, "grid")
     assert reader.feature_dim == 8
     assert reader.fingerprint == "abc"
-    assert [entry["image_id"] for entry in reader.set_aside] == ["bad0", "bad1", "bad2"]
+    assert [entry["image_id"] for entry in reader.skipped] == ["bad0", "bad1", "bad2"]
 
 
 def test_features_are_a_read_only_view_into_the_shard(shards: Path) -> None:
@@ -59,7 +59,7 @@ def open_descriptors(directory: Path) -> int:
 
 def test_shards_are_opened_lazily_and_a_bounded_number_at_once(tmp_path: Path, sample: MakeSample) -> None:
     for shard in range(6):
-        write_shard(tmp_path / f"shard-{shard:05d}.tar", [sample(shard, rows=4)], "abc", [])
+        write_shard(tmp_path / f"shard-{shard:05d}.tar", [sample(shard, rows=4)], "abc")
     reader = ShardReader(tmp_path, "grid", max_open_shards=2)
     assert open_descriptors(tmp_path) == 0
     held = reader.features(0)
@@ -72,7 +72,7 @@ def test_shards_are_opened_lazily_and_a_bounded_number_at_once(tmp_path: Path, s
 
 def test_several_threads_may_read(tmp_path: Path, sample: MakeSample) -> None:
     for shard in range(5):
-        write_shard(tmp_path / f"shard-{shard:05d}.tar", [sample(shard * 2), sample(shard * 2 + 1)], "abc", [])
+        write_shard(tmp_path / f"shard-{shard:05d}.tar", [sample(shard * 2), sample(shard * 2 + 1)], "abc")
     reader = ShardReader(tmp_path, "grid", max_open_shards=2)
     wrong: list[int] = []
 
@@ -132,7 +132,7 @@ def test_a_shard_that_vanishes_or_shrinks_later_is_named(shards: Path) -> None:
 
 
 def test_mixed_fingerprints_are_refused(shards: Path, sample: MakeSample) -> None:
-    write_shard(shards / "shard-00003.tar", [sample(20)], "xyz", [])
+    write_shard(shards / "shard-00003.tar", [sample(20)], "xyz")
     with pytest.raises(ShardError, match=r"abc.*shard-00003\.tar has xyz"):
         ShardReader(shards, "grid")
 
@@ -154,17 +154,17 @@ def test_numbers_outside_the_shards(shards: Path) -> None:
             reader.caption_index(caption)
 
 
-def test_nothing_but_set_aside_images(tmp_path: Path) -> None:
-    write_shard(tmp_path / "shard-00000.tar", [], "abc", [{"key": "0", "reason": "truncated"}])
+def test_nothing_but_skipped_images(tmp_path: Path) -> None:
+    write_shard(tmp_path / "shard-00000.tar", [Skipped("0", "id0", "0.jpg", "truncated")], "abc")
     reader = ShardReader(tmp_path, "grid")
     assert len(reader) == reader.num_captions == 0
-    with pytest.raises(ShardError, match="all 1 images were set aside"):
+    with pytest.raises(ShardError, match="all 1 images were skipped"):
         _ = reader.feature_dim
 
 
 def test_another_width_than_the_first_image(tmp_path: Path, sample: MakeSample) -> None:
     narrow = Sample("00000001", {"grid": np.ones((3, 4), dtype=np.float16)}, {"captions": []})
-    write_shard(tmp_path / "shard-00000.tar", [sample(0), narrow], "abc", [])
+    write_shard(tmp_path / "shard-00000.tar", [sample(0), narrow], "abc")
     reader = ShardReader(tmp_path, "grid")
     with pytest.raises(ShardError, match="sample 1: features are 4 wide, not 8"):
         reader.features(1)
@@ -207,7 +207,7 @@ def test_any_damage_to_the_header_is_a_shard_error(shards: Path, position: int) 
 def test_arrays_of_another_kind_are_refused(tmp_path: Path, sample: MakeSample, array: np.ndarray) -> None:
     """Written by another program under the same name; an array of objects would be a pickle."""
     good = sample(0, rows=200)
-    write_shard(tmp_path / "shard-00000.tar", [good, sample(1, rows=200)], "abc", [])
+    write_shard(tmp_path / "shard-00000.tar", [good, sample(1, rows=200)], "abc")
     with (tmp_path / "header.npy").open("wb") as file:
         np.save(file, array)
     header = (tmp_path / "header.npy").read_bytes()

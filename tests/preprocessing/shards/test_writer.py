@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.shards.reader import ShardReader, read_arrays
-from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.shards.writer import Sample, Skipped, write_shard
 
 MakeSample = Callable[..., Sample]
 
@@ -28,7 +28,7 @@ MakeSample = Callable[..., Sample]
 def test_webdataset_reads_the_shard(tmp_path: Path, sample: MakeSample) -> None:
     webdataset = pytest.importorskip("webdataset")
     written = [replace(sample(i), files={"jpg": b"not decoded"}) for i in range(4)]
-    write_shard(tmp_path / "shard-00000.tar", written, "abc", [])
+    write_shard(tmp_path / "shard-00000.tar", written, "abc")
     read = list(webdataset.WebDataset(str(tmp_path / "shard-00000.tar"), shardshuffle=False).decode())
     assert [item["__key__"] for item in read] == [one.key for one in written]
     for item, one in zip(read, written, strict=True):
@@ -40,13 +40,18 @@ def test_webdataset_reads_the_shard(tmp_path: Path, sample: MakeSample) -> None:
 
 def test_the_sidecar_tells_where_everything_is(tmp_path: Path, sample: MakeSample) -> None:
     path = tmp_path / "shard-00000.tar"
-    index = write_shard(path, (sample(i) for i in range(4)), "abc", [{"key": "9", "reason": "truncated"}])
+    skipped = [Skipped("9", "id9", "9.jpg", "truncated"), Skipped("8", "id8", "8.jpg", "empty caption", "8#0")]
+    index = write_shard(path, [sample(0), sample(1), *skipped, sample(2), sample(3)], "abc")
     data = path.read_bytes()
     assert index.bytes == len(data)
     assert index.sha256 == hashlib.sha256(data).hexdigest()
     assert index.keys == [f"{i:08d}" for i in range(4)]
     assert index.caption_counts == [5, 1, 0, 3]
-    assert index.set_aside == [{"key": "9", "reason": "truncated"}]
+    assert index.skipped == [
+        {"key": "8", "image_id": "id8", "image": "8.jpg", "reason": "empty caption", "caption_id": "8#0"},
+        {"key": "9", "image_id": "id9", "image": "9.jpg", "reason": "truncated"},
+    ]
+    assert json.loads(path.with_suffix(".json").read_bytes())["set_aside"] == index.skipped
     assert set(index.members) == {"grid.npy", "json"}
     with tarfile.open(path) as archive:
         for name, table in index.members.items():
@@ -71,7 +76,7 @@ def test_bytes_depend_on_the_samples_alone(tmp_path: Path, sample: MakeSample, m
         other_order = dict(reversed(one.meta.items())) if name == "b" else one.meta
         # Neither the layout in memory nor the order of a dictionary is part of a sample.
         array = np.asfortranarray(one.arrays["grid"]) if name == "b" else one.arrays["grid"]
-        write_shard(directory / "shard-00000.tar", [Sample(one.key, {"grid": array}, other_order)], "abc", [])
+        write_shard(directory / "shard-00000.tar", [Sample(one.key, {"grid": array}, other_order)], "abc")
         contents.append([(directory / f"shard-00000.{kind}").read_bytes() for kind in ("tar", "json")])
         monkeypatch.setattr(time, "time", lambda: 1e9)
     assert contents[0] == contents[1]
@@ -92,7 +97,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[
         array = np.random.default_rng(number).integers(0, 1 << 16, (rows, 3), dtype=np.uint16).view(np.float16)
         meta = {"image_id": text, "captions": [{"caption_id": str(i), "text": text} for i in range(captions)]}
         samples.append(Sample(f"{number:03d}", {"grid": array, "boxes": array[:, :2]}, meta, {"jpg": data}))
-    write_shard(directory / "shard-00000.tar", samples, "abc", [])
+    write_shard(directory / "shard-00000.tar", samples, "abc")
     verify_shard(directory / "shard-00000.tar", deep=True)
     for feature in ("grid", "boxes"):
         reader = ShardReader(directory, feature)
@@ -140,7 +145,7 @@ def test_a_sample_that_would_be_misread_is_refused(
     tmp_path: Path, sample: MakeSample, change: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        write_shard(tmp_path / "shard-00000.tar", refused(sample(0), change), "abc", [])
+        write_shard(tmp_path / "shard-00000.tar", refused(sample(0), change), "abc")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,7 +158,7 @@ def with_boxes(sample: Sample, **changes: np.ndarray) -> Sample:
 def test_companions_keep_their_types(tmp_path: Path, sample: MakeSample) -> None:
     path = tmp_path / "shard-00000.tar"
     written = [with_boxes(sample(i)) for i in range(3)]
-    index = write_shard(path, written, "abc", [])
+    index = write_shard(path, written, "abc")
     assert list(index.members) == ["boxes.npy", "grid.npy", "objects.npy", "json"]
     read = dict(read_arrays(path, ("grid", "boxes", "objects")))
     assert list(read) == [one.key for one in written]
@@ -178,17 +183,17 @@ def test_a_companion_that_would_be_misread_is_refused(
     tmp_path: Path, sample: MakeSample, name: str, array: np.ndarray, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        write_shard(tmp_path / "shard-00000.tar", [with_boxes(sample(0), **{name: array})], "abc", [])
+        write_shard(tmp_path / "shard-00000.tar", [with_boxes(sample(0), **{name: array})], "abc")
 
 
 def test_companions_are_those_of_all_samples(tmp_path: Path, sample: MakeSample) -> None:
     with pytest.raises(ValueError, match="those before it"):
-        write_shard(tmp_path / "shard-00000.tar", [with_boxes(sample(0)), sample(1)], "abc", [])
+        write_shard(tmp_path / "shard-00000.tar", [with_boxes(sample(0)), sample(1)], "abc")
 
 
 def test_arrays_that_are_not_there_or_damaged(tmp_path: Path, sample: MakeSample) -> None:
     path = tmp_path / "shard-00000.tar"
-    index = write_shard(path, [with_boxes(sample(0)), with_boxes(sample(1))], "abc", [])
+    index = write_shard(path, [with_boxes(sample(0)), with_boxes(sample(1))], "abc")
     with pytest.raises(ShardError, match=r"not 'masks.npy'"):
         list(read_arrays(path, ("grid", "masks")))
     with path.open("r+b") as file:
@@ -200,7 +205,7 @@ def test_arrays_that_are_not_there_or_damaged(tmp_path: Path, sample: MakeSample
 
 def test_the_name_must_end_in_tar(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\.tar"):
-        write_shard(tmp_path / "shard-00000", [], "abc", [])
+        write_shard(tmp_path / "shard-00000", [], "abc")
 
 
 def test_an_exception_in_the_samples_leaves_no_complete_shard(tmp_path: Path, sample: MakeSample) -> None:
@@ -209,9 +214,9 @@ def test_an_exception_in_the_samples_leaves_no_complete_shard(tmp_path: Path, sa
         raise RuntimeError("the extractor died")
 
     path = tmp_path / "shard-00000.tar"
-    write_shard(path, [sample(0)], "old", [])
+    write_shard(path, [sample(0)], "old")
     with pytest.raises(RuntimeError, match="died"):
-        write_shard(path, failing(), "new", [])
+        write_shard(path, failing(), "new")
     with pytest.raises(ShardError, match="incomplete"):
         verify_shard(path, deep=False)
     assert [entry.name for entry in tmp_path.iterdir()] == ["shard-00000.tar"]
@@ -235,7 +240,6 @@ def test_samples_are_not_collected(tmp_path: Path, sample: MakeSample) -> None:
         tmp_path / "shard-00000.tar",
         (replace(sample(i), arrays=Counted(sample(i).arrays)) for i in range(20)),
         "abc",
-        [],
     )
 
 
@@ -243,13 +247,13 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from preprocessing.shards.writer import Sample, write_shard
+from preprocessing.shards.writer import Sample, Skipped, write_shard
 
 array = np.ones((200, 64), dtype=np.float16)
 samples = [Sample(f"{i:04d}", {"grid": array}, {"captions": []}) for i in range(20)]
 print("ready", flush=True)
 while True:
-    write_shard(Path(sys.argv[1]), samples, "abc", [])
+    write_shard(Path(sys.argv[1]), samples, "abc")
 """
 
 
@@ -267,6 +271,6 @@ def test_a_killed_writer_leaves_a_whole_shard_or_none(tmp_path: Path) -> None:
         if path.with_suffix(".json").exists():
             verify_shard(path, deep=True)
     array = np.ones((2, 2), dtype=np.float16)
-    write_shard(path, [Sample("0", {"grid": array}, {"captions": []})], "abc", [])
+    write_shard(path, [Sample("0", {"grid": array}, {"captions": []})], "abc")
     verify_shard(path, deep=True)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["shard-00000.json", "shard-00000.tar"]

@@ -37,7 +37,7 @@ def test_without_an_address_nothing_happens(tmp_path: Path) -> None:
     mirror.push_missing(path.parent, leave="manifest.json")
     mirror.push_folder(path.parent)
     mirror.make_room()
-    with mirror.held(path.parent):
+    with mirror.pinned(path.parent):
         pass
     assert mirror.has(path)
     assert mirror.stored(path.parent) == {}
@@ -117,7 +117,7 @@ def test_held_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
     paths = shards(here, 2)
     only_here = write(here.root / "stage-x" / "shard-00000.tar", bytes(100))
     full = limited(here, 100)
-    with here.held(paths[0].parent):
+    with here.pinned(paths[0].parent):
         full.make_room()
         assert [path.exists() for path in (*paths, only_here)] == [True, False, True]
     full.make_room()
@@ -127,12 +127,12 @@ def test_held_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
 def test_one_held_shard_stays(here: Mirror) -> None:
     first, second = (write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(2))
     here.push(first, second)
-    with here.held_shard(first):
+    with here.pinned_shard(first):
         limited(here, 0).make_room()
         assert (first.exists(), second.exists()) == (True, False)
     limited(here, 0).make_room()
     assert not first.exists()
-    with here.held_shard(first):
+    with here.pinned_shard(first):
         assert first.read_bytes() == bytes(100)
 
 
@@ -140,7 +140,8 @@ def test_more_than_the_limit_at_once_is_an_error(here: Mirror, there: Mirror) ->
     shards(here, 3)
     small = limited(there, 250)
     directories = [small.root / f"stage-{number}" for number in range(3)]
-    with pytest.raises(StorageError, match=r"300 bytes of shards .* raise storage.cache_gb"), small.held(*directories):
+    message = r"300 bytes of shards .* raise storage.cache_gb"
+    with pytest.raises(StorageError, match=message), small.pinned(*directories):
         pass
 
 
@@ -161,7 +162,7 @@ def test_a_folder_appears_as_a_whole(here: Mirror, there: Mirror) -> None:
 
 def test_a_shard_that_is_nowhere_is_left_to_its_reader(here: Mirror) -> None:
     missing = here.root / "stage" / "shard-00000.tar"
-    with here.held_shard(missing):
+    with here.pinned_shard(missing):
         assert not missing.exists()
 
 
@@ -182,7 +183,7 @@ def test_shards_that_are_being_copied_count(here: Mirror, there: Mirror, monkeyp
     most = []
 
     def hold(number: int) -> None:
-        with small.held_shard(small.root / "stage" / f"shard-{number:05d}.tar"):
+        with small.pinned_shard(small.root / "stage" / f"shard-{number:05d}.tar"):
             most.append(sum(map(size, small.root.glob("stage/shard-*.tar"))))
 
     for first in (0, 3):

@@ -54,16 +54,16 @@ def test_casing_and_stops() -> None:
 
 
 def test_captions_are_trees_and_repeat_with_the_seed() -> None:
-    captions = list(CaptionWriter(Random(3)).captions(2000))
+    captions = list(CaptionWriter(Random(3)).captions(1000))
     for caption in captions:
         assert_tree(caption)
         assert all(word.form and word.lemma and word.upos and word.xpos for word in caption)
-    assert captions == list(CaptionWriter(Random(3)).captions(2000))
-    assert captions != list(CaptionWriter(Random(4)).captions(2000))
+    assert captions[:200] == list(CaptionWriter(Random(3)).captions(200))
+    assert captions[:200] != list(CaptionWriter(Random(4)).captions(200))
 
 
 def test_captions_show_what_the_treebank_lacks() -> None:
-    captions = list(CaptionWriter(Random(0)).captions(3000))
+    captions = list(CaptionWriter(Random(0)).captions(2000))
     seen = {(word.form, word.xpos, word.relation) for caption in captions for word in caption}
     assert {("front", "NN", "obl"), ("next", "RB", "advmod"), ("There", "EX", "expl"), ("waves", "VBZ", "root")} <= seen
     nominal = sum(next(word for word in caption if word.head < 0).upos == "NOUN" for caption in captions)

@@ -13,12 +13,10 @@ from matplotlib.figure import Figure
 from pipelines.config import load_config
 from pipelines.registry.models import RegisteredVersion, describe_version, register_bundle
 from pipelines.tracking import PipelineRuns
-from tests import browser
-from tests.infra import mlflow_server, postgres
-from tests.integration import s3_server
+from tests.integration import browser, mlflow_server, postgres, s3_server
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 USER, PASSWORD = "admin", "a long password"
 STEPS, RSUM = 20, 119.0

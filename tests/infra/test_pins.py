@@ -1,31 +1,20 @@
-"""Dockerfiles, scripts and pins: by their linters, and against what the project declares."""
+"""What Dockerfiles and constraints pin, against what the project declares."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.infra.pins import INFRA, ROOT, constraints, declared, image_tag, normalized
 
-BIN = Path(sysconfig.get_path("scripts"))
 DOCKERFILES = sorted(INFRA.rglob("Dockerfile"))
 SCRIPTS = sorted(INFRA.rglob("*.sh"))
 
 
-@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
-def test_hadolint_finds_nothing(path: Path) -> None:
-    done = subprocess.run([BIN / "hadolint", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_shellcheck_finds_nothing(path: Path) -> None:
-    done = subprocess.run([BIN / "shellcheck", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+def test_scripts_can_be_executed(path: Path) -> None:
     assert path.stat().st_mode & 0o111, f"{path} cannot be executed"
 
 

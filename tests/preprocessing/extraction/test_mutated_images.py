@@ -11,9 +11,9 @@ from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import build_extractor
 from preprocessing.shards import ShardReader
-from tests.preprocessing.mutations import MUTATIONS, mutated
+from tests.preprocessing.extraction.mutations import MUTATIONS, mutated
 
-WEIGHTS = Path(__file__).resolve().parents[2] / "preprocessing" / "features" / "tiny_resnet"
+WEIGHTS = Path(__file__).resolve().parents[3] / "preprocessing" / "features" / "tiny_resnet"
 
 
 def test_damaged_files_are_used_or_set_aside_and_cost_no_other(tmp_path: Path) -> None:
@@ -30,9 +30,9 @@ def test_damaged_files_are_used_or_set_aside_and_cost_no_other(tmp_path: Path) -
     (tmp_path / "shards").mkdir()
     spec = ShardSpec(tmp_path / "shards" / "shard-00000.tar", "ab" * 32, "", 0, tuple(records))
     index = extract_shard(spec, extractor, batch_size=16, threads=2, timeout=60)
-    assert index.count + len(index.set_aside) == len(records)
-    assert all(0 < len(item["reason"]) <= 300 for item in index.set_aside)
-    set_aside = Counter(records[int(item["key"])].captions[0].text for item in index.set_aside)
+    assert index.count + len(index.skipped) == len(records)
+    assert all(0 < len(item["reason"]) <= 300 for item in index.skipped)
+    set_aside = Counter(records[int(item["key"])].captions[0].text for item in index.skipped)
     assert set_aside["good"] == 0
     for kind in ("another file", "header alone", "bytes before it", "bomb"):
         assert set_aside[kind] == 24, kind

@@ -15,10 +15,8 @@ from pipelines.serving.app import build_app
 from pipelines.serving.guard import token_digest
 from pipelines.serving.service import SearchService
 from preprocessing.features import load_image
-from tests import browser
+from tests.integration import browser
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
-
-pytestmark = pytest.mark.slow
 
 TOKEN = "a token of some length"
 SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra import mlflow_server, postgres
 from tests.infra.pins import INFRA
+from tests.integration import mlflow_server, postgres
 
 BACKUP, RESTORE = (INFRA / "mlflow" / f"{name}.sh" for name in ("backup", "restore"))
 HOST = "mlflow.example.com:5000"
@@ -152,7 +152,6 @@ def server(database: dict[str, str], tmp_path: Path) -> Iterator[int]:
         yield port
 
 
-@pytest.mark.slow
 def test_a_team_works_with_the_server_and_gets_it_back(server: int, database: dict[str, str], tmp_path: Path) -> None:
     experiments = "/api/2.0/mlflow/experiments"
     assert ask(server, "/health")[0] == 200

@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from preprocessing.shards.prefetch import prefetched
+from preprocessing.prefetch import prefetch
 
 
 def threads() -> int:
-    return sum(thread.name == "prefetch" for thread in threading.enumerate())
+    return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("depth", [1, 2, 50])
 def test_items_come_in_order(depth: int) -> None:
-    assert list(prefetched(iter(range(20)), depth)) == list(range(20))
-    assert list(prefetched(iter([]), depth)) == []
+    assert list(prefetch(iter(range(20)), depth)) == list(range(20))
+    assert list(prefetch(iter([]), depth)) == []
     assert threads() == 0
 
 
 def test_falsy_items_are_items() -> None:
-    assert list(prefetched(iter([None, 0, None]), 2)) == [None, 0, None]
+    assert list(prefetch(iter([None, 0, None]), 2)) == [None, 0, None]
 
 
 def test_no_more_than_the_depth_runs_ahead() -> None:
@@ -33,7 +33,7 @@ def test_no_more_than_the_depth_runs_ahead() -> None:
             made += 1
             yield made
 
-    items = prefetched(count(), 2)
+    items = prefetch(count(), 2)
     assert made == 0
     for taken in range(1, 6):
         assert next(items) == taken
@@ -45,7 +45,7 @@ def test_no_more_than_the_depth_runs_ahead() -> None:
 
 @pytest.mark.parametrize("taken", [1, 2, 5])
 def test_stopping_early_ends_the_thread(taken: int) -> None:
-    for item in prefetched(iter(range(1000)), 2):
+    for item in prefetch(iter(range(1000)), 2):
         if item == taken:
             break
     assert threads() == 0
@@ -57,7 +57,7 @@ def test_a_slow_producer_is_waited_for_when_stopping() -> None:
             time.sleep(0.02)
             yield item
 
-    items = prefetched(slow(), 1)
+    items = prefetch(slow(), 1)
     next(items)
     items.close()
     assert threads() == 0
@@ -69,7 +69,7 @@ def test_an_exception_comes_after_the_items_before_it() -> None:
         yield 2
         raise ZeroDivisionError("in the background")
 
-    items = prefetched(failing(), 4)
+    items = prefetch(failing(), 4)
     assert [next(items), next(items)] == [1, 2]
     with pytest.raises(ZeroDivisionError, match="in the background"):
         next(items)
@@ -78,7 +78,7 @@ def test_an_exception_comes_after_the_items_before_it() -> None:
 
 def test_an_exception_in_the_consumer_ends_the_thread() -> None:
     def consume() -> None:
-        for _ in prefetched(iter(range(1000)), 2):
+        for _ in prefetch(iter(range(1000)), 2):
             raise KeyError("in the consumer")
 
     with pytest.raises(KeyError):
@@ -90,10 +90,18 @@ def test_an_exception_in_the_consumer_ends_the_thread() -> None:
     assert threads() == 0
 
 
+def test_the_next_item_is_made_while_the_last_is_used() -> None:
+    makers = set()
+    for _ in prefetch((makers.add(threading.get_ident()) for _ in range(3)), 1):
+        pass
+    assert len(makers) == 1
+    assert threading.get_ident() not in makers
+
+
 def test_stopping_at_any_moment() -> None:
     """Close while the producer is anywhere between its steps; a lost wake-up would hang the join."""
     for round_ in range(200):
-        items = prefetched(iter(range(round_ % 7 + 1)), round_ % 3 + 1)
+        items = prefetch(iter(range(round_ % 7 + 1)), round_ % 3 + 1)
         for _ in range(round_ % 4):
             next(items, None)
         items.close()

@@ -1,7 +1,7 @@
 """The README's pictures of pages: the search page over a registered model, and MLflow's over recorded runs.
 
-Run: python tests/screenshots.py search --model flickr8k_univse "a brown dog runs through the snow" page.png
-     python tests/screenshots.py mlflow http://127.0.0.1:5000 /#/experiments/1/runs "Metrics" runs.png
+Run: python tests/integration/screenshots.py search --model flickr8k_univse "a brown dog runs through the snow" page.png
+     python tests/integration/screenshots.py mlflow http://127.0.0.1:5000 /#/experiments/1/runs "Metrics" runs.png
 
 The second opens an address of a running MLflow (`make ui`), waits for a text on it, and takes the picture. A user and a
 password are taken from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD where they are set.
@@ -16,13 +16,13 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from PIL import Image
 
 from pipelines.retrieval.search_model import default_tracking_uri
 from pipelines.serving.serve import serving
-from tests import browser
+from tests.integration import browser
 from tests.ports import free_port
 
 _SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length >= 8"

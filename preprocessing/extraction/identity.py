@@ -1,0 +1,108 @@
+"""Identity of a split: digests over its records that change with any id, caption or image file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from preprocessing.datasets.record import Dataset
+from preprocessing.storage import S3Storage, is_s3, relative
+
+_INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSummary:
+    """What a split consists of, without its images.
+
+    Attributes:
+        digest: sha256 over ids, relative URIs, captions, and size and time of the local files, or size and ETag of the
+            objects on S3.
+        images: number of records.
+        captions: number of captions, empty ones included.
+        shards: the digest of the records of each shard: records that are appended leave those before the last one as
+            they were.
+    """
+
+    digest: str
+    images: int
+    captions: int
+    shards: tuple[str, ...]
+
+
+def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
+    """Go through the records of a split once and identify them.
+
+    Args:
+        dataset: the data set.
+        split: one of its splits.
+        shard_size: records of a shard.
+
+    Raises:
+        DatasetError: there is no such split, or its files are malformed.
+        StorageError: the images are on S3, which does not answer or refuses.
+    """
+    digest, shard = hashlib.sha256(), hashlib.sha256()
+    shards: list[str] = []
+    images = captions = 0
+    for entry in entries(dataset, split):
+        if images and images % shard_size == 0:
+            shards.append(shard.hexdigest())
+            shard = hashlib.sha256()
+        for each in (digest, shard):
+            each.update(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        images += 1
+        captions += len(entry[-1])
+    return SplitSummary(digest.hexdigest(), images, captions, (*shards, shard.hexdigest()) if images else ())
+
+
+def entries(dataset: Dataset, split: str) -> Iterator[tuple[str, str, list[Any] | None, list[tuple[str, str]]]]:
+    """What identifies each record: its id, its image relative to the root, what tells of a change of the image, texts.
+
+    The third is size and time of a local file, size and ETag of an object on S3, None of an image that is generated or
+    not there. Texts are caption ids with captions.
+
+    Raises:
+        DatasetError: there is no such split, or its files are malformed.
+        StorageError: the images are on S3, which does not answer or refuses.
+    """
+    stamp = _object_stamp(dataset.root) if is_s3(dataset.root) else _stamp
+    for record in dataset.records(split):
+        texts = [(caption.caption_id, caption.text) for caption in record.captions]
+        yield record.image_id, relative_uri(record.image_uri, dataset.root), stamp(record.image_uri), texts
+
+
+def relative_uri(uri: str, root: str) -> str:
+    """Return an image's URI relative to the dataset's root, as it is written into shards."""
+    return relative(uri, root) if root else uri
+
+
+def _object_stamp(folder: str) -> Callable[[str], list[Any] | None]:
+    """What gives the size and ETag of an image on S3, None where it is not there.
+
+    The folder is listed once, a request for a thousand images: asking for each would take longer than all the rest.
+    """
+    listed: dict[str, list[Any]] = {entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()}
+    return lambda uri: listed.get(relative(_file_of(uri), folder))
+
+
+def _file_of(uri: str) -> str:
+    """What has size and time: the image, or the array that it is a row of, or the archive that it lies in."""
+    inside = _INSIDE_A_FILE.search(uri)
+    return uri if inside is None else uri[: inside.end() - 1]
+
+
+def _stamp(uri: str) -> list[Any] | None:
+    """Size in bytes and time of change in nanoseconds of a local file, or None: generated, or not there."""
+    if "://" in uri:
+        return None
+    try:
+        status = Path(_file_of(uri)).stat()
+    except FileNotFoundError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
