@@ -73,9 +73,9 @@ def query_rows(direction: str, ranks: Ranks, queries: Items, gallery: Items) -> 
 
     Returns:
         The columns `direction`, `query_id`, `query`, `rank` (from 1), `tied`; `true_id`, `true` and `similarity` of the
-        best true item; `first_id`, `first` and `first_similarity` of what comes first.
+        best relevant item; `first_id`, `first` and `first_similarity` of what comes first.
     """
-    true, first = gallery.take(ranks.true_Q), gallery.take(ranks.top_Q)
+    true, first = gallery.take(ranks.relevant_Q), gallery.take(ranks.top_Q)
     return pa.table(
         {
             "direction": [direction] * len(ranks),
@@ -138,7 +138,7 @@ def write_comparison(directory: Path, first: Sequence[pa.Table], second: Sequenc
 
 
 def _worst(table: pa.Table) -> pa.Table:
-    """The queries whose true item stands last; of equal ranks those that are further behind what comes first."""
+    """The queries whose relevant item stands last; of equal ranks those that are further behind what comes first."""
     gap = pa.compute.subtract(table["first_similarity"], table["similarity"])
     order = pa.compute.sort_indices(
         table.append_column("gap", gap), sort_keys=[("rank", "descending"), ("gap", "descending")]

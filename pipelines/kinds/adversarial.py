@@ -55,6 +55,12 @@ class AdversarialKind(ModelKind):
     loss: ClassVar[str | None] = "vse_c"
     reads_graphs: ClassVar[bool] = True
 
+    def versions(self) -> dict[str, int]:
+        """Return the version of the adversarial captions."""
+        from preprocessing.captions.adversarial import VERSION
+
+        return {"adversarials": VERSION}
+
     def prepare(
         self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:

@@ -60,6 +60,10 @@ class ModelKind(Protocol):
     reads_graphs: ClassVar[bool] = False
     augments_captions: ClassVar[bool] = True
 
+    def versions(self) -> dict[str, int]:
+        """Return the versions of what is prepared for training, for its fingerprint."""
+        return {}
+
     def prepare(
         self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:

@@ -234,6 +234,6 @@ def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k:
 
 
 def _recall(found: list[Found], truth_Qk: np.ndarray) -> float:
-    """Share of the true items that were found."""
+    """Share of the relevant items that were found."""
     hits = sum(len(np.intersect1d(each.places, truth)) for each, truth in zip(found, truth_Qk, strict=True))
     return hits / truth_Qk.size

@@ -20,7 +20,6 @@ from pipelines.stages.data_inputs import log_splits
 from pipelines.training.launch import fit
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
-from preprocessing.captions import adversarial
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
@@ -193,8 +192,7 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
     }
     if config.training_reads_graphs:
         content["graphs"] = parse.plan(config).fingerprint
-    if config.loss.name == "vse_c":
-        content["adversarials"] = adversarial.VERSION
+    content |= config.kind.versions()
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

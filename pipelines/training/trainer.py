@@ -48,7 +48,7 @@ from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
 from vse_core.training.schedule import fixed_blocks
 from vse_core.training.state import Progress, load_state
-from vse_core.training.step import NonFiniteLossError, Share, StepResult, check_finite, training_step
+from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
 
 EVALUATION_BATCH = 128
 
@@ -235,8 +235,8 @@ class Trainer:
         set_learning_rate(self.optimizer, self.config.training.learning_rate * self.schedule(step))
         seed_dropout(self.config.seed, step, rank())
         world = world_size()
-        shares = [
-            Share(
+        local_batches = [
+            LocalBatch(
                 self._model_inputs(batch, step),
                 batch.image_indices_B,
                 [len(rank_slice(captions, process, world)) for process in range(world)],
@@ -244,7 +244,7 @@ class Trainer:
             for batch, captions in zip(batches, sampled, strict=True)
         ]
         clip = self.config.training.gradient_clip
-        return training_step(wrapped, self.losses.at(step), self.optimizer, shares, clip, self.precision)
+        return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
 
     def _settle(self, unread: int = 0) -> None:
         """Read what steps have reported, but for so many of the last, and see whether all is well.
@@ -266,9 +266,21 @@ class Trainer:
                 self._log_step(self.observer, report, step_metrics(report, values))
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
+<<<<<<< HEAD
         """Return the arguments of the trained module in a step, counted from 0."""
         extra = self.kind.step_inputs(self.config.loss, batch, step, self.steps_per_epoch)
         return (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B, *extra)
+=======
+        """What the model is called with in a step, counted from 0."""
+        inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
+        if batch.components is not None:
+            return (*inputs, Components(**batch.components))
+        if batch.graphs is not None:
+            return (*inputs, RoleGraphs(**batch.graphs))
+        if batch.adversarial is not None and self.losses.takes_adversarial(step):
+            return (*inputs, *batch.adversarial)
+        return inputs
+>>>>>>> main
 
     def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
         append_loss(self.directory, report.step, metrics["train/loss"])

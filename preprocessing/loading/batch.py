@@ -24,7 +24,7 @@ class Batch:
 
     Attributes:
         images: features, float16 (B, N, F), zero beyond each row's length; or pixels, uint8 (B, 3, S, S).
-        elements: the lengths of features, int64 (B,), at least 1; or which cells to keep, bool (B, N).
+        lengths_or_mask: the lengths of features, int64 (B,), at least 1; or which cells to keep, bool (B, N).
         tokens_BL: int64, padding beyond each row's length.
         token_lengths_B: int64, at least 1.
         image_indices_B: int64, numbers of the images in the reader.
@@ -33,7 +33,7 @@ class Batch:
     """
 
     images: torch.Tensor
-    elements: torch.Tensor
+    lengths_or_mask: torch.Tensor
     tokens_BL: torch.Tensor
     token_lengths_B: torch.Tensor
     image_indices_B: torch.Tensor
@@ -64,7 +64,7 @@ class Batch:
     def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         return Batch(
             change(self.images),
-            change(self.elements),
+            change(self.lengths_or_mask),
             change(self.tokens_BL),
             change(self.token_lengths_B),
             change(self.image_indices_B),

@@ -30,7 +30,7 @@ from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, StepResult, training_step
+from vse_core.training.step import LocalBatch, StepResult, training_step
 
 # Pairs that gradients are compared on.
 COMPARED = 64
@@ -50,7 +50,7 @@ TEXTS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_batch(pairs: int, device: str) -> Share:
+def make_batch(pairs: int, device: str) -> LocalBatch:
     """Random regions and captions."""
     generator = torch.Generator().manual_seed(pairs)
     inputs = (
@@ -59,7 +59,7 @@ def make_batch(pairs: int, device: str) -> Share:
         torch.randint(4, VOCABULARY, (pairs, WORDS + 4), generator=generator),
         torch.randint(WORDS - 4, WORDS + 5, (pairs,), generator=generator),
     )
-    return Share([tensor.to(device) for tensor in inputs], torch.arange(pairs, device=device), [pairs])
+    return LocalBatch([tensor.to(device) for tensor in inputs], torch.arange(pairs, device=device), [pairs])
 
 
 class Way:
@@ -85,7 +85,7 @@ class Way:
         self.trained = ChunkedModel(self.model, chunk) if chunk else self.model
         self.device = device
 
-    def step(self, share: Share) -> StepResult:
+    def step(self, share: LocalBatch) -> StepResult:
         """Take a step and wait for it."""
         # All negatives: the hardest may change with the last digit of a similarity.
         result = training_step(
@@ -128,7 +128,7 @@ def differences(system: str, chunk: int, device: str) -> dict[str, float]:
 
     def gradient(chunk: int, dtype: torch.dtype) -> Tensor:
         way, share = Way(system, chunk, device, dtype), make_batch(COMPARED, device)
-        way.step(Share([share.inputs[0].to(dtype), *share.inputs[1:]], share.image_ids_b, share.counts))
+        way.step(LocalBatch([share.inputs[0].to(dtype), *share.inputs[1:]], share.image_ids_b, share.counts))
         return way.gradient().double()
 
     exact = gradient(0, torch.float64)

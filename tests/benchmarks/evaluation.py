@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
-from vse_core.evaluation.ranks import TrueItems
+from vse_core.evaluation.ranks import RelevantItems
 from vse_core.evaluation.recall import rank_retrieval
 
 DIM, CAPTIONS, FOLDS = 1024, 5, 5
@@ -190,7 +190,7 @@ def views_and_ensembles(images: int) -> dict[str, Any]:
     return result
 
 
-def crisscrossed_items(images: int, direction: Direction) -> TrueItems:
+def crisscrossed_items(images: int, direction: Direction) -> RelevantItems:
     """As many true pairs as Crisscrossed Captions has, drawn at random beside the data set's own."""
     captions = CAPTIONS * images
     ends = {"i": images, "t": captions}
@@ -207,7 +207,7 @@ def crisscrossed_items(images: int, direction: Direction) -> TrueItems:
         "i2i": torch.stack([torch.arange(images), (torch.arange(images) + 1) % images]),
     }[direction]
     pairs = torch.cat([own, torch.stack([queries, items])[:, queries != items]], dim=1)
-    return TrueItems.of_pairs(pairs[0], pairs[1], ends[direction[0]])
+    return RelevantItems.of_pairs(pairs[0], pairs[1], ends[direction[0]])
 
 
 def crisscrossed(images: int) -> dict[str, Any]:
@@ -224,10 +224,10 @@ def crisscrossed(images: int) -> dict[str, Any]:
 
 def one_direction(images: int, direction: Direction) -> dict[str, Any]:
     """Time and rise of memory of one direction of Crisscrossed Captions."""
-    true_items = crisscrossed_items(images, direction)
+    relevant_items = crisscrossed_items(images, direction)
     before = held_bytes("VmRSS")
     members = embeddings(images)
-    spent, risen, _ = rise_above(members, before, lambda: rank_direction(members, direction, true_items))
+    spent, risen, _ = rise_above(members, before, lambda: rank_direction(members, direction, relevant_items))
     return {"seconds": spent, "risen_MB": risen}
 
 

@@ -40,7 +40,7 @@ from vse_core.models import build_model
 from vse_core.precision import use_tf32
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 MARGIN, CLIP, RATE = 0.2, 2.0, 5e-4
 
@@ -128,8 +128,8 @@ class Ours:
         batch = batch.pin() if self.device.type == "cuda" else batch
         before = None
         for copied in prefetch_to_device(itertools.repeat(batch, steps), self.device):
-            inputs = (copied.images, copied.elements, copied.tokens_BL, copied.token_lengths_B)
-            share = Share(inputs, copied.image_indices_B, [len(copied)])
+            inputs = (copied.images, copied.lengths_or_mask, copied.tokens_BL, copied.token_lengths_B)
+            share = LocalBatch(inputs, copied.image_indices_B, [len(copied)])
             result = training_step(self.model, self.loss, self.optimizer, [share], CLIP, self.precision)
             if before is not None:
                 before.read()
@@ -148,7 +148,7 @@ class Straightforward:
     def run(self, batch: Batch, steps: int) -> None:
         """Take steps, each with a fresh copy of the batch, reading each loss."""
         for _ in range(steps):
-            inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
+            inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
             images_BD, texts_BD = self.model(*(tensor.to(self.device) for tensor in inputs))
             scores_BB = images_BD @ texts_BD.T
             positive_B1 = scores_BB.diagonal().view(-1, 1)

@@ -37,7 +37,7 @@ from preprocessing.storage.mirror import sidecar_path
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 REGIONS, WIDTH, DIM, WORDS, WORD_PIECES, VOCABULARY = 36, 2048, 1024, 13, 15, 8481
 SHARD_SIZE = 500
@@ -258,7 +258,7 @@ def _step(pairs: int, text: dict[str, Any], tokens: int) -> dict[str, Any]:
         return tensor
 
     with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
-        share = Share(inputs, torch.arange(pairs), [pairs])
+        share = LocalBatch(inputs, torch.arange(pairs), [pairs])
         training_step(model, build_loss("triplet"), optimizer, [share], 2.0)
     flops = int(counter.get_total_flops())
     if text["name"] == "bigru" and not _sees_gru():

@@ -25,7 +25,7 @@ from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 BATCH, REGIONS, WIDTH, DIM, WORDS, VOCABULARY = 128, 36, 2048, 1024, 13, 8481
 
@@ -52,7 +52,7 @@ class Step:
 
     def whole(self) -> None:
         """The step as training takes it."""
-        training_step(self.model, self.loss, self.optimizer, [Share(self.inputs, self.ids_B, [BATCH])], 2.0)
+        training_step(self.model, self.loss, self.optimizer, [LocalBatch(self.inputs, self.ids_B, [BATCH])], 2.0)
 
     def parts(self) -> dict[str, Work]:
         """Every part, forwards and backwards."""

@@ -28,7 +28,7 @@ from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 ROWS, WIDTH, EMBED_DIM = 49, 1280, 512
 
@@ -47,8 +47,8 @@ class Run:
 
     def step(self, batch: Batch) -> None:
         """One optimiser step."""
-        inputs = (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B)
-        share = Share(inputs, batch.image_indices_B, [len(batch)])
+        inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
+        share = LocalBatch(inputs, batch.image_indices_B, [len(batch)])
         training_step(self.model, self.loss, self.optimizer, [share], 2.0)
 
 

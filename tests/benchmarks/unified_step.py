@@ -27,7 +27,7 @@ from vse_core.losses import GlobalLoss, build_loss
 from vse_core.models import Components, build_model
 from vse_core.models.unified import build_unified_model
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 BATCH, CELLS, WIDTH, WORDS, VOCABULARY = 128, 49, 1280, 12, 8481
 NOUNS, ADJECTIVES, RELATIONS = 1000, 37, 300
@@ -47,7 +47,7 @@ class System:
     def seconds(self) -> float:
         """How long one training step takes."""
         began = time.perf_counter()
-        training_step(self.model, self.loss, self.optimizer, [Share(self.inputs, self.ids_B, [BATCH])], 2.0)
+        training_step(self.model, self.loss, self.optimizer, [LocalBatch(self.inputs, self.ids_B, [BATCH])], 2.0)
         if self.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - began

@@ -6,7 +6,7 @@ from vse_core.evaluation.dependency import DependencyResult, evaluate_dependenci
 from vse_core.evaluation.directions import rank_direction
 from vse_core.evaluation.embedding import embed_halves, embed_images, embed_texts
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
-from vse_core.evaluation.ranks import Ranks, TrueItems
+from vse_core.evaluation.ranks import Ranks, RelevantItems
 from vse_core.evaluation.recall import (
     DirectionMetrics,
     RetrievalRanks,
@@ -26,9 +26,9 @@ __all__ = [
     "DependencyResult",
     "DirectionMetrics",
     "Ranks",
+    "RelevantItems",
     "RetrievalRanks",
     "RetrievalResult",
-    "TrueItems",
     "UnifiedResult",
     "chance_rsum",
     "compare_ranks",

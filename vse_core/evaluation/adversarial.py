@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from vse_core.evaluation.ranks import TrueItems, against_the_model, rank_queries
+from vse_core.evaluation.ranks import RelevantItems, nan_as_worst, rank_queries
 from vse_core.evaluation.recall import DirectionMetrics, caption_counts, direction_metrics
 from vse_core.similarity import similarity_matrix
 
@@ -85,7 +85,7 @@ def evaluate_attack(
         similarities = _shared_similarities(images_BKD, texts_CD, adversarial_AD)
     else:
         similarities = _own_similarities(images_BKD, texts_CD, adversarial_AD, image_of_A)
-    own_captions = TrueItems.of_pairs(image_of_C, torch.arange(len(texts_CD)), len(images_BKD))
+    own_captions = RelevantItems.of_pairs(image_of_C, torch.arange(len(texts_CD)), len(images_BKD))
     ranks = rank_queries(similarities, own_captions, len(texts_CD) + len(adversarial_AD), images_BKD.shape[1])
     return AttackResult(direction_metrics(ranks), protocol, len(images_BKD), len(texts_CD), len(adversarial_AD))
 
@@ -106,7 +106,7 @@ def _adversarial_counts(captions: int, adversarials: int, adversarials_per_capti
 def _shared_similarities(images_BKD: Tensor, texts_CD: Tensor, adversarial_AD: Tensor) -> Callable[[slice], Tensor]:
     """What gives the similarities of a run of images with all true and all adversarial captions."""
     candidates_ND = _candidates(texts_CD, adversarial_AD)
-    return lambda run: against_the_model(similarity_matrix(images_BKD[run], candidates_ND))
+    return lambda run: nan_as_worst(similarity_matrix(images_BKD[run], candidates_ND))
 
 
 def _own_similarities(
@@ -117,7 +117,7 @@ def _own_similarities(
     def similarities(run: slice) -> Tensor:
         """Those of others' adversarial captions are -inf: they are in no gallery but their own image's."""
         here = slice(*torch.searchsorted(image_of_A, torch.tensor([run.start, run.stop])).tolist())
-        sims_bN = against_the_model(similarity_matrix(images_BKD[run], _candidates(texts_CD, adversarial_AD[here])))
+        sims_bN = nan_as_worst(similarity_matrix(images_BKD[run], _candidates(texts_CD, adversarial_AD[here])))
         foreign_ba = image_of_A[here] != torch.arange(run.start, run.stop).unsqueeze(1)
         sims_bN[:, len(texts_CD) :].masked_fill_(foreign_ba, -torch.inf)
         return sims_bN

@@ -54,7 +54,7 @@ class MetricDifference:
 
 @dataclass(frozen=True)
 class RankDifference:
-    """On how many queries of a direction each of two models ranks the true item better.
+    """On how many queries of a direction each of two models ranks the relevant item better.
 
     Attributes:
         won: queries that the first model ranks better.

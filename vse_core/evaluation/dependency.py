@@ -27,27 +27,27 @@ class Dependencies:
         words_NW: word ids of every candidate, those of dependency 0 first: (adjective, noun) or (subject, relation,
             object).
         first_G1: (G + 1,) where each dependency's candidates begin, and N at the end.
-        right_N: whether the parser found this candidate in the caption.
+        correct_N: whether the parser found this candidate in the caption.
         caption_G: the caption of each dependency, counted from 0 in the order given.
         skipped: dependencies that offer no choice and are left out.
     """
 
     words_NW: Tensor
     first_G1: Tensor
-    right_N: Tensor
+    correct_N: Tensor
     caption_G: Tensor
     skipped: int
 
 
 @dataclass(frozen=True)
 class DependencyResult:
-    """How often the image alone finds the dependencies that the parser found.
+    """Accuracy with which the image alone finds the dependencies that the parser found.
 
     Attributes:
         accuracy: share of resolved dependencies, in per cent.
         chance: accuracy expected of a random choice, in per cent.
         dependencies: how many there were.
-        ties: unresolved ones in which a right and a wrong candidate share the highest similarity.
+        ties: unresolved ones in which a correct and an incorrect candidate share the highest similarity.
     """
 
     accuracy: float
@@ -63,11 +63,12 @@ class DependencyResult:
 def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple[int, int]]]]) -> Dependencies:
     """Ask of every adjective of a caption which of the caption's nouns it belongs to (UniVSE, section 4.4).
 
-    The candidates of an adjective are its pairs with every noun of the caption; right is each that the parser found.
+    The candidates of an adjective are its pairs with every noun of the caption; those that the parser found are
+    correct.
     The paper leaves open what happens to repeated words, so this is the definition here: a caption's nouns and
     adjectives count once each, because an image cannot tell two candidates of the same words apart. An adjective
     that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; where all nouns
-    are right, or there is only one, there is nothing to resolve and the dependency is left out.
+    are correct, or there is only one, there is nothing to resolve and the dependency is left out.
 
     Args:
         captions: of each caption the noun ids of its objects, and its (adjective id, noun id) pairs.
@@ -85,8 +86,8 @@ def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tupl
 def relation_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple[int, int, int]]]]) -> Dependencies:
     """Ask of every relation of a caption which of its nouns are subject and object (UniVSE, section 4.4, figure 7).
 
-    The candidates of a relation are all ordered pairs of two different nouns, 3 x (3 - 1) = 6 for three nouns; right
-    is each that the parser found. Repeated words, several right candidates and dependencies without a choice are
+    The candidates of a relation are all ordered pairs of two different nouns, 3 x (3 - 1) = 6 for three nouns; those
+    that the parser found are correct. Repeated words, several correct candidates and dependencies without a choice are
     treated as in `attribute_dependencies`. A relation of a noun to itself ("a boy beside a boy") is no candidate;
     a relation that the parser found only between such is left out.
 
@@ -133,44 +134,43 @@ def candidate_similarities(images_BKD: Tensor, candidates_ND: Tensor, image_of_N
     )
 
 
-def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, right_N: Tensor) -> DependencyResult:
+def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor) -> DependencyResult:
     """Choose the best candidate of every dependency and count how often the parser agrees (UniVSE, table 4).
 
-    A dependency is resolved where a right candidate is more similar to the image than every wrong one; a tie between
-    right and wrong counts as wrong, and is counted. Chance is the mean share of right candidates: of 1/candidates
-    where one is right.
+    A dependency is resolved where a correct candidate is more similar to the image than every incorrect one; a tie
+    counts as unresolved. Chance is the mean share of correct candidates.
 
     Args:
         scores_N: (N,) similarity of each candidate with its image, those of dependency 0 first.
         first_G1: (G + 1,) where each dependency's candidates begin, and N at the end.
-        right_N: (N,) whether the candidate is right.
+        correct_N: (N,) whether the candidate is correct.
 
     Raises:
-        ValueError: there is no dependency, the sizes differ, or a dependency lacks a right or a wrong candidate.
+        ValueError: there is no dependency, the sizes differ, or a dependency lacks a correct or an incorrect candidate.
     """
     counts_G = first_G1.diff()
     if not len(counts_G):
         raise ValueError("nothing to evaluate: there are no dependencies")
-    if not len(scores_N) == len(right_N) == int(first_G1[-1]) or int(first_G1[0]) != 0 or int(counts_G.min()) < 0:
+    if not len(scores_N) == len(correct_N) == int(first_G1[-1]) or int(first_G1[0]) != 0 or int(counts_G.min()) < 0:
         raise ValueError(
-            f"{len(scores_N)} scores and {len(right_N)} flags do not fit candidates from {int(first_G1[0])} "
+            f"{len(scores_N)} scores and {len(correct_N)} flags do not fit candidates from {int(first_G1[0])} "
             f"to {int(first_G1[-1])}"
         )
     dependency_of_N = torch.repeat_interleave(torch.arange(len(counts_G)), counts_G)
-    rights_G = torch.zeros_like(counts_G).index_add(0, dependency_of_N, right_N.long())
-    if bool(((rights_G == 0) | (rights_G == counts_G)).any()):
-        dependency = int(((rights_G == 0) | (rights_G == counts_G)).nonzero()[0])
+    correct_G = torch.zeros_like(counts_G).index_add(0, dependency_of_N, correct_N.long())
+    if bool(((correct_G == 0) | (correct_G == counts_G)).any()):
+        dependency = int(((correct_G == 0) | (correct_G == counts_G)).nonzero()[0])
         raise ValueError(
-            f"dependency {dependency} has {int(rights_G[dependency])} right of {int(counts_G[dependency])} candidates; "
-            f"leave out those with nothing to choose"
+            f"dependency {dependency} has {int(correct_G[dependency])} correct of {int(counts_G[dependency])} "
+            "candidates; leave out those with nothing to choose"
         )
-    best_right_G = _best(scores_N[right_N], dependency_of_N[right_N], len(counts_G))
-    best_wrong_G = _best(scores_N[~right_N], dependency_of_N[~right_N], len(counts_G))
+    best_correct_G = _best(scores_N[correct_N], dependency_of_N[correct_N], len(counts_G))
+    best_incorrect_G = _best(scores_N[~correct_N], dependency_of_N[~correct_N], len(counts_G))
     return DependencyResult(
-        accuracy=100.0 * (best_right_G > best_wrong_G).double().mean().item(),
-        chance=100.0 * (rights_G.double() / counts_G).mean().item(),
+        accuracy=100.0 * (best_correct_G > best_incorrect_G).double().mean().item(),
+        chance=100.0 * (correct_G.double() / counts_G).mean().item(),
         dependencies=len(counts_G),
-        ties=int((best_right_G == best_wrong_G).sum()),
+        ties=int((best_correct_G == best_incorrect_G).sum()),
     )
 
 
@@ -187,7 +187,7 @@ def _collect(
 ) -> Dependencies:
     """Flatten the questions about all captions, and leave out those that offer no choice."""
     words: list[Words] = []
-    right: list[bool] = []
+    correct: list[bool] = []
     first, owners, skipped = [0], [], 0
     for caption, (objects, found) in enumerate(captions):
         nouns, known = _distinct(objects), {tuple(component) for component in found}
@@ -200,14 +200,14 @@ def _collect(
                 skipped += 1
                 continue
             words += candidates
-            right += agreed
+            correct += agreed
             first.append(len(words))
             owners.append(caption)
     width = len(nouns_at) + 1
     return Dependencies(
         words_NW=torch.tensor(words, dtype=torch.long).reshape(-1, width),
         first_G1=torch.tensor(first),
-        right_N=torch.tensor(right, dtype=torch.bool),
+        correct_N=torch.tensor(correct, dtype=torch.bool),
         caption_G=torch.tensor(owners, dtype=torch.long),
         skipped=skipped,
     )

@@ -1,4 +1,4 @@
-"""Ranking in any direction with any true items: images of several captions, captions or images among each other.
+"""Ranking in any direction with any relevant items: images of several captions, captions or images among each other.
 
 For plain image-text retrieval, where every caption has one image, `rank_retrieval` finds both directions at once.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vse_core.evaluation.members import Member, compare, comparisons, unified_members
 from vse_core.evaluation.nearest import view_similarities
-from vse_core.evaluation.ranks import Ranks, TrueItems, against_the_model, rank_queries
+from vse_core.evaluation.ranks import Ranks, RelevantItems, nan_as_worst, rank_queries
 from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
 
@@ -24,12 +24,9 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def rank_direction(
-    members: Sequence[Member],
-    direction: Direction,
-    true_items: TrueItems,
-    queries_Q: Tensor | None = None,
+    members: Sequence[Member], direction: Direction, relevant_items: RelevantItems, queries_Q: Tensor | None = None
 ) -> Ranks:
-    """Rank a gallery of images or captions for queries of either kind; a query's rank is that of its best true item.
+    """Rank a gallery of images or captions for queries of either kind, each by its best relevant item.
 
     Similarity is the maximum over views, of images with each other over the pairs of their views, and the mean over
     the members of an ensemble. Within one kind a query is no item of its own gallery. Differs from the released code of
@@ -39,12 +36,12 @@ def rank_direction(
     Args:
         members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or a
             hierarchical model's levels of both, which are compared with each other but not among themselves.
-        direction: what looks for what.
-        true_items: of each of the Q queries at least one, which within one kind is not the query itself.
+        direction: kind of the queries and kind of the gallery.
+        relevant_items: of each of the Q queries at least one, which within one kind is not the query itself.
         queries_Q: which images or captions are the queries; None: all.
 
     Raises:
-        ValueError: a query has no true item, an item is not in the gallery, or levels are compared among themselves.
+        ValueError: a query has no relevant item, an item is not in the gallery, or levels are compared within one kind.
     """
     pairs = unified_members(members)
     ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}
@@ -53,13 +50,13 @@ def rank_direction(
 
     def similarities(run: slice) -> Tensor:
         each_qN = (_similarities(images_BKD, texts_CD, direction, queries_Q[run]) for images_BKD, texts_CD in pairs)
-        sims_qN = against_the_model(functools.reduce(torch.add, each_qN) / len(pairs))
+        sims_qN = nan_as_worst(functools.reduce(torch.add, each_qN) / len(pairs))
         if is_within:
             sims_qN[torch.arange(len(sims_qN)), queries_Q[run]] = -torch.inf
         return sims_qN
 
     views = max(comparisons(*pair) for pair in pairs) if "i" in direction else 1
-    return rank_queries(similarities, true_items, ends[direction[-1]], views**2 if direction == "i2i" else views)
+    return rank_queries(similarities, relevant_items, ends[direction[-1]], views**2 if direction == "i2i" else views)
 
 
 def _similarities(images: Images, texts: Texts, direction: Direction, queries_q: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Any:
     """
     device = next(model.parameters()).device
     parts: list[Any] = [
-        model.encode_images(images.to(device), elements.to(device)).to("cpu") for images, elements in batches
+        model.encode_images(images.to(device), lengths_or_mask.to(device)).to("cpu")
+        for images, lengths_or_mask in batches
     ]
     return join_rows(parts)
 

@@ -1,4 +1,4 @@
-"""Where the best true item of each query stands in its gallery: exact under ties, gathered tile by tile."""
+"""Ranks of each query's best relevant item in its gallery: exact under ties, computed tile by tile."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Q queries, N items of the gallery, P pairs of a query and an item that is true for it; q and n those of one tile.
+# Q queries, N items of the gallery, P pairs of a query and an item that is relevant to it; q and n those of one tile.
 
 # Similarities of a chunk of queries with the whole gallery; 64 MiB in float32.
 CHUNK_ELEMENTS = 2**24
@@ -16,15 +16,15 @@ FEWEST_QUERIES = 64
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where the best true item of each query stands.
+    """The rank of each query's best relevant item.
 
     The rank of an item is the number of items with a higher similarity; among equal ones the later comes first, as in
     the published evaluation code.
 
     Attributes:
-        ranks_Q: 0-based rank of the query's best true item.
-        tied_Q: whether a false item has exactly its similarity.
-        true_Q: that item; of equally similar true ones the last.
+        ranks_Q: 0-based rank of the query's best relevant item.
+        tied_Q: whether a irrelevant item has exactly its similarity.
+        relevant_Q: that item; of equally similar relevant items the last.
         similarity_Q: its similarity.
         top_Q: the item that comes first.
         top_similarity_Q: its similarity.
@@ -32,7 +32,7 @@ class Ranks:
 
     ranks_Q: Tensor
     tied_Q: Tensor
-    true_Q: Tensor
+    relevant_Q: Tensor
     similarity_Q: Tensor
     top_Q: Tensor
     top_similarity_Q: Tensor
@@ -46,8 +46,8 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class TrueItems:
-    """Which items of a gallery are true for each query.
+class RelevantItems:
+    """The items of a gallery that are relevant to each query.
 
     Attributes:
         items_P: the items of query 0, then those of query 1, and so on; for a query each once.
@@ -58,7 +58,7 @@ class TrueItems:
     first_Q1: Tensor
 
     @classmethod
-    def of_pairs(cls, query_P: Tensor, item_P: Tensor, queries: int) -> "TrueItems":
+    def of_pairs(cls, query_P: Tensor, item_P: Tensor, queries: int) -> "RelevantItems":
         """Sort pairs of a query and an item by query; a pair that is given twice counts once."""
         pairs_P2 = torch.stack([query_P, item_P], dim=1).unique(dim=0)
         counts_Q = torch.bincount(pairs_P2[:, 0], minlength=queries)
@@ -66,7 +66,7 @@ class TrueItems:
 
     @property
     def counts(self) -> Tensor:
-        """How many items are true for each query."""
+        """Number of items that are relevant to each query."""
         return self.first_Q1.diff()
 
     def of(self, queries: slice) -> tuple[Tensor, Tensor]:
@@ -76,13 +76,13 @@ class TrueItems:
         return query_P, self.items_P[int(self.first_Q1[queries.start]) : int(self.first_Q1[queries.stop])]
 
 
-class Standing:
-    """Where the best true items of queries stand so far, while their gallery comes by in tiles.
+class RankAccumulator:
+    """Accumulate the ranks of queries' best relevant items over the tiles of a gallery.
 
-    The tile that holds all true items of a query comes first for it, the others in any order, each once. A tile is a
-    matrix of similarities (q, n) of a run of queries and a run of items; it may be a transposed view.
+    A query's first tile holds all its relevant items; the others follow in any order, each once. A tile is a matrix of
+    similarities (q, n) of a run of queries and a run of items; it may be a transposed view.
 
-    A similarity that is not a number is ranked against the model: last where the item is true, first where it is not.
+    A similarity that is not a number counts against the model: a relevant item comes last, an irrelevant one first.
 
     Args:
         queries: number of queries.
@@ -92,26 +92,26 @@ class Standing:
     def __init__(self, queries: int, device: torch.device) -> None:
         self._ranks_Q = torch.zeros(queries, dtype=torch.int64, device=device)
         self._tied_Q = torch.zeros(queries, dtype=torch.bool, device=device)
-        self._true_Q = torch.full((queries,), -1, device=device)
+        self._relevant_Q = torch.full((queries,), -1, device=device)
         # In float64, into which and back from which every similarity goes unchanged.
         self._similarity_Q = torch.full((queries,), -torch.inf, dtype=torch.float64, device=device)
         self._top_Q = torch.full((queries,), -1, device=device)
         self._top_similarity_Q = torch.full((queries,), -torch.inf, dtype=torch.float64, device=device)
 
-    def begin(self, tile_qn: Tensor, queries: slice, first_item: int, query_P: Tensor, item_P: Tensor) -> None:
-        """Take the tile that holds all true items of its queries.
+    def start(self, tile_qn: Tensor, queries: slice, first_item: int, query_P: Tensor, item_P: Tensor) -> None:
+        """Take the tile that holds all relevant items of its queries.
 
         Args:
             tile_qn: the similarities.
             queries: the run of queries.
             first_item: of the run of items.
-            query_P: the queries of the true pairs, counted from the run's first; every query has a pair.
+            query_P: the queries of the relevant pairs, counted from the run's first; every query has a pair.
             item_P: their items, counted from the tile's first.
         """
-        true_P = tile_qn[query_P, item_P]
-        true_P = true_P.masked_fill(true_P.isposinf(), -torch.inf)
-        best_q = torch.full_like(tile_qn[:, 0], -torch.inf).scatter_reduce(0, query_P, true_P, "amax")
-        is_best_P = true_P == best_q[query_P]
+        relevant_P = tile_qn[query_P, item_P]
+        relevant_P = relevant_P.masked_fill(relevant_P.isposinf(), -torch.inf)
+        best_q = torch.full_like(tile_qn[:, 0], -torch.inf).scatter_reduce(0, query_P, relevant_P, "amax")
+        is_best_P = relevant_P == best_q[query_P]
         last_q = item_P.new_full((len(best_q),), -1)
         last_q = last_q.scatter_reduce(0, query_P, torch.where(is_best_P, item_P, -1), "amax")
         higher_q, as_high_q = _counts(tile_qn, best_q)
@@ -124,21 +124,28 @@ class Standing:
             equal_en = tile_qn[among_equals] == best_q[among_equals].unsqueeze(1)
             higher_q[among_equals] += (equal_en & later_en).sum(dim=1)
         self._ranks_Q[queries] = higher_q
-        self._true_Q[queries] = last_q + first_item
+        self._relevant_Q[queries] = last_q + first_item
         self._similarity_Q[queries] = best_q.double()
         self._look_for_top(tile_qn, queries, first_item)
 
-    def go_on(self, tile_qn: Tensor, queries: slice, first_item: int) -> None:
-        """Take a tile without true items of its queries; its run of items lies wholly before or behind theirs."""
+    def add(self, tile_qn: Tensor, queries: slice, first_item: int) -> None:
+        """Take a tile without relevant items of its queries; its run of items lies wholly before or behind theirs."""
         higher_q, as_high_q = _counts(tile_qn, self._similarity_Q[queries].to(tile_qn.dtype))
-        is_later_q = first_item > self._true_Q[queries]
+        is_later_q = first_item > self._relevant_Q[queries]
         self._ranks_Q[queries] += torch.where(is_later_q, as_high_q, higher_q)
         self._tied_Q[queries] |= as_high_q > higher_q
         self._look_for_top(tile_qn, queries, first_item)
 
     def ranks(self) -> Ranks:
         """The ranks, when all tiles have come by, on the CPU."""
-        values = (self._ranks_Q, self._tied_Q, self._true_Q, self._similarity_Q, self._top_Q, self._top_similarity_Q)
+        values = (
+            self._ranks_Q,
+            self._tied_Q,
+            self._relevant_Q,
+            self._similarity_Q,
+            self._top_Q,
+            self._top_similarity_Q,
+        )
         return Ranks(*(values_Q.cpu() for values_Q in values))
 
     def _look_for_top(self, tile_qn: Tensor, queries: slice, first_item: int) -> None:
@@ -154,43 +161,47 @@ class Standing:
         so_far_q[new] = highest_q[new].double()
 
 
-def rank_queries(similarities: Callable[[slice], Tensor], true_items: TrueItems, items: int, views: int = 1) -> Ranks:
-    """Rank a gallery for queries that have any items of it as true ones.
+def rank_queries(
+    similarities: Callable[[slice], Tensor], relevant_items: RelevantItems, items: int, views: int = 1
+) -> Ranks:
+    """Rank a gallery for queries that have any relevant items in it.
 
     Args:
-        similarities: of a run of queries with all items, (q, N), as `against_the_model` leaves them; -inf takes an item
+        similarities: of a run of queries with all items, (q, N), as `nan_as_worst` leaves them; -inf takes an item
             out of a query's gallery.
-        true_items: of each query at least one.
+        relevant_items: of each query at least one.
         items: N, the size of the gallery.
         views: how many similarities are computed for one of the result.
 
     Raises:
-        ValueError: a query has no true item, or an item is not in the gallery.
+        ValueError: a query has no relevant item, or an item is not in the gallery.
     """
-    queries = len(true_items.counts)
-    if not queries or int(true_items.counts.min()) < 1:
-        place = f"query {int(true_items.counts.argmin())} has no true item" if queries else "there are no queries"
-        raise ValueError(f"nothing to rank: {place}; leave out queries that nothing can answer")
-    if int(true_items.items_P.min()) < 0 or int(true_items.items_P.max()) >= items:
-        raise ValueError(
-            f"true items must be indices from 0 to {items - 1}; got {int(true_items.items_P.min())} to "
-            f"{int(true_items.items_P.max())}"
+    queries = len(relevant_items.counts)
+    if not queries or int(relevant_items.counts.min()) < 1:
+        place = (
+            f"query {int(relevant_items.counts.argmin())} has no relevant item" if queries else "there are no queries"
         )
-    standing = Standing(queries, true_items.items_P.device)
+        raise ValueError(f"nothing to rank: {place}; leave out queries that nothing can answer")
+    if int(relevant_items.items_P.min()) < 0 or int(relevant_items.items_P.max()) >= items:
+        raise ValueError(
+            f"relevant items must be indices from 0 to {items - 1}; got {int(relevant_items.items_P.min())} to "
+            f"{int(relevant_items.items_P.max())}"
+        )
+    accumulator = RankAccumulator(queries, relevant_items.items_P.device)
     size = max(FEWEST_QUERIES, CHUNK_ELEMENTS // (items * views))
     for start in range(0, queries, size):
         run = slice(start, min(start + size, queries))
-        standing.begin(similarities(run), run, 0, *true_items.of(run))
-    return standing.ranks()
+        accumulator.start(similarities(run), run, 0, *relevant_items.of(run))
+    return accumulator.ranks()
 
 
-def against_the_model(similarities: Tensor) -> Tensor:
+def nan_as_worst(similarities: Tensor) -> Tensor:
     """Make similarities that are not numbers the highest, in place: no item is found by having none."""
     return similarities.nan_to_num_(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
 
 
 def _counts(tile_qn: Tensor, best_q: Tensor) -> tuple[Tensor, Tensor]:
-    """How many items of the tile are more similar than a query's best true one, and how many at least as similar."""
+    """Count the items that are more similar than each query's best relevant one, and those at least as similar."""
     # Comparing into floats and adding those up takes a quarter of the time that Booleans take, and is as exact: a tile
     # has fewer than 2**24 columns.
     found_qn = torch.empty_like(tile_qn)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vse_core.evaluation.members import Member, compare, comparisons, unified_members
-from vse_core.evaluation.ranks import Ranks, Standing, against_the_model
+from vse_core.evaluation.ranks import RankAccumulator, Ranks, nan_as_worst
 from vse_core.outputs import Images, Texts
 
 # Similarities of a tile: 1 MiB of them stay in a core's cache while they are compared; a GPU wants many at once.
@@ -26,10 +26,10 @@ class DirectionMetrics:
     """Metrics of one direction of retrieval.
 
     Attributes:
-        r01, r05, r10: percentage of queries whose best true item is among the first 1, 5, 10.
+        r01, r05, r10: percentage of queries whose best relevant item is among the first 1, 5, 10.
         median_rank: ``floor(median) + 1`` of the 0-based ranks, as published.
         mean_rank: mean of the ranks, counted from 1.
-        ties: queries whose best true item shares its similarity with a false one (a collapsed model has many).
+        ties: queries whose best relevant item shares its similarity with a irrelevant one (a collapsed model has many).
     """
 
     r01: float
@@ -169,8 +169,8 @@ def rank_retrieval(
     """Rank both ways within the folds of one or several cuts, with one pass over the similarities.
 
     The images are cut into blocks and the captions with them, so that a block of images and the captions of the same
-    block make a tile with all true pairs of either. These tiles come first; what they say of a query's best true item
-    is all that the other tiles are compared with. Every similarity is computed once, for both directions and all cuts.
+    block make a tile with all relevant pairs of either. These tiles come first; all other tiles are
+    compared with a query's best relevant item in them. Every similarity is computed once, for all directions and cuts.
 
     Args:
         members: as in `evaluate_ensemble`; on a GPU, ranks are found there.
@@ -194,26 +194,26 @@ def rank_retrieval(
     similarities = _mean_similarities(members)
     first = members[0][1]
     device = (first if isinstance(first, Tensor) else first.events_cD).device
-    standings = {cut: (Standing(images, device), Standing(captions, device)) for cut in folds}
+    accumulators = {cut: (RankAccumulator(images, device), RankAccumulator(captions, device)) for cut in folds}
     blocks = _blocks(counts_B, folds, sum(comparisons(*member) for member in members), device)
     image_of_C = torch.repeat_interleave(torch.arange(images), counts_B).to(device)
     for (images_p, _), (images_q, captions_q) in _diagonal_first(blocks):
-        together = [cut for cut in standings if images_p.start * cut // images == images_q.start * cut // images]
+        together = [cut for cut in accumulators if images_p.start * cut // images == images_q.start * cut // images]
         if not together:
             continue
-        tile_bc = against_the_model(similarities(images_p, captions_q))
-        for of_images, of_captions in (standings[cut] for cut in together):
+        tile_bc = nan_as_worst(similarities(images_p, captions_q))
+        for of_images, of_captions in (accumulators[cut] for cut in together):
             if images_p == images_q:
                 image_c = image_of_C[captions_q] - images_p.start
                 caption_c = torch.arange(len(image_c), device=device)
-                of_images.begin(tile_bc, images_p, captions_q.start, image_c, caption_c)
-                of_captions.begin(tile_bc.T, captions_q, images_p.start, caption_c, image_c)
+                of_images.start(tile_bc, images_p, captions_q.start, image_c, caption_c)
+                of_captions.start(tile_bc.T, captions_q, images_p.start, caption_c, image_c)
             else:
-                of_images.go_on(tile_bc, images_p, captions_q.start)
-                of_captions.go_on(tile_bc.T, captions_q, images_p.start)
+                of_images.add(tile_bc, images_p, captions_q.start)
+                of_captions.add(tile_bc.T, captions_q, images_p.start)
     return {
         cut: RetrievalRanks(of_images.ranks(), of_captions.ranks(), counts_B, cut)
-        for cut, (of_images, of_captions) in standings.items()
+        for cut, (of_images, of_captions) in accumulators.items()
     }
 
 

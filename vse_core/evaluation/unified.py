@@ -1,4 +1,4 @@
-"""Unified text-to-image retrieval: words, phrases and sentences as queries, each with several right images."""
+"""Unified text-to-image retrieval: words, phrases and sentences as queries, each with several relevant images."""
 
 from dataclasses import dataclass
 

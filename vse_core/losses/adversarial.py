@@ -66,7 +66,7 @@ class AdversarialLoss(GlobalLoss):
         return LossResult(result.total + adversarial, result.parts | {"adversarial": adversarial.detach()})
 
     @override
-    def over_processes(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
+    def from_local_batch(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss of what :class:`~vse_core.models.adversarial.AdversarialModel` gave."""
         hardest = None if output.hardest_bD is None else gather_rows(output.hardest_bD, counts)
         images_BKD, texts_BD = gather_rows(output.images_bKD, counts), gather_rows(output.texts_bD, counts)

@@ -61,7 +61,7 @@ class HierarchicalLoss(GlobalLoss):
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
     @override
-    def over_processes(
+    def from_local_batch(
         self, output: tuple[VideoLevels, TextLevels], image_ids_b: Tensor, counts: list[int]
     ) -> LossResult:
         """The global batch's loss of what a hierarchical model gave."""

@@ -46,7 +46,7 @@ class PairLoss(GlobalLoss):
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
     @override
-    def over_processes(self, output: tuple[Tensor, Tensor], image_ids_b: Tensor, counts: list[int]) -> LossResult:
+    def from_local_batch(self, output: tuple[Tensor, Tensor], image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss of what a two-tower model gave, ``(images_bKD, texts_bD)``."""
         images_bKD, texts_bD = output
         result: LossResult = self(

@@ -17,7 +17,7 @@ class Towers(Protocol):
     """A :class:`~vse_core.models.two_tower.TwoTower`, or what encodes as it does."""
 
     def __call__(
-        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
+        self, images: Tensor, lengths_or_mask: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch of pairs into (B, K, D) and (B, D)."""
 
@@ -44,7 +44,7 @@ class AdversarialModel(nn.Module):
     def forward(
         self,
         images: Tensor,
-        elements: Tensor,
+        lengths_or_mask: Tensor,
         tokens_BL: Tensor,
         token_lengths_B: Tensor,
         adversarial_tokens_PL: Tensor | None = None,
@@ -54,14 +54,14 @@ class AdversarialModel(nn.Module):
 
         Args:
             images: as the image encoder takes them.
-            elements: as the image encoder takes them.
+            lengths_or_mask: as the image encoder takes them.
             tokens_BL: word ids of the captions.
             token_lengths_B: their lengths.
             adversarial_tokens_PL: word ids of adversarial captions of any of the captions; P may be 0. None on all
                 processes where training does without.
             adversarial_lengths_P: their lengths.
         """
-        images_bKD, texts_bD = self.towers(images, elements, tokens_BL, token_lengths_B)
+        images_bKD, texts_bD = self.towers(images, lengths_or_mask, tokens_BL, token_lengths_B)
         if adversarial_tokens_PL is None or adversarial_lengths_P is None:
             return AdversarialOutput(images_bKD, texts_bD, None)
         hardest = self._hardest(images_bKD.detach(), adversarial_tokens_PL, adversarial_lengths_P)

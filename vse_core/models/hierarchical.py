@@ -39,9 +39,9 @@ class HierarchicalModel(nn.Module):
         """The longest caption that the text encoder reads, in tokens: there is no limit."""
         return None
 
-    def encode_images(self, images: Tensor, elements: Tensor) -> VideoLevels:
+    def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
         """Videos on all levels, of frames (B, N, F) with their lengths (B,)."""
-        videos: VideoLevels = self.image_encoder(images, elements)
+        videos: VideoLevels = self.image_encoder(features_BNF, lengths_B)
         return videos
 
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, graphs: RoleGraphs) -> TextLevels:
@@ -50,10 +50,10 @@ class HierarchicalModel(nn.Module):
         return texts
 
     def forward(
-        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, graphs: RoleGraphs
+        self, features_BNF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, graphs: RoleGraphs
     ) -> tuple[VideoLevels, TextLevels]:
         """Encode a batch of pairs, in one call as DistributedDataParallel wants it."""
-        return self.encode_images(images, elements), self.encode_texts(tokens_BL, token_lengths_B, graphs)
+        return self.encode_images(features_BNF, lengths_B), self.encode_texts(tokens_BL, token_lengths_B, graphs)
 
 
 def build_hierarchical_model(

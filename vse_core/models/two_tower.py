@@ -27,14 +27,14 @@ class TwoTower(nn.Module):
         limit: int | None = getattr(self.text_encoder, "max_tokens", None)
         return limit
 
-    def encode_images(self, images: Tensor, elements: Tensor) -> Tensor:
+    def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Tensor:
         """K unit vectors per image: (B, K, D) in float32.
 
         Args:
             images: features (B, N, F), or pixels (B, 3, S, S), as the image encoder takes them.
-            elements: what belongs to each image's set: lengths (B,) of the features, or a mask (B, N) of the cells.
+            lengths_or_mask: lengths (B,) of the features, or a mask (B, N) of the cells to keep.
         """
-        images_BKD: Tensor = self.image_encoder(images, elements)
+        images_BKD: Tensor = self.image_encoder(images, lengths_or_mask)
         return images_BKD
 
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
@@ -43,10 +43,10 @@ class TwoTower(nn.Module):
         return texts_CD
 
     def forward(
-        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
+        self, images: Tensor, lengths_or_mask: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel wants it."""
-        return self.encode_images(images, elements), self.encode_texts(tokens_BL, token_lengths_B)
+        return self.encode_images(images, lengths_or_mask), self.encode_texts(tokens_BL, token_lengths_B)
 
 
 def build_two_tower(

@@ -46,14 +46,14 @@ class UnifiedModel(nn.Module):
         """The longest caption that the text encoder reads, in tokens: there is no limit."""
         return None
 
-    def encode_images(self, images: Tensor, elements: Tensor) -> Tensor:
+    def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """One unit vector per image, (B, 1, D) in float32, of features (B, N, F) with their lengths (B,)."""
-        images_B1D: Tensor = self.image_encoder(images, elements)
+        images_B1D: Tensor = self.image_encoder(features_BNF, lengths_B)
         return images_B1D
 
-    def encode_regions(self, images: Tensor, elements: Tensor) -> tuple[Tensor, Tensor]:
+    def encode_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Unit vectors (B, N, D) of the images' regions, zero where there is none, and the mask (B, N) of regions."""
-        return self.image_encoder.regions(images, elements)
+        return self.image_encoder.regions(features_BNF, lengths_B)
 
     def encode_texts(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
@@ -97,14 +97,19 @@ class UnifiedModel(nn.Module):
         return self.text_encoder.encode_triples(torch.stack([subjects_T, relations_T, objects_T], dim=-1))
 
     def forward(
-        self, images: Tensor, elements: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, components: Components
+        self,
+        features_BNF: Tensor,
+        lengths_B: Tensor,
+        tokens_BL: Tensor,
+        token_lengths_B: Tensor,
+        components: Components,
     ) -> UnifiedOutput:
         """Encode all that training looks at, in one call as DistributedDataParallel wants it.
 
         Every parameter takes part in the sentences and the images already, so that none is without a gradient in a
         batch that has no components.
         """
-        images_B1D, regions_BND, mask_BN = self.image_encoder.images_and_regions(images, elements)
+        images_B1D, regions_BND, mask_BN = self.image_encoder.images_and_regions(features_BNF, lengths_B)
         sentences_BD, composed_BD, has_B, *kinds = self._encode_captions(tokens_BL, token_lengths_B, components)
         return UnifiedOutput(images_B1D, regions_BND, mask_BN, sentences_BD, composed_BD, has_B, *kinds)
 

@@ -1,6 +1,6 @@
 """One optimiser step on one global batch or on several, the same for one process and for many.
 
-The host does not wait for the device anywhere in it: whether all is finite is decided there, and told afterwards.
+The host does not wait for the device anywhere in it: whether all is finite is decided there, and read afterwards.
 """
 
 import math
@@ -24,12 +24,11 @@ class NonFiniteLossError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Share:
-    """This process's part of a global batch.
+class LocalBatch:
+    """The part of a global batch that this process holds.
 
     Attributes:
-        inputs: what the model is called with: features, their lengths, tokens and their lengths, and what else it
-            takes.
+        inputs: arguments of the model: features, their lengths, tokens and their lengths, and the model's others.
         image_ids_b: (b,) integer image ids of the pairs.
         counts: pairs of each process, in order; their sum is the global batch.
     """
@@ -41,13 +40,13 @@ class Share:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step reports; tensors stay on their device so that logging decides when to wait for them.
+    """Losses and norms of one step; tensors stay on their device so that logging decides when to wait for them.
 
     Attributes:
         loss: the global batch's loss, averaged over the batches of the step.
         parts: its named parts, likewise.
         gradient_norm: global L2 norm before clipping.
-        scale: what the loss was multiplied by for the gradient's sake, 1 but in fp16.
+        scale: factor of the loss against underflow of gradients, 1 but in fp16.
     """
 
     loss: Tensor
@@ -66,7 +65,7 @@ def check_finite(loss: float, gradient_norm: float, scale: float) -> bool:
     Args:
         loss: of the step.
         gradient_norm: of the step, before clipping.
-        scale: what its loss was multiplied by.
+        scale: factor of the loss.
 
     Raises:
         NonFiniteLossError: the loss, or the gradient itself and not only its scaling, is not finite.
@@ -84,11 +83,11 @@ def training_step(
     model: nn.Module,
     loss: GlobalLoss,
     optimizer: torch.optim.Optimizer,
-    shares: Sequence[Share],
+    local_batches: Sequence[LocalBatch],
     gradient_clip: float,
     precision: MixedPrecision | None = None,
 ) -> StepResult:
-    """Encode this process's shares, take the loss of each global batch, and update by their mean gradient.
+    """Encode this process's local batches, take the loss of each global batch, and update by their mean gradient.
 
     Several batches are gradient accumulation: the gradient has less noise, as if batches were larger, while every pair
     has the negatives of its own batch. For more negatives than memory holds there is
@@ -100,22 +99,22 @@ def training_step(
     Args:
         model: called with the inputs; wrapped in DistributedDataParallel where there are several processes (it averages
             gradients, which :func:`~vse_core.distributed.gather_rows` counts on).
-        loss: given what the model returns; it gathers the other processes' shares.
+        loss: given what the model returns; it gathers what the other processes hold.
         optimizer: the optimiser; its learning rate is already set.
-        shares: of one global batch or of several.
+        local_batches: one of each global batch.
         gradient_clip: largest global L2 norm of the gradient.
-        precision: what the model computes in; float32 where it is not given.
+        precision: of the model's products; float32 by default.
     """
     precision = precision or MixedPrecision()
     optimizer.zero_grad(set_to_none=True)
     results = []
-    for number, share in enumerate(shares, start=1):
+    for number, local in enumerate(local_batches, start=1):
         # Processes exchange gradients once, after the last batch.
-        with _no_exchange(model) if number < len(shares) else nullcontext():
+        with _no_exchange(model) if number < len(local_batches) else nullcontext():
             with precision.autocast():
-                output = model(*share.inputs)
-            result = loss.over_processes(output, share.image_ids_b, share.counts)
-            precision.scaled(result.total / len(shares)).backward()
+                output = model(*local.inputs)
+            result = loss.from_local_batch(output, local.image_ids_b, local.counts)
+            precision.scaled(result.total / len(local_batches)).backward()
         results.append(result)
     total, parts = _mean(results)
     precision.unscale(optimizer)

@@ -14,7 +14,7 @@ from pipelines.runtime.stage import StageError
 from preprocessing.datasets.crisscrossed import Crisscrossed, Rating, read_crisscrossed
 from preprocessing.datasets.record import Record
 from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
-from vse_core.evaluation.ranks import TrueItems
+from vse_core.evaluation.ranks import RelevantItems
 
 # A pair counts as true from this score on: captions with images, captions, images.
 _CAPTION_IMAGE, _CAPTIONS, _IMAGES = 3.0, 3.0, 2.5
@@ -46,8 +46,8 @@ def crisscrossed(embedded: Embedded) -> Findings:
         queries = sorted({query for query, _ in pairs[direction]})
         row_of = {query: row for row, query in enumerate(queries)}
         rows = torch.tensor([(row_of[query], item) for query, item in pairs[direction]])
-        true_items = TrueItems.of_pairs(rows[:, 0], rows[:, 1], len(queries))
-        ranks = rank_direction(embedded.members, direction, true_items, torch.tensor(queries))
+        relevant_items = RelevantItems.of_pairs(rows[:, 0], rows[:, 1], len(queries))
+        ranks = rank_direction(embedded.members, direction, relevant_items, torch.tensor(queries))
         # Captions of an image are resampled together.
         images = torch.tensor([image_of_caption[query] if direction[0] == "t" else query for query in queries])
         values = direction_values(ranks, images.unique(return_inverse=True)[1])

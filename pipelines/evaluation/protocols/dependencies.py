@@ -50,7 +50,7 @@ def dependencies(subject: Subject) -> Findings:
         candidates_ND = subject.texts.embed_phrases(distinct)[[rows[phrase] for phrase in phrases]]
         caption_of_N = found.caption_G.repeat_interleave(found.first_G1.diff())
         scores_N = candidate_similarities(subject.gallery.images_BKD, candidates_ND, image_of_C[caption_of_N])
-        result = evaluate_dependencies(scores_N, found.first_G1, found.right_N)
+        result = evaluate_dependencies(scores_N, found.first_G1, found.correct_N)
         metrics |= {f"dependencies/{kind}_{name}": value for name, value in result.as_dict().items()}
         metrics[f"dependencies/{kind}_skipped"] = float(found.skipped)
     accuracies = [

@@ -13,7 +13,7 @@ from pipelines.evaluation.query_table import Items, query_rows, write_query_tabl
 from vse_core.evaluation.directions import Direction, rank_direction
 from vse_core.evaluation.members import Member
 from vse_core.evaluation.protocols import VIDEO_PROTOCOLS
-from vse_core.evaluation.ranks import TrueItems
+from vse_core.evaluation.ranks import RelevantItems
 
 _DIRECTIONS: dict[str, Direction] = {"v2t": "i2t", "t2v": "t2i"}
 
@@ -30,8 +30,8 @@ def video_retrieval(name: str, embedded: Embedded) -> Findings:
     video_of_C = torch.tensor([video for video, record in enumerate(embedded.records) for _ in record.captions])
     members: list[Member] = [(videos, texts[first_S]) for videos, texts in embedded.members]
     true = {
-        "v2t": TrueItems.of_pairs(video_of_C, sentence_of_C, len(embedded.records)),
-        "t2v": TrueItems.of_pairs(sentence_of_C, video_of_C, len(first_S)),
+        "v2t": RelevantItems.of_pairs(video_of_C, sentence_of_C, len(embedded.records)),
+        "t2v": RelevantItems.of_pairs(sentence_of_C, video_of_C, len(first_S)),
     }
     items = {"v": Items.images(embedded.records), "t": captions.take(first_S)}
     metrics: dict[str, float] = {}

@@ -146,7 +146,7 @@ def test_captions_without_role_graphs_are_named(shards: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.caption_augmentation=true", "role graphs name words by their places"),
+        ("training.caption_augmentation=true", "names the words of captions by their places"),
         (
             "loss={name: triplet, margin: 0.2, reduction: sum, mask_same_image: false, all_negatives: 1 epoch}",
             "goes with",

@@ -57,7 +57,7 @@ def epoch_of(reader: ShardReader, rank: int, world: int, threads: int, epoch: in
 
 def rows(batches: Iterator[Batch]) -> list[tuple[int, bytes, list[bool]]]:
     return [
-        (int(b.caption_indices_B[i]), b.images[i].numpy().tobytes(), b.elements[i].tolist())
+        (int(b.caption_indices_B[i]), b.images[i].numpy().tobytes(), b.lengths_or_mask[i].tolist())
         for b in batches
         for i in range(len(b))
     ]

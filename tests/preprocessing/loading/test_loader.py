@@ -57,7 +57,7 @@ def rows(batch: Batch) -> list[tuple[int, int, bytes, list[int]]]:
         (
             int(batch.caption_indices_B[b]),
             int(batch.image_indices_B[b]),
-            batch.images[b, : batch.elements[b]].numpy().tobytes(),
+            batch.images[b, : batch.lengths_or_mask[b]].numpy().tobytes(),
             batch.tokens_BL[b, : batch.token_lengths_B[b]].tolist(),
         )
         for b in range(len(batch))
@@ -91,7 +91,7 @@ def test_batches_equal_a_sample_by_sample_loop(
                     ids = vocabulary.augment(ids, sample_rng(SEED, epoch, caption, 1))
                 expected.append((caption, image, features.tobytes(), ids.tolist()))
             assert rows(batch) == expected
-            assert batch.images.shape[1] == batch.elements.max()
+            assert batch.images.shape[1] == batch.lengths_or_mask.max()
             assert batch.tokens_BL.shape[1] == batch.token_lengths_B.max()
 
 

@@ -23,11 +23,11 @@ EAT, IN = 30, 31
 
 
 def as_lists(found: Dependencies) -> list[tuple[int, list[tuple[int, ...]], list[tuple[int, ...]]]]:
-    """Caption, candidates, and the right ones among them, of each dependency."""
+    """Caption, candidates, and the correct ones among them, of each dependency."""
     rows = [tuple(row) for row in found.words_NW.tolist()]
-    right, first = found.right_N.tolist(), found.first_G1.tolist()
+    correct, first = found.correct_N.tolist(), found.first_G1.tolist()
     return [
-        (caption, rows[start:end], [row for row, good in zip(rows[start:end], right[start:end], strict=True) if good])
+        (caption, rows[start:end], [row for row, good in zip(rows[start:end], correct[start:end], strict=True) if good])
         for caption, start, end in zip(found.caption_G.tolist(), first, first[1:], strict=False)
     ]
 
@@ -82,18 +82,18 @@ def test_accuracy_chance_and_ties_are_counted(sizes: list[int], levels: int, dat
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     groups = []
     for size in sizes:
-        right = rng.permutation(size) < rng.integers(1, size)
-        groups.append((rng.integers(-levels, levels, size).astype(np.float32), right))
+        correct = rng.permutation(size) < rng.integers(1, size)
+        groups.append((rng.integers(-levels, levels, size).astype(np.float32), correct))
     resolved, ties, chance = 0, 0, 0.0
-    for scores, right in groups:
-        winners = [good for score, good in zip(scores, right, strict=True) if score == max(scores)]
+    for scores, correct in groups:
+        winners = [good for score, good in zip(scores, correct, strict=True) if score == max(scores)]
         resolved += all(winners)
         ties += any(winners) and not all(winners)
-        chance += sum(right) / len(right)
+        chance += sum(correct) / len(correct)
     result = evaluate_dependencies(
         torch.from_numpy(np.concatenate([scores for scores, _ in groups])),
         torch.tensor([0, *np.cumsum(sizes)]),
-        torch.from_numpy(np.concatenate([right for _, right in groups])),
+        torch.from_numpy(np.concatenate([correct for _, correct in groups])),
     )
     assert result.accuracy == pytest.approx(100 * resolved / len(groups))
     assert result.chance == pytest.approx(100 * chance / len(groups))
@@ -104,19 +104,19 @@ def test_chance_is_what_random_scores_reach():
     generator = torch.Generator().manual_seed(0)
     sizes = torch.tensor([2, 3, 6, 12] * 2000)
     first = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
-    right = torch.zeros(int(first[-1]), dtype=torch.bool)
-    right[first[:-1]] = True
-    result = evaluate_dependencies(torch.randn(len(right), generator=generator), first, right)
+    correct = torch.zeros(int(first[-1]), dtype=torch.bool)
+    correct[first[:-1]] = True
+    result = evaluate_dependencies(torch.randn(len(correct), generator=generator), first, correct)
     assert result.chance == pytest.approx(100 * (1 / 2 + 1 / 3 + 1 / 6 + 1 / 12) / 4)
     assert result.accuracy == pytest.approx(result.chance, abs=1.5)
     assert result.as_dict() == {"accuracy": result.accuracy, "chance": result.chance, "dependencies": 8000, "ties": 0}
 
 
 def test_a_collapsed_model_and_one_of_nan_resolve_nothing():
-    first, right = torch.tensor([0, 2, 5]), torch.tensor([True, False, False, True, False])
-    assert evaluate_dependencies(torch.zeros(5), first, right).as_dict()["ties"] == 2
+    first, correct = torch.tensor([0, 2, 5]), torch.tensor([True, False, False, True, False])
+    assert evaluate_dependencies(torch.zeros(5), first, correct).as_dict()["ties"] == 2
     for value in (0.0, float("nan")):
-        assert evaluate_dependencies(torch.full((5,), value), first, right).accuracy == 0
+        assert evaluate_dependencies(torch.full((5,), value), first, correct).accuracy == 0
 
 
 @pytest.mark.parametrize("chunk", [1, 16, 10**6])
@@ -146,20 +146,20 @@ def test_equal_candidates_tie_wherever_they_stand():
 
 
 @pytest.mark.parametrize(
-    ("scores", "first", "right", "message"),
+    ("scores", "first", "correct", "message"),
     [
         (0, [0], [], "no dependencies"),
         (3, [0, 2], [True, False, False], "3 scores and 3 flags do not fit candidates from 0 to 2"),
         (2, [0, 2], [True], "2 scores and 1 flags"),
         (2, [1, 2], [True, False], "from 1 to 2"),
-        (4, [0, 2, 4], [True, False, False, False], "dependency 1 has 0 right of 2 candidates"),
-        (4, [0, 2, 4], [True, True, True, False], "dependency 0 has 2 right of 2 candidates"),
-        (2, [0, 2, 2], [True, False], "dependency 1 has 0 right of 0 candidates"),
+        (4, [0, 2, 4], [True, False, False, False], "dependency 1 has 0 correct of 2 candidates"),
+        (4, [0, 2, 4], [True, True, True, False], "dependency 0 has 2 correct of 2 candidates"),
+        (2, [0, 2, 2], [True, False], "dependency 1 has 0 correct of 0 candidates"),
     ],
 )
-def test_misfits_are_refused(scores: int, first: list[int], right: list[bool], message: str):
+def test_misfits_are_refused(scores: int, first: list[int], correct: list[bool], message: str):
     with pytest.raises(ValueError, match=message):
-        evaluate_dependencies(torch.zeros(scores), torch.tensor(first), torch.tensor(right, dtype=torch.bool))
+        evaluate_dependencies(torch.zeros(scores), torch.tensor(first), torch.tensor(correct, dtype=torch.bool))
 
 
 def test_candidates_without_an_image_are_refused():

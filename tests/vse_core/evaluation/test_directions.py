@@ -1,4 +1,4 @@
-"""Any direction with any true items, against a Python sort of every query's own list."""
+"""Any direction with any relevant items, against a Python sort of every query's own list."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import vse_core.evaluation.ranks as ranks_module
 from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
-from vse_core.evaluation.ranks import TrueItems
+from vse_core.evaluation.ranks import RelevantItems
 
 
 def naive_similarity(
@@ -54,7 +54,7 @@ def test_ranks_are_those_of_a_sort(
         ranks = rank_direction(
             [(torch.from_numpy(i), torch.from_numpy(t)) for i, t in members],
             direction,
-            TrueItems.of_pairs(*pairs.unbind(1), len(asked)),
+            RelevantItems.of_pairs(*pairs.unbind(1), len(asked)),
             torch.tensor(asked),
         )
     for row, (query, gallery) in enumerate(zip(asked, galleries, strict=True)):
@@ -65,13 +65,13 @@ def test_ranks_are_those_of_a_sort(
         rank = next(place for place, item in enumerate(order) if item in true[row])
         tied = any(scores[item] == scores[order[rank]] and item not in true[row] for item in gallery)
         assert (int(ranks.ranks_Q[row]), bool(ranks.tied_Q[row])) == (rank, tied)
-        assert (int(ranks.true_Q[row]), int(ranks.top_Q[row])) == (order[rank], order[0])
+        assert (int(ranks.relevant_Q[row]), int(ranks.top_Q[row])) == (order[rank], order[0])
 
 
 def test_a_query_is_not_in_its_own_gallery():
     texts = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
-    true_items = TrueItems.of_pairs(torch.tensor([0]), torch.tensor([1]), 1)
-    ranks = rank_direction([(torch.ones(1, 2), texts)], "t2t", true_items, torch.tensor([0]))
+    relevant_items = RelevantItems.of_pairs(torch.tensor([0]), torch.tensor([1]), 1)
+    ranks = rank_direction([(torch.ones(1, 2), texts)], "t2t", relevant_items, torch.tensor([0]))
     # Everything else is unlike it; the released code would rank the query before them.
     assert ranks.ranks_Q.tolist() == [1]
     assert ranks.top_Q.tolist() == [2]

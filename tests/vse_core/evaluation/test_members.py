@@ -6,7 +6,7 @@ import torch
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from vse_core.evaluation import members
 from vse_core.evaluation.directions import rank_direction
-from vse_core.evaluation.ranks import TrueItems
+from vse_core.evaluation.ranks import RelevantItems
 from vse_core.evaluation.recall import evaluate_ensemble, rank_retrieval
 from vse_core.losses.levels import level_similarities
 from vse_core.outputs import TextLevels, VideoLevels, join_rows
@@ -29,8 +29,8 @@ def test_ranks_are_those_of_a_sort(elements: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(members, "TILE_ELEMENTS", elements)
     videos, texts, sims = levels()
     video_P, text_P = (torch.tensor(column) for column in zip(*PAIRS, strict=True))
-    of_videos = rank_direction([(videos, texts)], "i2t", TrueItems.of_pairs(video_P, text_P, 5))
-    of_texts = rank_direction([(videos, texts)], "t2i", TrueItems.of_pairs(text_P, video_P, 7))
+    of_videos = rank_direction([(videos, texts)], "i2t", RelevantItems.of_pairs(video_P, text_P, 5))
+    of_texts = rank_direction([(videos, texts)], "t2i", RelevantItems.of_pairs(text_P, video_P, 7))
     for video in range(5):
         order = sorted(range(7), key=lambda text, row=sims[video]: -row[text])
         assert of_videos.ranks_Q[video] == min(order.index(text) for v, text in PAIRS if v == video)
@@ -65,7 +65,7 @@ def test_an_ensemble_of_levels_and_embeddings_takes_the_mean() -> None:
 
 def test_levels_are_not_compared_among_themselves() -> None:
     videos, texts, _ = levels()
-    own = TrueItems.of_pairs(torch.arange(7), (torch.arange(7) + 1) % 7, 7)
+    own = RelevantItems.of_pairs(torch.arange(7), (torch.arange(7) + 1) % 7, 7)
     with pytest.raises(ValueError, match="compares videos with captions alone"):
         rank_direction([(videos, texts)], "t2t", own)
 

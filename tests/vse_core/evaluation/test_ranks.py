@@ -1,4 +1,4 @@
-"""Ranks of single queries, against a Python sort of every query's own list: ties, folds, several true items."""
+"""Ranks of single queries, against a Python sort of every query's own list: ties, folds, several relevant items."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 import vse_core.evaluation.ranks as ranks_module
 import vse_core.evaluation.recall as recall
-from vse_core.evaluation.ranks import Ranks, TrueItems, against_the_model, rank_queries
+from vse_core.evaluation.ranks import Ranks, RelevantItems, nan_as_worst, rank_queries
 from vse_core.evaluation.recall import rank_retrieval
 
 
 def naive(scores: list[float], true: set[int]) -> tuple[int, bool, int, float, int, float]:
-    """Rank of the best true item, whether a false one ties, the item, its score; the first item and its score."""
+    """Rank of the best relevant item, whether an irrelevant one ties, item and score; the first item and its score."""
     # Of equals the later one comes first.
     order = sorted(range(len(scores)), key=lambda item: (-scores[item], -item))
     rank = next(place for place, item in enumerate(order) if item in true)
@@ -75,7 +75,7 @@ def test_any_items_may_be_true(queries: int, items: int, levels: int, chunk: int
         patch.setattr(ranks_module, "CHUNK_ELEMENTS", chunk)
         patch.setattr(ranks_module, "FEWEST_QUERIES", 2)
         found = rank_queries(
-            lambda run: torch.from_numpy(sims)[run], TrueItems.of_pairs(query_P, item_P, queries), items
+            lambda run: torch.from_numpy(sims)[run], RelevantItems.of_pairs(query_P, item_P, queries), items
         )
     assert rows(found) == [naive(row.tolist(), of_row) for row, of_row in zip(sims, true, strict=True)]
 
@@ -83,11 +83,11 @@ def test_any_items_may_be_true(queries: int, items: int, levels: int, chunk: int
 def test_what_is_not_a_number_is_first_among_the_false_and_last_among_the_true():
     nan = float("nan")
     sims = torch.tensor([[nan, 0.5, 0.1, 0.9], [0.3, nan, 0.1, 0.2]])
-    true_items = TrueItems.of_pairs(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
-    found = rank_queries(lambda run: against_the_model(sims[run].clone()), true_items, 4)
-    # The query's other true item stands behind 0.9 and behind what is not a number.
+    relevant_items = RelevantItems.of_pairs(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
+    found = rank_queries(lambda run: nan_as_worst(sims[run].clone()), relevant_items, 4)
+    # The query's other relevant item stands behind 0.9 and behind what is not a number.
     assert found.ranks_Q.tolist() == [2, 4]
-    assert found.true_Q.tolist()[0] == 1
+    assert found.relevant_Q.tolist()[0] == 1
 
 
 def test_similarities_in_float64_are_not_rounded():
@@ -100,11 +100,11 @@ def test_similarities_in_float64_are_not_rounded():
 @pytest.mark.parametrize(
     ("pairs", "queries", "message"),
     [
-        ([(0, 1), (2, 0)], 3, "query 1 has no true item"),
+        ([(0, 1), (2, 0)], 3, "query 1 has no relevant item"),
         ([(0, 4)], 1, "indices from 0 to 3; got 4 to 4"),
     ],
 )
 def test_queries_that_nothing_answers_are_refused(pairs: list[tuple[int, int]], queries: int, message: str):
     query_P, item_P = torch.tensor(pairs).unbind(1)
     with pytest.raises(ValueError, match=message):
-        rank_queries(lambda run: torch.zeros(1, 4), TrueItems.of_pairs(query_P, item_P, queries), 4)
+        rank_queries(lambda run: torch.zeros(1, 4), RelevantItems.of_pairs(query_P, item_P, queries), 4)

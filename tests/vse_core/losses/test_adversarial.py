@@ -62,4 +62,4 @@ def test_no_adversarial_captions():
     assert model(*inputs[:4]).hardest_bD is None
     output = model(*inputs[:4], inputs[4][:0], inputs[5][:0])
     assert output.hardest_bD is None
-    assert build_loss("vse_c").over_processes(output, ids, [6]).total > 0
+    assert build_loss("vse_c").from_local_batch(output, ids, [6]).total > 0

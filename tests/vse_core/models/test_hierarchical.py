@@ -158,7 +158,7 @@ def test_gradients_are_right_where_there_is_nothing_and_where_frames_cancel_out(
 def test_gradients_reach_every_parameter_and_are_finite() -> None:
     model = model_of(2).train()
     inputs, ids = batch(), torch.arange(5)
-    build_loss("hierarchical").over_processes(model(*inputs), ids, [5]).total.backward()
+    build_loss("hierarchical").from_local_batch(model(*inputs), ids, [5]).total.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name

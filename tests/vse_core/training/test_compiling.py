@@ -15,7 +15,7 @@ from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.compiling import CompilerError, compile_networks
 from vse_core.training.grad_cache import ChunkedModel
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 SIZE = 6
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ def one_step(model: nn.Module, seed: int) -> tuple[torch.Tensor, list[torch.Tens
     inputs, ids = random_batch(SIZE, seed)
     inputs = [inputs[0], inputs[1], inputs[2][:, : 5 + seed], inputs[3].clamp(max=5 + seed)]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    result = training_step(model, build_loss("infonce"), optimizer, [Share(inputs, ids, [SIZE])], 1e9)
+    result = training_step(model, build_loss("infonce"), optimizer, [LocalBatch(inputs, ids, [SIZE])], 1e9)
     return result.loss, [parameter.grad.clone() for parameter in model.parameters()]
 
 

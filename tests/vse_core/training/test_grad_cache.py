@@ -12,7 +12,7 @@ from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 SIZE = 10
 BERT = {
@@ -34,8 +34,8 @@ def gradients(model: nn.Module, name: str = "infonce", precision: MixedPrecision
     inputs[0] = inputs[0].to(next(model.parameters()).dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     torch.manual_seed(7)
-    share = Share(inputs, ids, [SIZE])
-    training_step(model, build_loss(**LOSSES[name]), optimizer, [share], 1e9, precision).check()
+    local_batch = LocalBatch(inputs, ids, [SIZE])
+    training_step(model, build_loss(**LOSSES[name]), optimizer, [local_batch], 1e9, precision).check()
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 

@@ -13,7 +13,7 @@ from vse_core.precision import full_precision, use_tf32
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
 from vse_core.training.state import Progress, load_state, save_state
-from vse_core.training.step import NonFiniteLossError, Share, check_finite, training_step
+from vse_core.training.step import LocalBatch, NonFiniteLossError, check_finite, training_step
 
 SIZE = 12
 SYSTEMS = {
@@ -39,7 +39,9 @@ class Run:
         inputs, ids = self.make_batch(SIZE, seed)
         if spoil is not None:
             inputs[0][0] = spoil
-        return training_step(self.model, self.loss, self.optimizer, [Share(inputs, ids, [SIZE])], 2.0, self.precision)
+        return training_step(
+            self.model, self.loss, self.optimizer, [LocalBatch(inputs, ids, [SIZE])], 2.0, self.precision
+        )
 
     def weights(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in self.model.named_parameters()}
@@ -110,12 +112,12 @@ def test_accumulated_batches_have_the_mean_of_their_gradients():
     run.model.double()
     run.optimizer = torch.optim.SGD(run.model.parameters(), lr=0.0)
     batches = [random_batch(size, seed) for seed, size in enumerate((12, 11, 9))]
-    shares = [Share([inputs[0].double(), *inputs[1:]], ids, [len(ids)]) for inputs, ids in batches]
+    local_batches = [LocalBatch([inputs[0].double(), *inputs[1:]], ids, [len(ids)]) for inputs, ids in batches]
     singles = []
-    for share in shares:
-        result = training_step(run.model, run.loss, run.optimizer, [share], 1e9)
+    for local_batch in local_batches:
+        result = training_step(run.model, run.loss, run.optimizer, [local_batch], 1e9)
         singles.append((result.loss, [parameter.grad.clone() for parameter in run.model.parameters()]))
-    result = training_step(run.model, run.loss, run.optimizer, shares, 1e9)
+    result = training_step(run.model, run.loss, run.optimizer, local_batches, 1e9)
     assert result.loss.item() == pytest.approx(sum(loss.item() for loss, _ in singles) / 3)
     for number, parameter in enumerate(run.model.parameters()):
         expected = sum(gradients[number] for _, gradients in singles) / 3

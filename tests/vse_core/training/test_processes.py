@@ -21,7 +21,7 @@ from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
 from vse_core.losses import build_loss
 from vse_core.models import AdversarialModel
 from vse_core.training.grad_cache import ChunkedModel
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 SIZE = 11  # shared unevenly by 2 and by 4
 
@@ -92,7 +92,7 @@ def one_step(
         inputs, ids = batch_of(name, seed)
         inputs[0] = inputs[0].double()
         inputs, mine, counts = share_of(inputs, rank, world)
-        shares.append(Share(inputs, ids[mine], counts))
+        shares.append(LocalBatch(inputs, ids[mine], counts))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     result = training_step(model, build_loss(**SYSTEMS[name], mask_same_image=True), optimizer, shares, 1e9)
     tensors = {

@@ -16,7 +16,7 @@ from tests.vse_core.training.tiny_unified import adversarial_batch, tiny_adversa
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
 from vse_core.losses import build_loss
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import Share, training_step
+from vse_core.training.step import LocalBatch, training_step
 
 RECORD = Path(__file__).with_name("recorded_losses.json")
 STEPS, SIZE = 6, 24
@@ -37,7 +37,9 @@ def losses_of(name: str) -> list[float]:
     found = []
     for step in range(STEPS):
         inputs, ids = make_batch(SIZE, seed=step)
-        found.append(training_step(model, loss, optimizer, [Share(inputs, ids, [SIZE])], gradient_clip=2.0).loss.item())
+        found.append(
+            training_step(model, loss, optimizer, [LocalBatch(inputs, ids, [SIZE])], gradient_clip=2.0).loss.item()
+        )
     return found
 
 

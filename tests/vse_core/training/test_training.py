@@ -11,7 +11,7 @@ from vse_core.training.collapse import CollapseDetector, CollapseError
 from vse_core.training.optim import build_optimizer
 from vse_core.training.schedule import constant, cosine_decay, step_decay, with_warmup
 from vse_core.training.state import Progress, load_state, save_state
-from vse_core.training.step import NonFiniteLossError, Share, training_step
+from vse_core.training.step import LocalBatch, NonFiniteLossError, training_step
 
 SPECIFICATION = {
     "feature_dim": 5,
@@ -43,7 +43,7 @@ def run_steps(model, loss, optimizer, seeds: range) -> list[float]:
     losses = []
     for seed in seeds:
         inputs, ids = make_batch(seed)
-        losses.append(training_step(model, loss, optimizer, [Share(inputs, ids, [6])], 2.0).loss.item())
+        losses.append(training_step(model, loss, optimizer, [LocalBatch(inputs, ids, [6])], 2.0).loss.item())
     return losses
 
 
@@ -116,7 +116,7 @@ def test_nan_stops_before_the_weights_are_touched():
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
     inputs, ids = make_batch(0)
     inputs[0][0, 0, 0] = float("nan")
-    result = training_step(model, loss, optimizer, [Share(inputs, ids, [6])], 2.0)
+    result = training_step(model, loss, optimizer, [LocalBatch(inputs, ids, [6])], 2.0)
     with pytest.raises(NonFiniteLossError, match="learning_rate"):
         result.check()
     for name, parameter in model.named_parameters():
@@ -126,7 +126,7 @@ def test_nan_stops_before_the_weights_are_touched():
 def test_gradients_are_clipped():
     model, loss, optimizer = make_run()
     inputs, ids = make_batch(0)
-    result = training_step(model, loss, optimizer, [Share(inputs, ids, [6])], 1e-3)
+    result = training_step(model, loss, optimizer, [LocalBatch(inputs, ids, [6])], 1e-3)
     clipped = torch.sqrt(sum(p.grad.square().sum() for p in model.parameters()))
     assert result.gradient_norm > 1e-3
     assert clipped.item() == pytest.approx(1e-3, rel=1e-3)
