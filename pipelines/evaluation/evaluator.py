@@ -239,25 +239,12 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
             f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(config.dataset.format, **config.dataset.options()).root
-<<<<<<< HEAD
-    graphs = parse.plan(config).outputs.get(config.dataset.eval_split) if config.reads_graphs else None
-    inputs = saved_kind(directory).text_inputs(config.model.text, Split(reader, graphs), texts.caption_encoder)
+    kind = saved_kind(directory)
+    graphs = parse.plan(config).outputs[config.dataset.eval_split] if kind.reads_graphs else None
+    inputs = kind.text_inputs(config.model.text, Split(reader, graphs), texts.caption_encoder)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
-    _, elements = image_source(texts.model, reader).whole([0])
-    return EmbeddedSplit(texts, gallery, reader, int(elements[0].sum()))
-=======
-    graphs = parse.plan(config).outputs[config.dataset.eval_split] if isinstance(texts.model, UnifiedModel) else None
-    text = config.model.text
-    role_graphs = text.graphs if text.name == "role_graphs" else None
-    if isinstance(texts.model, HierarchicalModel) and role_graphs is None:
-        raise StageError(
-            f"{NAME}: the model in {directory} reads role graphs of captions: evaluate it with the configuration that "
-            "it was trained with, which names them as model.text.graphs"
-        )
-    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=role_graphs)
     _, lengths_or_mask = image_source(texts.model, reader).whole([0])
     return EmbeddedSplit(texts, gallery, reader, int(lengths_or_mask[0].sum()))
->>>>>>> main
 
 
 def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:

@@ -266,21 +266,9 @@ class Trainer:
                 self._log_step(self.observer, report, step_metrics(report, values))
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
-<<<<<<< HEAD
         """Return the arguments of the trained module in a step, counted from 0."""
         extra = self.kind.step_inputs(self.config.loss, batch, step, self.steps_per_epoch)
-        return (batch.images, batch.elements, batch.tokens_BL, batch.token_lengths_B, *extra)
-=======
-        """What the model is called with in a step, counted from 0."""
-        inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
-        if batch.components is not None:
-            return (*inputs, Components(**batch.components))
-        if batch.graphs is not None:
-            return (*inputs, RoleGraphs(**batch.graphs))
-        if batch.adversarial is not None and self.losses.takes_adversarial(step):
-            return (*inputs, *batch.adversarial)
-        return inputs
->>>>>>> main
+        return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 
     def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
         append_loss(self.directory, report.step, metrics["train/loss"])

@@ -136,24 +136,9 @@ class TrainLoader:
         images = self._reader.images_of(captions)
         images_and_lengths = self._images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-<<<<<<< HEAD
-        batch = collate(images_and_elements, tokens, images, captions, self._caption_encoder.pad_id)
+        batch = collate(images_and_lengths, tokens, images, captions, self._caption_encoder.pad_id)
         if self._extra is not None:
             batch = replace(batch, extra=self._extra(captions, epoch, batch.tokens_BL.shape[1]))
-=======
-        batch = collate(images_and_lengths, tokens, images, captions, self._caption_encoder.pad_id)
-        if self._components is not None:
-            components = self._components.batch(captions, epoch)
-            arrays = {field.name: getattr(components, field.name) for field in fields(components)}
-            batch = replace(batch, components=component_tensors(arrays))
-        if self._adversarial is not None:
-            adversarial = [ids_L for caption in captions.tolist() for ids_L in self._adversarial.draw(caption, epoch)]
-            tensors = pad_tokens(adversarial, self._caption_encoder.pad_id)
-            batch = replace(batch, adversarial=tensors)
-        if self._graphs is not None:
-            graphs = self._graphs.select(captions, batch.tokens_BL.shape[1])
-            batch = replace(batch, graphs={name: torch.from_numpy(array) for name, array in graphs.items()})
->>>>>>> main
         return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
