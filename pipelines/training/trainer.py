@@ -90,7 +90,7 @@ class Trainer:
         self.on_epoch = on_epoch
         training = config.training
         specification = {
-            "feature_dim": None if train.reader.is_pictures else train.reader.feature_dim,
+            "feature_dim": None if train.reader.is_image_files else train.reader.feature_dim,
             "vocabulary_size": len(caption_encoder),
             **config.model.specification(),
         }

@@ -72,7 +72,7 @@ def relevance_figures(subject: Subject, kinds: dict[str, list[list[Phrase]]]) ->
     Features have to be a square grid of cells.
     """
     embedder = subject.texts.components
-    side = math.isqrt(len(subject.reader.features(0))) if not subject.reader.is_pictures else 0
+    side = math.isqrt(len(subject.reader.features(0))) if not subject.reader.is_image_files else 0
     if embedder is None or side * side != len(subject.reader.features(0)):
         return {}
     described = [image for image, pairs in enumerate(kinds["attributes"]) if pairs]
