@@ -95,8 +95,8 @@ def run(
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     with open_splits(config, train, evaluation, train_graphs) as readers:
-        splits = Split(readers[0], train_graphs), Split(readers[1], eval_graphs)
-        facts, total_steps = prepare(config, *splits, stage.path)
+        read = Split(readers[0], train_graphs), Split(readers[1], eval_graphs)
+        facts, total_steps = prepare(config, *read, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
     job = TrainingJob(
