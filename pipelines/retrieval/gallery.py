@@ -1,4 +1,4 @@
-"""The gallery of a model: the embeddings of a split's images and captions, with what is needed to show them.
+"""The gallery of a model: the embeddings of a split's images and captions, and the records to show them.
 
 B images, C captions, K views, D embedding.
 """
@@ -33,7 +33,7 @@ ITEMS = "items.json"
 
 
 class GalleryError(Exception):
-    """A gallery that cannot be read; the message names the folder and what is wrong with it."""
+    """A gallery that cannot be read, searched or compared."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,12 @@ class Gallery:
 
     @property
     def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
-        """The images' unit vectors.
-
-        Raises:
-            GalleryError: it is a gallery of levels.
-        """
+        """Unit vectors of the images; `GalleryError` if it is a gallery of levels."""
         return _embeddings(self.images)
 
     @property
     def texts_CD(self) -> Tensor:  # noqa: N802
-        """The captions' unit vectors.
-
-        Raises:
-            GalleryError: it is a gallery of levels.
-        """
+        """Unit vectors of the captions; `GalleryError` if it is a gallery of levels."""
         return _embeddings(self.texts)
 
     @cached_property
@@ -90,8 +82,8 @@ class Gallery:
     def in_order_of(self, other: "Gallery") -> "Gallery":
         """Return this gallery in the order of another one of the same images and captions, for comparing models.
 
-        Images are matched by their ids, the captions of an image by their words: readers of different formats give the
-        same caption different ids, and spaces and punctuation differ between published files.
+        Images are matched by their ids, the captions of an image by their words: ids of captions differ between
+        formats, and spaces and punctuation between published files.
 
         Raises:
             GalleryError: the images or the captions are not the same; the message names some of them.
@@ -108,7 +100,7 @@ class Gallery:
         return Gallery(self.images[images], self.texts[captions], other.records)
 
     def save(self, directory: Path) -> None:
-        """Write `embeddings.safetensors` and `items.json` into a directory, which is made where it is not there."""
+        """Write `embeddings.safetensors` and `items.json` into a directory, created if missing."""
         directory.mkdir(parents=True, exist_ok=True)
         tensors = {**_tensors("images_BKD", self.images), **_tensors("texts_CD", self.texts)}
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
@@ -173,7 +165,7 @@ def _embeddings(embedded: Images | Texts) -> Tensor:
 
 
 def _tensors(name: str, embedded: Images | Texts) -> dict[str, Tensor]:
-    """What is saved of one side: the embeddings under its name, or its levels."""
+    """Return the tensors of one side to save: the embeddings under its name, or its levels."""
     if isinstance(embedded, Tensor):
         return {name: embedded}
     return {f"{name}.{part}": tensor for part, tensor in embedded.tensors().items()}
@@ -195,16 +187,16 @@ def _require_same_images(own: Iterable[str], others: Sequence[str]) -> None:
             for whose, ids in (("the first", missing), ("this", extra))
             if ids
         )
-        raise GalleryError(f"two galleries that are to be compared hold different images: {examples}")
+        raise GalleryError(f"the compared galleries have different images: {examples}")
 
 
 def _matching_captions(record: Record, other: Record) -> list[int]:
-    """Where each caption of another record of the same image stands in this one."""
+    """Return the place in a record of each caption of another record of the same image."""
     own, wanted = ([_words(caption.text) for caption in each.captions] for each in (record, other))
     if sorted(own) != sorted(wanted):
         differing = next((words for words in wanted if words not in own), wanted[0] if wanted else [])
         raise GalleryError(
-            f"two galleries that are to be compared hold different captions of image {record.image_id}: "
+            f"the compared galleries have different captions of image {record.image_id}: "
             f"{len(wanted)} and {len(own)}, of which {' '.join(differing)!r} is not in both"
         )
     places = iter(sorted(range(len(own)), key=own.__getitem__))

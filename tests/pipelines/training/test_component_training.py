@@ -134,6 +134,7 @@ def run_rank(rank: int, world: int, port: int, system: str, shards: str, out: st
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_path: Path):
     system, losses, _ = undisturbed
     port = free_port()

@@ -169,6 +169,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_train_the_same_model_through_all_stages(
     shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer]
 ) -> None:

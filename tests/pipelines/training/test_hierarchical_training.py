@@ -126,6 +126,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_have_the_losses_of_one(shards: Path, tmp_path: Path) -> None:
     alone = make_trainer(make_config(shards, *NO_DROPOUT), shards, tmp_path / "one", Recorder()).run()
     port = free_port()

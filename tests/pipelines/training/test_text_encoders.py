@@ -129,6 +129,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, bert: str, out: str)
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_give_the_losses_of_one_where_nothing_drops_out(shards: Path, tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "bert", dropout=0.0)
     config = make_config(bert_text(folder), "training.epochs=1")

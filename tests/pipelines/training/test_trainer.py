@@ -169,6 +169,7 @@ def run_group(world: int, shards: Path, out: Path, die_at: int | None = None) ->
     mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at), nprocs=world)
 
 
+@pytest.mark.integration
 def test_the_number_of_processes_does_not_matter(
     shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
 ):
@@ -178,6 +179,7 @@ def test_the_number_of_processes_does_not_matter(
     assert len(histories) == 1
 
 
+@pytest.mark.integration
 def test_a_number_of_processes_that_changes_does_not_matter(
     shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
 ):
