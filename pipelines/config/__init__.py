@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,12 +46,12 @@ class TrackingConfig(Strict):
     artifacts: Address | None = Field(
         None,
         description="where a new experiment keeps artifacts: s3://bucket/folder or a folder; by default the server's "
-        "own place, or work_dir beside a database",
+        "own place, or work_dir next to a database",
     )
 
 
 class StorageConfig(Strict):
-    """Where outputs are kept besides work_dir, so that any machine can go on with them.
+    """Where outputs are kept besides work_dir, so that any machine can resume.
 
     With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir.
     work_dir is then a cache, which machines need not share: what is missing in one is copied from the address.
@@ -131,6 +132,17 @@ class RayConfig(Strict):
     )
 
 
+@dataclass(frozen=True)
+class ExperimentSettings:
+    """Where runs are recorded, for `pipelines.tracking`; see its `Experiment`."""
+
+    name: str
+    uri: str
+    artifacts: str | None
+    work_dir: Path
+    run_name: str
+
+
 class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
@@ -168,9 +180,10 @@ class PipelineConfig(Strict):
         return self.tracking.uri or f"sqlite:///{self.work_dir / 'mlflow.db'}"
 
     @property
-    def experiment(self) -> str:
-        """The MLflow experiment in force."""
-        return self.tracking.experiment or self.name
+    def experiment(self) -> ExperimentSettings:
+        """Where runs are recorded, defaults filled in."""
+        name = self.tracking.experiment or self.name
+        return ExperimentSettings(name, self.tracking_uri, self.tracking.artifacts, self.work_dir, self.preset)
 
     @property
     def registered_model(self) -> str:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-    from pipelines.config import PipelineConfig
-
 
 @dataclass(frozen=True)
 class Point:
@@ -52,21 +50,21 @@ class RecordedRun:
         return [point.value for point in self.metrics.get(metric, ())]
 
 
-def recorded_runs(config: PipelineConfig, stage: str, fingerprint: str) -> list[RecordedRun]:
+def recorded_runs(uri: str, stage: str, fingerprint: str) -> list[RecordedRun]:
     """Return the runs of a stage, of any pipeline, for this fingerprint, the first one first.
 
     Raises:
         TrackingError: MLflow does not answer.
     """
     try:
-        client = connect(config.tracking_uri)
+        client = connect(uri)
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         wanted = f"tags.`vse.stage` = '{stage}' and tags.`vse.fingerprint` = '{fingerprint}'"
         runs = client.search_runs(experiments, wanted, order_by=["start_time ASC"]) if experiments else []
         return [_recorded(client, run) for run in runs]
     except outages() as error:
         reason = str(error).partition("\n")[0]
-        raise TrackingError(f"MLflow at {config.tracking_uri} does not answer: {reason}") from error
+        raise TrackingError(f"MLflow at {uri} does not answer: {reason}") from error
 
 
 def _recorded(client: MlflowClient, run: Run) -> RecordedRun:

@@ -37,7 +37,11 @@ class Run:
         if plans["evaluate"].complete:
             config.mirror.pull(plans["evaluate"].directory)
         try:
-            return cls(config, plans, {name: recorded_runs(config, name, plans[name].fingerprint) for name in plans})
+            return cls(
+                config,
+                plans,
+                {name: recorded_runs(config.tracking_uri, name, plans[name].fingerprint) for name in plans},
+            )
         except TrackingError as error:
             return cls(config, plans, {name: [] for name in plans}, str(error))
 
