@@ -133,19 +133,10 @@ def _check_image(config: PipelineConfig) -> None:
 
 def _check_text(config: PipelineConfig) -> None:
     text = config.model.text
-    if text.name == "role_graphs" and not text.graphs.is_file():
-        raise ConfigError(
-            f"model.text.graphs: there is no file {text.graphs}; correct the path. HGR's release has role graphs for "
-            "its data sets, as annotation/RET/sent2rolegraph.augment.json; none can be made here, since they come of "
-            "semantic role labelling, for which no parser ships"
-        )
-    if text.name != "bert":
-        if text.word_vectors is not None and not text.word_vectors.is_file():
-            raise ConfigError(
-                f"model.text.word_vectors: there is no file {text.word_vectors}; correct the path, or leave it out"
-            )
-        return
-    _check_weights("model.text.weights", text.weights, _BERT_FILES)
+    if text.name == "bert":
+        _check_weights("model.text.weights", text.weights, _BERT_FILES)
+    elif problem := text.missing_file():
+        raise ConfigError(f"model.text.{problem}")
 
 
 def _check_initial(config: PipelineConfig) -> None:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.fields import Float, Int, Strict
 from pipelines.config.layers import Layer, merged, override_layer, read_layer
 from pipelines.config.messages import explain
+from pipelines.schema.fields import Float, Int, Strict
 
 # Settings that the shards do not depend on: all trials share one extraction.
 _SEARCHABLE = ("model", "loss", "training", "vocabulary")
