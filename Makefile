@@ -51,7 +51,7 @@ lint: $(STAMP)  ## style, format and types; Dockerfiles, shell scripts, Compose,
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec infra/mlflow/compose.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --schemafile infra/kubernetes/kuberay.schema.json $(KUBERAY)
-	$(BIN)/kubernetes-validate --kubernetes-version 1.34 --strict --no-warn $(filter-out $(KUBERAY),$(wildcard infra/kubernetes/*.yaml))
+	$(BIN)/kubernetes-validate --kubernetes-version 1.34 --strict --quiet $(filter-out $(KUBERAY),$(wildcard infra/kubernetes/*.yaml))
 
 format: $(STAMP)  ## rewrite the files in the project's format
 	$(BIN)/ruff check --fix-only --quiet .
