@@ -16,17 +16,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipelines.inference.image_inputs import image_source
-from pipelines.inference.text_inputs import component_table, role_graph_table, text_batches
+from pipelines.inference.text_batches import text_batches
+from pipelines.kinds.kind import TextInputs, tokens_alone
 from pipelines.runtime.progress import counted
-from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.role_graphs import RoleGraphTable
 from preprocessing.datasets.record import Caption, Record
-from preprocessing.loading.loader import caption_batches, image_batches
+from preprocessing.loading.loader import image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage import join
 from vse_core.evaluation.embedding import embed_images, embed_texts
-from vse_core.models import HierarchicalModel, Model, UnifiedModel
+from vse_core.models import Model
 from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
 
 EMBEDDINGS = "embeddings.safetensors"
@@ -59,6 +58,11 @@ class Gallery:
                 f"{len(self.records)} records with {captions} captions do not fit "
                 f"{len(self.images)} image and {len(self.texts)} caption embeddings"
             )
+
+    @property
+    def has_embeddings(self) -> bool:
+        """Whether images and captions have vectors of their own, rather than levels to be compared."""
+        return isinstance(self.images, Tensor)
 
     @property
     def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
@@ -131,9 +135,8 @@ def build_gallery(
     reader: ShardReader,
     caption_encoder: CaptionEncoder,
     root: str,
-    graphs: Path | None = None,
+    inputs: TextInputs = tokens_alone,
     batch_size: int = 128,
-    role_graphs: Path | None = None,
 ) -> Gallery:
     """Embed every image and every caption of a split of shards.
 
@@ -142,29 +145,15 @@ def build_gallery(
         reader: the shards of the split.
         caption_encoder: the model's own.
         root: folder that the shards' image URIs are relative to; "" where they stand alone.
-        graphs: directory of the captions' graphs, which UniVSE reads.
+        inputs: what the model reads of captions besides tokens (`ModelKind.text_inputs`).
         batch_size: images, or captions, encoded at once.
-        role_graphs: file of the captions' role graphs, which HGR reads.
 
     Returns:
         The gallery, on the CPU.
-
-    Raises:
-        ValueError: UniVSE is given no graphs, or HGR no role graphs.
-        StageError: a caption has no role graph.
     """
-    if isinstance(model, HierarchicalModel) and role_graphs is None:
-        raise ValueError("HGR reads role graphs of captions: give the file that holds them")
-    if isinstance(model, UnifiedModel) and graphs is None:
-        raise ValueError("UniVSE reads the components of captions: give the directory of their graphs")
     images = image_batches(image_source(model, reader), batch_size)
     images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
-    table: ComponentTable | RoleGraphTable | None = None
-    if role_graphs is not None:
-        table = role_graph_table(role_graphs, reader)
-    elif graphs is not None:
-        table = component_table(graphs, reader, caption_encoder)
-    captions = text_batches(caption_batches(reader, caption_encoder, batch_size), table)
+    captions = text_batches(reader, caption_encoder, inputs, batch_size)
     texts_CD = embed_texts(model, counted(captions, "embed captions", int(reader.caption_counts.sum()), "captions"))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 

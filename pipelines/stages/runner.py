@@ -141,10 +141,12 @@ def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
         StageError: what is asked for needs embeddings, and the model has none.
     """
     useless = {"parse"} if not config.reads_graphs and len(names) > 1 else set()
-    if config.model.is_hierarchical:
+    if not config.kind.has_embeddings:
         useless |= _OF_EMBEDDINGS
     if useless.issuperset(names):
-        raise StageError(f"{', '.join(names)}: HGR's model has no embeddings to search; it can be evaluated, no more")
+        raise StageError(
+            f"{', '.join(names)}: {config.kind.title}'s model has no embeddings to search; it can only be evaluated"
+        )
     return [name for name in names if name not in useless]
 
 

@@ -25,6 +25,11 @@ class CaptionEncoder(Protocol):
         """Id that pads the shorter captions of a batch."""
         ...
 
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The words it knows; None where its tokens are pieces of words."""
+        ...
+
     def __len__(self) -> int:
         """Number of token ids: all are below it."""
         ...

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.negatives import NegativeSampler
-from preprocessing.captions.role_graphs import RoleGraphTable
-from preprocessing.loading.batch import Batch, collate, component_tensors, pad_tokens
+from preprocessing.loading.batch import Batch, collate, pad_tokens
 from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.reader import ShardReader
+
+CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
+"""What a batch holds of some captions besides their tokens, by name: of their numbers (B,), the epoch, and L."""
 
 
 @dataclass(eq=False)
@@ -41,9 +41,7 @@ class TrainLoader:
         world: number of processes.
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
-        components: gives the captions' components with their negatives, where the model takes them.
-        adversarial: gives adversarial captions, where the loss takes them.
-        graphs: gives the captions' role graphs, where the model takes them.
+        extra: gives what the model takes besides images and tokens.
         prefetch: batches that a background thread prepares in advance.
         pin: let that thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
 
@@ -62,9 +60,7 @@ class TrainLoader:
     world: int
     seed: int
     caption_augmentation: bool
-    components: NegativeSampler | None = None
-    adversarial: AdversarialPool | None = None
-    graphs: RoleGraphTable | None = None
+    extra: CaptionInputs | None = None
     prefetch: int = 2
     pin: bool = False
 
@@ -131,17 +127,8 @@ class TrainLoader:
         image_tensors = self.images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
         batch = collate(image_tensors, tokens, images, captions, self.caption_encoder.pad_id)
-        if self.components is not None:
-            components = self.components.batch(captions, epoch)
-            arrays = {field.name: getattr(components, field.name) for field in fields(components)}
-            batch = replace(batch, components=component_tensors(arrays))
-        if self.adversarial is not None:
-            adversarial = [ids_L for caption in captions.tolist() for ids_L in self.adversarial.draw(caption, epoch)]
-            tensors = pad_tokens(adversarial, self.caption_encoder.pad_id)
-            batch = replace(batch, adversarial=tensors)
-        if self.graphs is not None:
-            graphs = self.graphs.select(captions, batch.tokens_BL.shape[1])
-            batch = replace(batch, graphs={name: torch.from_numpy(array) for name, array in graphs.items()})
+        if self.extra is not None:
+            batch = replace(batch, extra=self.extra(captions, epoch, batch.tokens_BL.shape[1]))
         return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
-from pipelines.config.fields import Duration
+from pipelines.schema.fields import Duration
 from vse_core.losses import LOSSES, build_loss
 from vse_core.pooling import POOLINGS, build_pooling
 
