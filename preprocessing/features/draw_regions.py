@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, load_image
-from preprocessing.features.importers import FORMS, PublishedRegions, SetAside, entries, image_key, open_source
+from preprocessing.features.importers import FORMS, PublishedRegions, Skipped, entries, image_key, open_source
 
 _COLOURS = (
     "#e6194b",
@@ -113,14 +113,14 @@ def _draw_all(options: argparse.Namespace) -> int:
 
 
 def _drawn(
-    entry: PublishedRegions | SetAside,
+    entry: PublishedRegions | Skipped,
     pictures: Mapping[str, Path],
     options: argparse.Namespace,
     objects: list[str],
     attributes: list[str],
 ) -> str:
     """Draw one image; returns why that cannot be done, or ""."""
-    if isinstance(entry, SetAside):
+    if isinstance(entry, Skipped):
         return entry.reason
     if entry.boxes is None:
         return "no boxes"

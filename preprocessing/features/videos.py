@@ -5,10 +5,17 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-import av
 from PIL import Image
 
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
+
+try:
+    import av
+except ImportError as error:
+    raise ExtractorError(
+        "frames are decoded by PyAV, which is not installed: pip install 'vse-pipeline[features]'"
+    ) from error
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -65,11 +65,7 @@ class FeatureEncoder(nn.Module):
         self.pooling = pooling
 
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """Encode (B, N, F) features with lengths (B,) into (B, K, D) vectors of unit length.
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Encode (B, N, F) features with lengths (B,) into (B, K, D) vectors of unit length."""
         sets_BND, _ = self._project(features_BNF, lengths_B)
         pooled = self.pooling(sets_BND, lengths_B)
         return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))

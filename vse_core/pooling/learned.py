@@ -25,11 +25,7 @@ class GeMPooling(nn.Module):
         self.power = nn.Parameter(torch.tensor(power))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         padded_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
         logarithms_BND = at_least_float32(features_BND).clamp(min=1e-6).log()
@@ -54,11 +50,7 @@ class FSPooling(nn.Module):
         self.weight = nn.Parameter(torch.randn(dim, pieces + 1))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         # The function is linear in its values at the P + 1 points, so the ranks are first summed around each point:
         # no weight per element and dimension is ever made.
@@ -87,11 +79,7 @@ class SoftPooling(nn.Module):
     """
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         return softmax_weighted_sum(features_BND, features_BND, valid_BN1).to(features_BND.dtype)
@@ -114,11 +102,7 @@ class AdaPooling(nn.Module):
         self.beta = nn.Parameter(torch.zeros(()))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         values_BND = at_least_float32(features_BND).masked_fill(~valid_BN1, 0.0)
@@ -153,11 +137,7 @@ class AttentionPooling(nn.Module):
         self.linear = nn.Linear(dim, 1)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         logits_BN1 = self.linear(at_least_float32(features_BND))
@@ -185,11 +165,7 @@ class LocalImportancePooling(nn.Module):
         self.shift = nn.Parameter(torch.zeros(dim))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         projected_BND = self.linear(at_least_float32(features_BND))

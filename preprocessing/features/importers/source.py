@@ -53,8 +53,8 @@ class PublishedRegions:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
-    """An image of a source that cannot be used, and why."""
+class Skipped:
+    """An image of a source that cannot be used, with the reason."""
 
     image_id: str
     reason: str
@@ -84,7 +84,7 @@ class FeatureSource(Protocol):
         ...
 
 
-def entries(source: FeatureSource) -> Iterator[PublishedRegions | SetAside]:
+def entries(source: FeatureSource) -> Iterator[PublishedRegions | Skipped]:
     """Go through a source one image at a time.
 
     Raises:
@@ -94,7 +94,7 @@ def entries(source: FeatureSource) -> Iterator[PublishedRegions | SetAside]:
         try:
             yield source.read(image_id, place)
         except ImageError as error:
-            yield SetAside(image_id, str(error))
+            yield Skipped(image_id, str(error))
 
 
 def image_key(name: str) -> str:

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
-from preprocessing.features.networks.network import Network, checked_device, first_line, weights_digest
+from preprocessing.features.networks.network import Network
 from preprocessing.features.networks.pixels import (
     ImageSize,
     Normalization,
@@ -26,6 +26,7 @@ from preprocessing.features.networks.pixels import (
     check_image_size,
     resized,
 )
+from preprocessing.features.weights import checked_device, first_line, weights_digest
 
 _BACKEND = "pil"
 
