@@ -1,4 +1,4 @@
-"""Pictures themselves as the "feature": JPEG files for networks that are trained from pixels."""
+"""Images themselves as the "feature": JPEG files for networks that are trained from pixels."""
 
 import io
 from collections.abc import Sequence

@@ -52,7 +52,7 @@ class FeatureEncoder(nn.Module):
         if norm_rows == "padded" and not mlp:
             raise ValueError("norm_rows='padded' has no effect without the MLP, which holds the batch norm")
         if projections < 1 or (projections > 1 and mlp):
-            raise ValueError(f"projections must be at least 1, and 1 beside the MLP; got {projections} with mlp={mlp}")
+            raise ValueError(f"projections must be at least 1, and 1 with the MLP; got {projections} with mlp={mlp}")
         self.feature_dim = feature_dim
         self.projections = projections
         self.fc = nn.Linear(feature_dim, projections * embed_dim)
@@ -95,10 +95,7 @@ class FeatureEncoder(nn.Module):
         return sets_BND, mask_BN
 
     def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """What the features, of a part of a batch, add to the statistics of the MLP's batch norm.
-
-        See :meth:`~vse_core.encoders.normalize.GlobalBatchNorm.sums`.
-        """
+        """Return the sums of the MLP's batch norm over a part of a batch (:meth:`GlobalBatchNorm.sums`)."""
         assert self.mlp is not None
         rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
         return self.mlp.norm.sums(self.mlp.hidden_rows(rows_MF, self._padding(mask_BN, rows_MF)))
@@ -128,7 +125,7 @@ class ResidualMLP(nn.Module):
         return out
 
     def hidden_rows(self, rows_MF: Tensor, padding: int) -> Tensor:
-        """What the batch norm takes its statistics from: (M + padding, H)."""
+        """Return the rows (M + padding, H) that the batch norm takes its statistics from."""
         hidden_MH = self.hidden(rows_MF)
         # A row of zeros leaves the linear layer as its bias.
         padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)

@@ -77,7 +77,7 @@ def evaluate_unified(
 def average_precisions(
     queries_QD: Tensor, images_BKD: Tensor, relevant_images_R: Tensor, first_relevant_Q1: Tensor
 ) -> Tensor:
-    """Average precision of every query, with arguments and errors as in `evaluate_unified`.
+    """Return the average precision of every query; arguments and errors as in `evaluate_unified`.
 
     AP is the mean, over the relevant images, of the precision at each: the share of relevant ones among all images that
     are at least as similar. Equally similar images thus share the precision at the last of them, so that the order
@@ -127,7 +127,7 @@ def _average_precisions(sims_qB: Tensor, relevant_qB: Tensor) -> Tensor:
     worst_qB = torch.where(relevant_qB, -float("inf"), float("inf")).to(sims_qB.dtype)
     sorted_qB, order_qB = torch.where(sims_qB.isnan(), worst_qB, sims_qB).sort(dim=1, descending=True)
     found_qB = relevant_qB.gather(1, order_qB)
-    # How many images are at least as similar as the one at each rank: up to the last of its equals.
+    # Number of images at least as similar as the one at each rank: up to the last of its equals.
     distance_qB = -sorted_qB
     reached_qB = torch.searchsorted(distance_qB, distance_qB, right=True)
     hits_qB = found_qB.cumsum(dim=1).gather(1, reached_qB - 1)

@@ -15,7 +15,7 @@ class HierarchicalModel(nn.Module):
     """Hierarchical graph reasoning (Chen et al., CVPR 2020), in its infinity form where GPO makes the events.
 
     A video and a caption are compared on three levels: the event, by one vector each; actions and entities, each
-    phrase of the caption with the frames it attends to. The similarity is the mean. Frames enter it anew for every
+    phrase of the caption with the frames it attends to. The similarity is the mean. Frames enter it again for every
     caption, so unlike the other models' it is no inner product of two vectors: there is no search index for it.
 
     Captions come with role graphs. They are made of sentences by semantic role labelling, for which no parser ships
@@ -52,7 +52,7 @@ class HierarchicalModel(nn.Module):
     def forward(
         self, features_BNF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, graphs: RoleGraphs
     ) -> tuple[VideoLevels, TextLevels]:
-        """Encode a batch of pairs, in one call as DistributedDataParallel wants it."""
+        """Encode a batch of pairs, in one call as DistributedDataParallel requires."""
         return self.encode_images(features_BNF, lengths_B), self.encode_texts(tokens_BL, token_lengths_B, graphs)
 
 
@@ -72,19 +72,15 @@ def build_hierarchical_model(
     Raises:
         ValueError: an aggregator or an option is unknown.
     """
-    sizes = {"image": {"feature_dim": feature_dim}, "text": {"vocabulary_size": vocabulary_size}}
-    encoders = {"image": FrameLevelEncoder, "text": RoleGraphEncoder}
-    built: dict[str, Any] = {}
-    for side, options in (("image", image), ("text", text)):
+    encoders: list[Any] = []
+    for side, encoder, size, options in (
+        ("image", FrameLevelEncoder, {"feature_dim": feature_dim}, image),
+        ("text", RoleGraphEncoder, {"vocabulary_size": vocabulary_size}, text),
+    ):
         pooling = build_pooling(dim=embed_dim, **options.get("pooling", {"name": "gpo"}))
         others = {key: value for key, value in options.items() if key != "pooling"}
-        built[side] = choose(
-            f"{side} encoder",
-            {"levels": encoders[side]},
-            "levels",
-            embed_dim=embed_dim,
-            pooling=pooling,
-            **sizes[side],
-            **others,
+        builders = {"levels": encoder}
+        encoders.append(
+            choose(f"{side} encoder", builders, "levels", embed_dim=embed_dim, pooling=pooling, **size, **others)
         )
-    return HierarchicalModel(built["image"], built["text"])
+    return HierarchicalModel(*encoders)

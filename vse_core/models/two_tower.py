@@ -45,7 +45,7 @@ class TwoTower(nn.Module):
     def forward(
         self, images: Tensor, lengths_or_mask: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel wants it."""
+        """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel requires."""
         return self.encode_images(images, lengths_or_mask), self.encode_texts(tokens_BL, token_lengths_B)
 
 

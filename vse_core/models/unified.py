@@ -74,7 +74,7 @@ class UnifiedModel(nn.Module):
     def encode_halves(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What a caption's vector is mixed of: u_sent (C, D), u_comp (C, D), and which captions have components (C,).
+        """Return the parts of captions' vectors: u_sent (C, D), u_comp (C, D), and which captions have components (C,).
 
         :func:`~vse_core.encoders.components.combine` mixes them by any alpha. Negatives are not looked at.
         """
@@ -104,7 +104,7 @@ class UnifiedModel(nn.Module):
         token_lengths_B: Tensor,
         components: Components,
     ) -> UnifiedOutput:
-        """Encode all that training looks at, in one call as DistributedDataParallel wants it.
+        """Encode all inputs of the loss, in one call as DistributedDataParallel requires.
 
         Every parameter takes part in the sentences and the images already, so that none is without a gradient in a
         batch that has no components.

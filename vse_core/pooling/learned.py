@@ -60,7 +60,7 @@ class FSPooling(nn.Module):
 
 
 def interpolation_weights(lengths_B: Tensor, size: int, pieces: int) -> Tensor:
-    """How much each of P + 1 points, evenly spread over the ranks of a set, counts at each rank: (B, P + 1, size).
+    """Return the weight of each of P + 1 points, evenly spread over a set's ranks, at each rank: (B, P + 1, size).
 
     Linear interpolation between the two nearest points, in float64; the first rank is the first point, the last rank
     the last.
@@ -175,7 +175,7 @@ class LocalImportancePooling(nn.Module):
 
 
 def _instance_norm(values_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-    """Mean 0 and variance 1 for every dimension over the real elements of every set; padding becomes 0."""
+    """Normalise every dimension over the real elements of every set; padding becomes 0."""
     count_B11 = lengths_B[:, None, None]
     values_BND = at_least_float32(values_BND).masked_fill(~valid_BN1, 0.0)
     centred_BND = (values_BND - values_BND.sum(dim=1, keepdim=True) / count_B11).masked_fill(~valid_BN1, 0.0)

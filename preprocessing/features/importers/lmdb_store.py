@@ -56,11 +56,7 @@ class LmdbStore:
             )
 
     def places(self) -> Iterator[tuple[str, bytes]]:
-        """Keys, in their order.
-
-        Raises:
-            ExtractorError: the store is damaged.
-        """
+        """Keys, in their order."""
         try:
             with self._store.begin() as transaction:
                 for key in transaction.cursor().iternext(keys=True, values=False):
@@ -70,11 +66,7 @@ class LmdbStore:
             raise ExtractorError(f"{self._path} is damaged: {error}; download it again") from error
 
     def read(self, image_id: str, place: bytes) -> PublishedRegions:
-        """The entry of a key.
-
-        Raises:
-            ImageError: it is damaged, or of neither kind.
-        """
+        """The entry of a key."""
         try:
             with self._store.begin() as transaction:
                 value = transaction.get(place)

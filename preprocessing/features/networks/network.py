@@ -1,4 +1,4 @@
-"""A network that gives its last state for pictures, whatever library it comes from, and states as stored features.
+"""A network that gives its last state for images, whatever library it comes from, and states as stored features.
 
 Shapes: B images, C channels, H x W pixels, h x w cells, N set elements, F feature width.
 """
@@ -27,7 +27,7 @@ class Network:
     Attributes:
         weights: what they were loaded from, for messages.
         device: where they are.
-        pixels: one picture as normalised pixels, (3, H, W) float32; raises ImageError.
+        pixels: one image as normalised pixels, (3, H, W) float32; raises ImageError.
         forward: pixels (B, 3, H, W) on the device to the last state, (B, F, h, w) of a CNN, (B, N, F) of a transformer.
         identity: everything that changes the states but the device, as JSON.
     """
@@ -52,7 +52,7 @@ class Network:
         return [states[index] for index in range(len(items))]
 
     def example_state(self) -> Tensor:
-        """The state of a plain grey picture: tells a model of another kind from ours before any work starts.
+        """The state of a plain grey image: tells a model of another kind from ours before any work starts.
 
         Raises:
             ExtractorError: the preprocessing fails, or the model gives no state for pixels alone.

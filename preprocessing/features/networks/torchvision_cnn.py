@@ -72,7 +72,7 @@ def load_torchvision(
         weights: file with the network's state dict in torchvision's names, or VSE-infinity's
             original_updown_backbone.pth: safetensors, or a PyTorch file that holds tensors only. A folder stands for
             the model.safetensors in it.
-        image_size: what pictures are brought to.
+        image_size: what images are brought to.
         device: where the model runs, as torch names it.
         seed: initialises the network from this number instead.
 
@@ -100,7 +100,7 @@ def load_torchvision(
     trunk = trunk.to(place).to(memory_format=torch.channels_last)
 
     def pixels(image: Any) -> PixelsCHW:
-        """One picture in the size and range that the weights were trained with."""
+        """One image in the size and range that the weights were trained with."""
         return normalization(resized(image, image_size))
 
     return Network(weights or f"{network} of seed {seed}", place, pixels, trunk, identity)
