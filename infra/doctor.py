@@ -63,7 +63,7 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
     nodes = [node_facts(config.work_dir, addresses)]
     offsets: Offsets = {}
     registered: dict[str, float] = {}
-    address = cluster.cluster_address(config)
+    address = cluster.cluster_address(config.ray.address)
     if address is None:
         yield Finding("Ray", "no cluster is configured; jobs start one on this machine")
     else:
@@ -90,7 +90,7 @@ def _gpus_wanted(config: PipelineConfig) -> float:
 def _join(config: PipelineConfig, address: str) -> Finding:
     """Connect to the cluster, and check that it requires a token."""
     try:
-        cluster.connect(config)
+        cluster.connect(config.ray.address)
     except cluster.ClusterError as error:
         return Finding("Ray", str(error), "`ray status` on the head says more")
     if not ray_internals.requires_token():

@@ -14,8 +14,8 @@ import sys
 
 import _repository  # noqa: F401
 
-from pipelines.evaluation.comparison import main
 from pipelines.runtime.cli import guarded
+from pipelines.stages.model_evaluation import compare_main
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    sys.exit(guarded(compare_main))

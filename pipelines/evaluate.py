@@ -31,7 +31,7 @@ import sys
 import _repository  # noqa: F401
 
 from pipelines.runtime.cli import guarded
-from pipelines.stages.evaluate import main
+from pipelines.stages.model_evaluation import evaluate_main
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    sys.exit(guarded(evaluate_main))

@@ -3,17 +3,17 @@
 python pipelines/serve.py --model flickr8k
 python pipelines/serve.py --model flickr8k@champion --host 0.0.0.0 --replicas 4     # with VSE_SERVE_TOKEN set
 
-It listens to this machine alone, unless a token is set that clients have to carry. Interface:
+It listens to this machine only, unless a token is set that clients have to carry. Interface:
 
     GET  /               the page
-    POST /search         {"text": "...", "k": 12, "target": "images" or "captions"}, or the bytes of a picture with its
+    POST /search         {"text": "...", "k": 12, "target": "images" or "captions"}, or the bytes of an image with its
                          Content-Type (image/jpeg, png, webp, gif) and ?k=12&target=captions
-    GET  /images/ID      a picture of the gallery
-    POST /relevance      {"text": "...", "image_id": "..."}: where in the picture the words are, of UniVSE's models
-    GET  /model          what is served, and the limits of queries
-    GET  /health         whether it is well
+    GET  /images/ID      an image of the gallery
+    POST /relevance      {"text": "...", "image_id": "..."}: where in the image the words are (UniVSE)
+    GET  /model          the model, and the limits of queries
+    GET  /health         health check
 
-What is refused is answered by {"error": "..."} with a status of 4xx, or 503 where it may be tried again.
+A refused request is answered by {"error": "..."} with a status of 4xx, or 503 if it may be tried again.
 """
 
 import sys

@@ -1,30 +1,18 @@
-"""Compare two models on the same queries: is one better, by how much, how sure is that, and on which queries?
-
-python pipelines/compare.py --config pipelines/config/data/flickr8k.yaml flickr8k/2 flickr8k/1
-
-Both are evaluated on the split of the configuration where they have not been. A difference of a metric comes with its
-95 % interval and the chance to see one as large between equally good models, from a paired bootstrap over the images.
-The tables of queries go to MLflow: all of them, and those that each model is furthest ahead in. Models of other
-features of the same images name the configuration of these features:
-
-    python pipelines/compare.py --config regions.yaml regions/1 grids/1 --second-config grids.yaml
-"""
+"""The comparison of two evaluated models on the same queries, with a paired bootstrap over the images."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from pipelines.evaluation.ensemble import Member, aligned_galleries
-from pipelines.evaluation.evaluator import evaluate_model, metrics_of
-from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint
-from pipelines.stages.runner import console
+from pipelines.evaluation.ensemble import EvaluatedModel, aligned_galleries
+from pipelines.runtime.cli import console
+from pipelines.runtime.stage import StageDir, StageReport, fingerprint
 
 if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
     from vse_core.evaluation.bootstrap import MetricDifference, RankDifference
     from vse_core.evaluation.ranks import Ranks
     from vse_core.evaluation.recall import RetrievalRanks
@@ -36,43 +24,36 @@ VERSION = 2
 _WAYS = {"i2t": "image to text", "t2i": "text to image"}
 
 
-def compare(first: Member, second: Member) -> StageReport:
-    """Evaluate two models, compare their recalls and ranks, and print what was found.
+def compare(config: PipelineConfig, models: tuple[EvaluatedModel, EvaluatedModel]) -> StageReport:
+    """Compare the recalls and ranks of two evaluated models, and print the differences.
 
-    A run in MLflow, in the first model's experiment, holds under ``SPLIT/difference/``: ``rsum``, ``rsum_low``,
-    ``rsum_high``, ``rsum_p`` and so on for every recall, and ``i2t_won``, ``i2t_lost``, ``i2t_drawn``, ``i2t_gained``,
-    ``i2t_missed``, ``t2i_won`` and so on.
+    The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
+    every recall, and ``i2t_won``, ``i2t_lost``, ``i2t_drawn``, ``i2t_gained``, ``i2t_missed``, ``t2i_won`` and so on.
+
+    Args:
+        config: names the split, the folds and the place of the output.
+        models: the model and the one that it is compared with.
 
     Raises:
-        StageError: a model does not fit its features, or the two are not of the same images, captions and folds.
+        StageError: the two were not evaluated on the same images and captions.
     """
-    folds = [member.config.evaluation.folds for member in (first, second)]
-    if folds[0] != folds[1]:
-        raise StageError(
-            f"{NAME}: evaluation.folds is {folds[0]} for one model and {folds[1]} for the other; make it one"
-        )
-    members = (first, second)
-    reports = [evaluate_model(member.config, member.model) for member in members]
-    for member, report in zip(members, reports, strict=True):
-        member.config.mirror.pull(report.directory)
-    content = {"version": VERSION, "models": [str(report.directory.name) for report in reports]}
-    stage = StageDir(first.config.work_dir, NAME, fingerprint(content), first.config.mirror)
+    content = {"version": VERSION, "models": [model.directory.name for model in models]}
+    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     if not stage.is_complete():
-        _compare(members, reports, stage)
+        _compare(config, models, stage)
     manifest = stage.read_manifest()
-    _print(members, manifest)
+    _print(models, manifest)
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
-def _compare(members: tuple[Member, Member], reports: Sequence[StageReport], stage: StageDir) -> None:
+def _compare(config: PipelineConfig, models: tuple[EvaluatedModel, EvaluatedModel], stage: StageDir) -> None:
     from pipelines.evaluation.protocols.rankings import Embedded, retrieval_rows
     from pipelines.evaluation.query_table import write_comparison
     from pipelines.tracking import PipelineRuns
     from vse_core.evaluation.bootstrap import compare_ranks, compare_retrieval
 
-    config = members[0].config
     split, folds = config.dataset.eval_split, config.evaluation.folds
-    galleries = aligned_galleries(members, reports)
+    galleries = aligned_galleries(models)
     directory = stage.create()
     ranks = [Embedded([gallery], split, directory, (folds,)).ranks[folds] for gallery in galleries]
     recalls = compare_retrieval(ranks[0], ranks[1])
@@ -82,7 +63,7 @@ def _compare(members: tuple[Member, Member], reports: Sequence[StageReport], sta
         tracker.set_tags(
             {
                 "vse.fingerprint": stage.fingerprint,
-                "vse.models": " ".join(str(member.model) for member in members),
+                "vse.models": " ".join(str(model.model) for model in models),
                 "vse.split": split,
                 "vse.protocol": f"paired comparison of image-text recall, {folds} fold(s)",
             }
@@ -104,7 +85,7 @@ def _compare(members: tuple[Member, Member], reports: Sequence[StageReport], sta
             "summary": summary,
             "recalls": rows,
             "ranks": {way: vars(found) for way, found in won.items()},
-            "metrics": [metrics_of(report) for report in reports],
+            "metrics": [model.metrics for model in models],
         }
     )
 
@@ -114,7 +95,7 @@ def _direction(ranks: RetrievalRanks, way: str) -> Ranks:
 
 
 def _flat(recalls: dict[str, MetricDifference], won: dict[str, RankDifference]) -> dict[str, float]:
-    """Names and values of the metrics of a comparison."""
+    """Return the metrics of a comparison by name."""
     metrics: dict[str, float] = {}
     for name, found in recalls.items():
         metrics[name] = found.difference
@@ -122,8 +103,8 @@ def _flat(recalls: dict[str, MetricDifference], won: dict[str, RankDifference]) 
     return metrics | {f"{way}_{key}": float(count) for way, found in won.items() for key, count in vars(found).items()}
 
 
-def _print(members: Sequence[Member], manifest: dict[str, Any]) -> None:
-    first, second = (member.reference for member in members)
+def _print(models: Sequence[EvaluatedModel], manifest: dict[str, Any]) -> None:
+    first, second = (model.reference for model in models)
     recalls = Table("", first, second, "difference", "95 % interval", "p")
     for name, (one, other, difference, low, high, p) in manifest["recalls"].items():
         row = (f"{one:.1f}", f"{other:.1f}", f"{difference:+.1f}", f"{low:+.1f} to {high:+.1f}", f"{p:.3f}")
@@ -133,30 +114,3 @@ def _print(members: Sequence[Member], manifest: dict[str, Any]) -> None:
         ranks.add_row(_WAYS[way], *(f"{found[key]:,}" for key in ("won", "lost", "drawn", "gained", "missed")))
     for table in (recalls, ranks):
         console().print(table)
-
-
-def main() -> None:
-    """Read the command line, compare two models and print what differs."""
-    from pipelines.config import load_config
-    from pipelines.registry.models import find_model
-    from pipelines.runtime.cli import make_parser
-
-    parser = make_parser("Compare two models on the same queries.")
-    known = "model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow"
-    parser.add_argument("first", metavar="MODEL", help=known)
-    parser.add_argument("second", metavar="OTHER", help=f"what it is compared with: {known}")
-    parser.add_argument(
-        "--second-config", type=Path, metavar="FILE", help="data and features of the other model (default: --config)"
-    )
-    parser.add_argument("--split", help="split to compare on instead of dataset.eval_split")
-    options = parser.parse_args()
-    overrides = [*options.set, *([f"dataset.eval_split={options.split}"] if options.split else [])]
-    members = []
-    for reference, file in ((options.first, options.config), (options.second, options.second_config or options.config)):
-        config = load_config(file, overrides)
-        members.append(Member(reference, config, find_model(reference, config.tracking_uri)))
-    if options.dry_run:
-        sys.stdout.write(f"would evaluate and compare {members[0].model} and {members[1].model}\n")
-        return
-    report = compare(*members)
-    sys.stdout.write(f"{report.summary}\n{report.directory}\n")

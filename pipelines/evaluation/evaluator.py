@@ -1,25 +1,20 @@
-"""How a model is evaluated on a split: its gallery, its recalls both ways, contact sheets, learned pooling weights."""
+"""The evaluation of a model on a split: its gallery, its recalls both ways, contact sheets, learned pooling weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import PipelineConfig
-from pipelines.config.training import GRAPH_PROTOCOLS
-from pipelines.inference.feature_check import require_features
-from pipelines.runtime.stage import StageDir, StageError, StageReport, content_digest, fingerprint, manifest_in
-from pipelines.stages import extract, parse
-from pipelines.stages.data_inputs import log_splits
-from preprocessing.captions import adversarial
-from preprocessing.datasets.crisscrossed import crisscrossed_files
+from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
+from pipelines.runtime.stage import StageDir, StageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from pipelines.config.datasets import Dataset
     from pipelines.evaluation.protocols import Findings
     from pipelines.inference.text_embedder import TextEmbedder
     from pipelines.retrieval.gallery import Gallery
@@ -35,105 +30,68 @@ GALLERY, PICTURES = "gallery", "pictures"
 _CAPTION_LENGTHS = (6, 10, 14, 20)
 
 
-def evaluate_model(config: PipelineConfig, model: Path) -> StageReport:
-    """Evaluate any model directory on the evaluation split of the configuration, which is extracted where it is not.
+@dataclass(frozen=True)
+class EvaluationData:
+    """The data that a model is evaluated on.
 
-    The model brings its own caption encoder; the features must be those it was trained on.
+    Attributes:
+        dataset: names the split.
+        settings: folds and protocols.
+        shards: directory of the split's features.
+        feature: key of the features in the shards.
+        graphs: split -> directory of its captions' graphs; empty where nothing needs them.
+        role_graphs: file of the captions' role graphs, for HGR's model.
+    """
+
+    dataset: Dataset
+    settings: EvaluationConfig
+    shards: Path
+    feature: str
+    graphs: Mapping[str, Path]
+    role_graphs: Path | None
+
+    @property
+    def split(self) -> str:
+        """Name of the split."""
+        return self.dataset.eval_split
+
+
+def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: Tracker) -> str:
+    """Evaluate a model and complete the stage with its gallery, figures and metrics; returns a summary.
 
     Raises:
-        StageError: the model does not fit the features, or was trained on others.
+        StageError: the model does not fit the features, or a protocol the split.
     """
-    from pipelines.stages.runner import run_stages
-    from pipelines.tracking import PipelineRuns
-    from pipelines.training.checkpoints import weights_digest
-
-    require_features(config, model)
-    run_stages(config, [extract.NAME])
-    if config.reads_graphs:
-        run_stages(config, [parse.NAME])
-    content = {
-        "version": VERSION,
-        "model": weights_digest(model),
-        "features": extract.plan(config).fingerprint,
-        # Of several in the same shards.
-        "reads": config.features.member,
-        **evaluation_content(config),
-    }
-    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    if not stage.is_complete():
-        with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
-            tracker.set_tags({"vse.model": str(model)})
-            evaluate_into(config, model, stage, tracker)
-    return StageReport(NAME, stage.path, stage.read_manifest()["summary"])
-
-
-def evaluation_content(config: PipelineConfig) -> dict[str, Any]:
-    """What decides an evaluation besides the model and the features."""
-    evaluation, split = config.evaluation, config.dataset.eval_split
-    content = {"split": split, "folds": evaluation.folds, "protocols": evaluation.protocols}
-    if evaluation.cxc is not None and "cxc" in evaluation.protocols:
-        content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
-    if config.reads_graphs:
-        content["graphs"] = parse.plan(config).fingerprint
-    if "attack" in evaluation.protocols:
-        content["adversarials"] = adversarial.VERSION
-    return content
-
-
-def metrics_of(report: StageReport) -> dict[str, float]:
-    """The metrics behind a report of this stage."""
-    metrics: dict[str, float] = manifest_in(report.directory)["metrics"]
-    return metrics
-
-
-def evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
-    """Evaluate a model and complete the stage with its gallery, pictures and metrics."""
-    graphs = parse.plan(config).outputs.values() if config.reads_graphs else ()
-    with config.mirror.pinned(extract.plan(config).outputs[config.dataset.eval_split], *graphs):
-        _evaluate_into(config, model, stage, tracker)
-
-
-def _evaluate_into(config: PipelineConfig, model: Path, stage: StageDir, tracker: Tracker) -> None:
-    split, folds = config.dataset.eval_split, config.evaluation.folds
-    tracker.set_tags(
-        {
-            "vse.fingerprint": stage.fingerprint,
-            "vse.data_fingerprint": extract.plan(config).fingerprint,
-            "vse.split": split,
-            "vse.protocol": f"image-text recall, {folds} fold(s)",
-            "vse.seed": config.seed,
-        }
-    )
-    log_splits(config, tracker, {split: "evaluation"})
-    embedded = embed_split(config, model)
+    embedded = embed_split(data, model)
     directory = stage.create()
     embedded.gallery.save(directory / GALLERY)
     for picture in draw(embedded, directory / PICTURES):
         tracker.log_artifact(picture, PICTURES)
-    graphed = (name for name in config.evaluation.protocols if name in GRAPH_PROTOCOLS)
+    graphed = (name for name in data.settings.protocols if name in GRAPH_PROTOCOLS)
     found = chain(
-        rank(config, [embedded.gallery], directory),
-        (evaluate_captions(config, name, embedded, directory) for name in graphed),
+        rank(data.settings, data.split, [embedded.gallery], directory),
+        (evaluate_captions(data, name, embedded, directory) for name in graphed),
     )
-    metrics, summary = collect(found, split, tracker, directory / PICTURES)
-    stage.complete({"metrics": metrics, "split": split, "folds": folds, "summary": summary})
+    metrics, summary = collect(found, data.split, tracker, directory / PICTURES)
+    stage.complete({"metrics": metrics, "split": data.split, "folds": data.settings.folds, "summary": summary})
+    return summary
 
 
-def rank(config: PipelineConfig, galleries: Sequence[Gallery], directory: Path) -> Iterator[Findings]:
-    """Evaluate image-text retrieval, and by name what else embeddings are enough for; files go into the directory.
+def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], directory: Path) -> Iterator[Findings]:
+    """Evaluate image-text retrieval and the other protocols that need embeddings alone; files go into the directory.
 
     Args:
-        config: names the split and the protocols.
+        settings: names the protocols.
+        split: its name.
         galleries: of a model, or of the members of an ensemble in the same order.
         directory: where the tables of queries go.
     """
     from pipelines.evaluation.protocols import RANKINGS, Embedded, retrieval
     from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS
 
-    settings = config.evaluation
     named = [name for name in settings.protocols if name in RANKINGS]
     cuts = {settings.folds, *(RETRIEVAL_PROTOCOLS[name].folds for name in named if name in RETRIEVAL_PROTOCOLS)}
-    embedded = Embedded(galleries, config.dataset.eval_split, directory, tuple(sorted(cuts)), settings.cxc)
+    embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc)
     yield retrieval(embedded, settings.folds)
     for name in named:
         yield RANKINGS[name](embedded)
@@ -166,21 +124,20 @@ def collect(found: Iterable[Findings], split: str, tracker: Tracker, pictures: P
     return metrics, f"{split} {'; '.join(summaries)}"
 
 
-def evaluate_captions(config: PipelineConfig, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Findings:
+def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Findings:
     """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
     from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, Subject
     from preprocessing.datasets import CocoDataset, build_dataset
 
-    graphs = parse.plan(config).outputs
-    dataset = build_dataset(config.dataset.format, **config.dataset.options())
-    names = dataset.detections(config.dataset.eval_split) if isinstance(dataset, CocoDataset) else None
+    dataset = build_dataset(data.dataset.format, **data.dataset.options())
+    names = dataset.detections(data.split) if isinstance(dataset, CocoDataset) else None
     records = embedded.gallery.records
     subject = Subject(
         texts=embedded.texts,
         gallery=embedded.gallery,
         reader=embedded.reader,
-        train_graphs=graphs[config.dataset.train_split],
-        graphs=graphs[config.dataset.eval_split],
+        train_graphs=data.graphs[data.dataset.train_split],
+        graphs=data.graphs[data.split],
         directory=directory,
         detections=[names.get(record.image_id, ()) for record in records] if names is not None else None,
     )
@@ -209,7 +166,7 @@ class EmbeddedSplit:
         return self.texts.model
 
 
-def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
+def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
 
     Raises:
@@ -229,24 +186,22 @@ def embed_split(config: PipelineConfig, directory: Path) -> EmbeddedSplit:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
     except (FileNotFoundError, ValueError) as error:
         raise StageError(f"{NAME}: {error}") from error
-    reader = ShardReader(extract.plan(config).outputs[config.dataset.eval_split], config.features.member)
-    require_published(config.evaluation.protocols, config.dataset.eval_split, reader.caption_counts.tolist())
+    reader = ShardReader(data.shards, data.feature)
+    require_published(data.settings.protocols, data.split, reader.caption_counts.tolist())
     reason = misfit(texts.model, reader)
     if reason is not None:
         raise StageError(
             f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
-    root = build_dataset(config.dataset.format, **config.dataset.options()).root
-    graphs = parse.plan(config).outputs[config.dataset.eval_split] if isinstance(texts.model, UnifiedModel) else None
-    text = config.model.text
-    role_graphs = text.graphs if text.name == "role_graphs" else None
-    if isinstance(texts.model, HierarchicalModel) and role_graphs is None:
+    root = build_dataset(data.dataset.format, **data.dataset.options()).root
+    graphs = data.graphs[data.split] if isinstance(texts.model, UnifiedModel) else None
+    if isinstance(texts.model, HierarchicalModel) and data.role_graphs is None:
         raise StageError(
             f"{NAME}: the model in {directory} reads role graphs of captions: evaluate it with the configuration that "
             "it was trained with, which names them as model.text.graphs"
         )
-    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=role_graphs)
-    _, lengths_or_mask = image_source(texts.model, reader).whole([0])
+    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=data.role_graphs)
+    _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
     return EmbeddedSplit(texts, gallery, reader, int(lengths_or_mask[0].sum()))
 
 

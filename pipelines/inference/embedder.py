@@ -23,7 +23,7 @@ from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
 from preprocessing.features.extractor import ImageExtractor
 from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
-from preprocessing.loading.pixels import decode_pixels, whole_view
+from preprocessing.loading.pixels import decode_pixels, full_view
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.regions import RegionEncoder
 from vse_core.evaluation.embedding import embed_images
@@ -209,7 +209,7 @@ class Embedder:
         """What the extractor gave as the image encoder takes it: features and lengths, or pixels and cells."""
         pixels = pixel_format(self._model)
         if pixels is not None:
-            views = [whole_view(decode_pixels(data), pixels.size) for data in features]
+            views = [full_view(decode_pixels(data), pixels.size) for data in features]
             return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
         arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
         sets = [torch.from_numpy(array_NF) for array_NF in arrays]

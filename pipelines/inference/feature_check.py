@@ -1,11 +1,10 @@
-"""Which features a model reads, noted beside it: shards may hold several of one width, and a model takes them all."""
+"""The record of the features that a model was trained on: shards may contain several of the same width."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import StageError
 from preprocessing.storage.atomic import write_json_atomic
 
@@ -13,12 +12,16 @@ READS = "reads.json"
 
 
 def write_reads(directory: Path, member: str) -> None:
-    """Note beside a model the name in the shards of the features that it was trained on."""
+    """Record next to a model the key of the features that it was trained on."""
     write_json_atomic(directory / READS, {"features": member})
 
 
-def require_features(config: PipelineConfig, model: Path) -> None:
-    """Refuse to give a model other features than it was trained on; without a note, as of imported models, all pass.
+def require_features(feature: str, model: Path) -> None:
+    """Refuse to give a model other features than it was trained on; imported models, without the record, get any.
+
+    Args:
+        feature: key of the features in the shards.
+        model: its directory.
 
     Raises:
         StageError: it was trained on others.
@@ -27,9 +30,9 @@ def require_features(config: PipelineConfig, model: Path) -> None:
     if not path.is_file():
         return
     trained_on = json.loads(path.read_text(encoding="utf-8"))["features"]
-    if trained_on != config.features.member:
+    if trained_on != feature:
         raise StageError(
-            f"{model}: this model reads the features {trained_on!r}, and the configuration {config.name!r} gives it "
-            f"{config.features.member!r}: set features.model_reads, or name a configuration of its features behind it: "
+            f"{model}: this model was trained on the features {trained_on!r}, and the configuration gives it "
+            f"{feature!r}: set features.model_reads, or name a configuration of its features after the model: "
             "--model MODEL FILE"
         )

@@ -49,7 +49,7 @@ def image_source(
 def misfit(model: Model, reader: ShardReader) -> str | None:
     """Why a model cannot read a split, None where it can."""
     encoder: Any = model.image_encoder
-    takes_pixels, are_pixels = pixel_format(model) is not None, reader.is_pictures
+    takes_pixels, are_pixels = pixel_format(model) is not None, reader.is_image_files
     if takes_pixels != are_pixels:
         takes, are = ("pictures" if pixels else "features" for pixels in (takes_pixels, are_pixels))
         return f"takes {takes}, the configuration has {are}"

@@ -1,9 +1,4 @@
-"""The figures of the papers, each by one command from a registered model; they go into files and into MLflow.
-
-python pipelines/figures.py gpo-coefficients --config pipelines/config/data/flickr8k.yaml --model flickr8k/1
-python pipelines/figures.py convergence --config FILE --model flickr8k_vse_2ad/1 --model flickr8k/4
-python pipelines/figures.py kmax-grid --config FILE --search pipelines/config/searches/kmax_grid.yaml
-"""
+"""The figures command: the figures of the papers from registered models, as files and in MLflow."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.cli import CommandParser, add_config_options
-from pipelines.runtime.stage import fingerprint, unwritten
+from pipelines.runtime.stage import disk_error, fingerprint
 from pipelines.tuning.space import load_search
 
 if TYPE_CHECKING:
@@ -24,18 +19,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 NAME = "figures"
-# What UniVSE's figure 6 asks for.
+# Of UniVSE's figure 6.
 _QUERIES = ("black dog", "white dog", "player swing bat")
 
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure that can be asked for.
-
-    Attributes:
-        title: what it shows, and where in the papers it stands.
-        takes: one model, several of them, a search, or a model and queries.
-    """
+    """A figure of a paper, and what it is drawn from: a model, several, a search, or a model and queries."""
 
     title: str
     takes: Literal["model", "models", "search", "queries"]
@@ -51,43 +41,39 @@ FIGURES = {
     "convergence": PaperFigure("RSUM by epoch of several trainings (VSE+2AD, appendix, figure 1)", "models"),
     "negatives": PaperFigure("number of negatives over time (VSE+2AD, appendix, figure 2)", "models"),
     "alpha-sweep": PaperFigure("recalls over alpha, without and under attack (UniVSE, figure 5)", "model"),
-    "relevance": PaperFigure("where in the images that it finds a query is found (UniVSE, figure 6)", "queries"),
+    "relevance": PaperFigure("regions of the retrieved images that a query names (UniVSE, figure 6)", "queries"),
 }
 
 
 def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Figure | Image]:
-    """Draw a figure; its pictures by their names.
+    """Draw a figure; return its images by their names.
 
     Raises:
-        StageError: a model, training or search that it needs is not there, or is of another kind.
+        StageError: a model, training or search that it needs is missing, or is of another kind.
     """
     from pipelines.paper_figures import of_models, of_runs
-    from pipelines.paper_figures.exhibit import Exhibit
+    from pipelines.paper_figures.registered_model import RegisteredModel
 
     if name == "kmax-grid":
         return {**of_runs.kmax_grid(config, load_search(options.search))}
-    exhibits = [Exhibit(reference, config) for reference in options.model]
-    of_several: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
-        "view-diversity": of_models.view_diversity,
-        "convergence": of_runs.convergence,
-        "negatives": of_runs.negatives,
-    }
-    of_one: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
+    models = [RegisteredModel(reference, config) for reference in options.model]
+    if name == "relevance":
+        return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
+    draws: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
         "gpo-coefficients": of_models.gpo_coefficients,
         "caption-similarity": of_models.caption_similarity,
+        "view-diversity": of_models.view_diversity,
         "view-attention": of_models.view_attention,
         "top-5": of_models.top_5,
+        "convergence": of_runs.convergence,
+        "negatives": of_runs.negatives,
         "alpha-sweep": of_runs.alpha_sweep,
     }
-    if name in of_several:
-        return {**of_several[name](exhibits)}
-    if name == "relevance":
-        return {**of_models.relevance_maps(exhibits[0], options.query or _QUERIES)}
-    return {**of_one[name](exhibits[0])}
+    return {**draws[name](models if FIGURES[name].takes == "models" else models[0])}
 
 
-def keep(name: str, config: PipelineConfig, pictures: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
-    """Write pictures as PNG into a folder, and log them to a run of their own in MLflow.
+def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
+    """Write images as PNG into a folder, and log them to a run of their own in MLflow.
 
     Raises:
         StageError: the folder cannot be written.
@@ -100,14 +86,14 @@ def keep(name: str, config: PipelineConfig, pictures: Mapping[str, Figure | Imag
     files = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for each, picture in pictures.items():
+        for each, image in images.items():
             files.append(folder / f"{each}.png")
-            if isinstance(picture, Figure):
-                picture.savefig(files[-1], bbox_inches="tight", dpi=120)
+            if isinstance(image, Figure):
+                image.savefig(files[-1], bbox_inches="tight", dpi=120)
             else:
-                picture.save(files[-1])
+                image.save(files[-1])
     except OSError as error:
-        raise unwritten(NAME, folder, error) from error
+        raise disk_error(NAME, folder, error) from error
     identity = fingerprint([NAME, name, [str(file) for file in files]])
     with PipelineRuns(config, identity, f"figure {name}") as runs, runs.parent as tracker:
         tracker.set_tags({"vse.figure": name})
@@ -141,7 +127,6 @@ def _parser() -> argparse.ArgumentParser:
         else:
             child.add_argument("--model", required=True, nargs=1, metavar="MODEL", help=known)
         if figure.takes == "queries":
-            child.add_argument(
-                "--query", action="append", metavar="TEXT", help="what to look for (repeatable; default: the paper's)"
-            )
+            queries = "text to search with (repeatable; default: the paper's)"
+            child.add_argument("--query", action="append", metavar="TEXT", help=queries)
     return parser

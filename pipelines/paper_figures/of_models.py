@@ -1,4 +1,4 @@
-"""Figures of what a model has learned: pooling weights, views, captions, retrievals and maps of relevance.
+"""Figures of a model: pooling weights, views, captions, retrievals and relevance maps.
 
 B images, C captions, K views, D embedding.
 """
@@ -13,7 +13,7 @@ import torch
 
 from pipelines.evaluation.evaluator import pooling_figures
 from pipelines.inference.embedder import QueryError
-from pipelines.paper_figures.exhibit import Exhibit
+from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.retrieval.contact_sheet import contact_sheet_png
 from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 from pipelines.runtime.stage import StageError
@@ -32,51 +32,51 @@ if TYPE_CHECKING:
     from pipelines.inference.embedder import ImageRegions
     from pipelines.retrieval.gallery import Gallery
 
-_PICTURES = 4
+_IMAGES = 4
 _RETRIEVED = 3
 
 
-def gpo_coefficients(exhibit: Exhibit) -> dict[str, Figure]:
-    """The pooling weights of GPO for sets of several sizes, a figure for each view (VSE-infinity, figure 5).
+def gpo_coefficients(registered: RegisteredModel) -> dict[str, Figure]:
+    """Draw the pooling weights of GPO for sets of several sizes, one figure a view (VSE-infinity, figure 5).
 
     Raises:
         StageError: the model does not pool by GPO.
     """
-    model = exhibit.embedder.model
-    size = len(_regions(exhibit, exhibit.gallery.records[0].image_uri).regions_PND[0])
+    model = registered.embedder.model
+    size = len(_regions(registered, registered.gallery.records[0].image_uri).regions_PND[0])
     figures = pooling_figures(model, size)
     if not figures:
-        raise StageError(f"{exhibit.name} does not pool by GPO: it has no such weights")
+        raise StageError(f"{registered.name} does not pool by GPO: it has no such weights")
     return figures
 
 
-def caption_similarity(exhibit: Exhibit) -> dict[str, Figure]:
-    """How alike the captions of an image are (MV-VSE, figure 2).
+def caption_similarity(registered: RegisteredModel) -> dict[str, Figure]:
+    """Draw the similarities of the captions of an image (MV-VSE, figure 2).
 
     Differs from the paper: the captions' embeddings are the model's own, not Sentence-BERT's.
 
     Raises:
         StageError: no image has two captions.
     """
-    gallery = exhibit.gallery
+    gallery = registered.gallery
     same_P, other_P = caption_similarities(gallery.texts_CD, _image_of(gallery))
     if not len(same_P):
-        raise StageError(f"{exhibit.name}: no image of its gallery has two captions to compare")
-    title = f"Captions of {gallery.records[0].split}, as {exhibit.name} embeds them"
+        raise StageError(f"{registered.name}: no image of its gallery has two captions to compare")
+    title = f"Captions of {gallery.records[0].split}, as {registered.name} embeds them"
     return {"caption_similarity": plot_caption_similarity(same_P, other_P, title)}
 
 
-def view_diversity(exhibits: Sequence[Exhibit]) -> dict[str, Figure]:
-    """Which views captions choose, and how alike the views are; of several models over lambda or K (MV-VSE, figure 4).
+def view_diversity(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
+    """Draw the captions' choice of views and the views' similarity, over lambda or K (MV-VSE, figure 4).
 
     Raises:
         StageError: a model was not registered after a recorded training.
     """
-    return {"view_diversity": plot_view_diversity([_summary(exhibit) for exhibit in exhibits])}
+    return {"view_diversity": plot_view_diversity([_summary(registered) for registered in models])}
 
 
-def _summary(exhibit: Exhibit) -> ViewSummary:
-    gallery, params = exhibit.gallery, exhibit.training.params
+def _summary(registered: RegisteredModel) -> ViewSummary:
+    gallery, params = registered.gallery, registered.training.params
     chosen_C = chosen_views(gallery.images_BKD, gallery.texts_CD, _image_of(gallery))
     views = gallery.images_BKD.shape[1]
     shares_K = torch.bincount(chosen_C, minlength=views) / max(1, len(chosen_C))
@@ -85,33 +85,33 @@ def _summary(exhibit: Exhibit) -> ViewSummary:
     has_lambda = params.get("loss.name") == "multi_view" and params.get("loss.bound") == "joint"
     lam = float(params["loss.lam"]) if has_lambda else None
     similarity = view_similarity(gallery.images_BKD) if views > 1 else None
-    return ViewSummary(exhibit.name, lam, shares_K.tolist(), similarity, rsum)
+    return ViewSummary(registered.name, lam, shares_K.tolist(), similarity, rsum)
 
 
-def view_attention(exhibit: Exhibit) -> dict[str, Figure]:
-    """Where two views of an image look, each with a caption that is nearest to it (MV-VSE, figure 5).
+def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
+    """Draw where two views of an image look, each with a caption that chooses it (MV-VSE, figure 5).
 
-    Of images whose own captions choose different views some are taken, evenly spread.
+    The images are evenly spread over those whose captions choose different views.
 
-    Differs from the paper: the similarities of a view with the regions go through a softmax, as UniVSE's do, so that
-    maps share one scale.
+    Differs from the paper: the similarities of a view with the regions go through UniVSE's softmax, so that maps share
+    one scale.
 
     Raises:
         StageError: the model has one view, or its features are no regions.
     """
-    gallery = exhibit.gallery
+    gallery = registered.gallery
     if gallery.images_BKD.shape[1] < 2:
-        raise StageError(f"{exhibit.name} has one view of each image: there are no two to compare")
+        raise StageError(f"{registered.name} has one view of each image: there are no two to compare")
     images_C = _image_of(gallery)
     chosen_C = chosen_views(gallery.images_BKD, gallery.texts_CD, images_C)
     pairs = differing_pairs(images_C.tolist(), chosen_C.tolist())
     if not pairs:
-        raise StageError(f"{exhibit.name}: the captions of each image all choose the same view")
+        raise StageError(f"{registered.name}: the captions of each image all choose the same view")
     figures = {}
-    for number, captions in enumerate(_spread(pairs, _PICTURES), start=1):
+    for number, captions in enumerate(_spread(pairs, _IMAGES), start=1):
         image, _ = gallery.captions[captions[0]]
         uri = gallery.records[image].image_uri
-        regions = _regions(exhibit, uri)
+        regions = _regions(registered, uri)
         views = [int(chosen_C[caption]) for caption in captions]
         maps = [relevance(regions.image_KD[[view]], regions.of_view(view)) for view in views]
         titles = [
@@ -129,11 +129,11 @@ def view_attention(exhibit: Exhibit) -> dict[str, Figure]:
 
 
 def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[int, int]]:
-    """For each image whose captions choose different views, its first caption and the first that differs from it.
+    """Return, for each image whose captions choose different views, its first caption and the first that differs.
 
     Args:
         images: the image of each caption, ascending.
-        views: the view that each caption chooses.
+        views: the view of each caption.
     """
     pairs: dict[int, tuple[int, int]] = {}
     first: dict[int, int] = {}
@@ -144,36 +144,36 @@ def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[i
     return list(pairs.values())
 
 
-def top_5(exhibit: Exhibit) -> dict[str, Image]:
-    """The first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
-    images, captions = text_to_image_rows(exhibit.gallery), image_to_text_rows(exhibit.gallery)
+def top_5(registered: RegisteredModel) -> dict[str, Image]:
+    """Draw the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
+    images, captions = text_to_image_rows(registered.gallery), image_to_text_rows(registered.gallery)
     return {
-        "top_5_images": contact_sheet_png(f"Captions and their nearest images: {exhibit.name}", images),
-        "top_5_captions": contact_sheet_png(f"Images and their nearest captions: {exhibit.name}", captions),
+        "top_5_images": contact_sheet_png(f"Captions and their nearest images: {registered.name}", images),
+        "top_5_captions": contact_sheet_png(f"Images and their nearest captions: {registered.name}", captions),
     }
 
 
-def relevance_maps(exhibit: Exhibit, queries: Sequence[str]) -> dict[str, Figure]:
-    """The images that a query finds, and where in them it is found (UniVSE, figure 6), a figure for each query.
+def relevance_maps(registered: RegisteredModel, queries: Sequence[str]) -> dict[str, Figure]:
+    """Draw the images that a query finds with their relevance maps (UniVSE, figure 6), one figure a query.
 
     Raises:
-        StageError: a query cannot be read, or the model's features are no regions.
+        StageError: a query cannot be embedded, or the model's features are no regions.
     """
     try:
-        queries_QD = exhibit.embedder.embed_texts(queries)
+        queries_QD = registered.embedder.embed_texts(queries)
     except QueryError as error:
         raise StageError(f"the query {queries[error.position]!r} cannot be embedded: {error.reason}") from error
     figures = {}
     for number, (query, query_D) in enumerate(zip(queries, queries_QD, strict=True), start=1):
-        figures[f"relevance_{number}"] = _retrieved(exhibit, query, query_D)
+        figures[f"relevance_{number}"] = _retrieved(registered, query, query_D)
     return figures
 
 
-def _retrieved(exhibit: Exhibit, query: str, query_D: Tensor) -> Figure:
-    gallery = exhibit.gallery
+def _retrieved(registered: RegisteredModel, query: str, query_D: Tensor) -> Figure:
+    gallery = registered.gallery
     similarities_1S, images_1S = top_k(query_D.reshape(1, 1, -1), gallery.images_BKD, _RETRIEVED)
     uris = [gallery.records[image].image_uri for image in images_1S[0].tolist()]
-    found = [_regions(exhibit, uri) for uri in uris]
+    found = [_regions(registered, uri) for uri in uris]
     nearest = [int((regions.image_KD @ query_D).argmax()) for regions in found]
     maps = [
         relevance(query_D.unsqueeze(0), regions.of_view(view))[0] for regions, view in zip(found, nearest, strict=True)
@@ -182,17 +182,17 @@ def _retrieved(exhibit: Exhibit, query: str, query_D: Tensor) -> Figure:
     return plot_retrieved(query, photographs, maps, [each.places for each in found], similarities_1S[0].tolist())
 
 
-def _regions(exhibit: Exhibit, uri: str) -> ImageRegions:
+def _regions(registered: RegisteredModel, uri: str) -> ImageRegions:
     try:
-        return exhibit.embedder.embed_with_regions(uri)
+        return registered.embedder.embed_with_regions(uri)
     except QueryError as error:
-        raise StageError(f"{exhibit.name}: the image {uri} of its gallery: {error.reason}") from error
+        raise StageError(f"{registered.name}: the image {uri} of its gallery: {error.reason}") from error
     except ValueError as error:
-        raise StageError(f"{exhibit.name}: {error}") from error
+        raise StageError(f"{registered.name}: {error}") from error
 
 
 def _image_of(gallery: Gallery) -> Tensor:
-    """The image of each caption (C,)."""
+    """Return the image of each caption (C,)."""
     return torch.tensor([image for image, _ in gallery.captions])
 
 

@@ -12,6 +12,8 @@ from pipelines.reporting.recorded import RecordedRun, recorded_runs
 from pipelines.runtime.stage import MANIFEST, StagePlan, manifest_in
 from pipelines.tracking import TrackingError
 
+_FILE = "report.html"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -60,3 +62,8 @@ class Run:
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of an output; empty where there is none."""
     return manifest_in(directory) if (directory / MANIFEST).is_file() else {}
+
+
+def report_path(work_dir: Path, identity: str) -> Path:
+    """Return the path of a pipeline's report."""
+    return work_dir / "pipelines" / identity[:16] / _FILE

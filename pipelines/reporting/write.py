@@ -15,7 +15,7 @@ from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import galleries
 from pipelines.reporting.results import results
-from pipelines.reporting.run import Run
+from pipelines.reporting.run import Run, report_path
 from pipelines.runtime.stage import StagePlan
 from pipelines.templates.render import render
 from preprocessing.storage.atomic import write_bytes_atomic
@@ -31,11 +31,6 @@ _SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (
     costs,
     versions,
 )
-
-
-def report_path(config: PipelineConfig, identity: str) -> Path:
-    """Return the file of a pipeline's report; `identity` is the pipeline's fingerprint."""
-    return config.work_dir / "pipelines" / identity[:16] / "report.html"
 
 
 def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, StagePlan]) -> Path:
@@ -57,7 +52,7 @@ def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, Stag
         stages=[(name, plan.status, run.manifest(name).get("summary", plan.size)) for name, plan in plans.items()],
         sections={section.__name__: section_html(section, run) for section in _SECTIONS},
     )
-    path = report_path(config, identity)
+    path = report_path(config.work_dir, identity)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomic(path, content.encode())
     return path

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.runtime.stage import StageError, manifest_in
+from pipelines.stages.model_evaluation import NamedModel, compare_models
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -92,13 +93,8 @@ def rollback(config: PipelineConfig) -> tuple[int, int]:
 
 
 def _contest(config: PipelineConfig, challenger: int, champion: int) -> Decision:
-    from pipelines.evaluation.comparison import compare
-    from pipelines.evaluation.ensemble import Member
-    from pipelines.registry.models import find_model
-
     references = [f"{config.registered_model}/{version}" for version in (challenger, champion)]
-    members = [Member(reference, config, find_model(reference, config.tracking_uri)) for reference in references]
-    report = compare(members[0], members[1])
+    report = compare_models(*(NamedModel.find(reference, config) for reference in references))
     manifest = manifest_in(report.directory)
     _, _, difference, low, high, _ = manifest["recalls"]["rsum"]
     found = f"RSUM {difference:+.1f} ({low:+.1f} to {high:+.1f}) against version {champion}"

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import PipelineConfig
 from pipelines.retraining.journal import Journal, now
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import fingerprint, manifest_in
-from pipelines.stages import evaluate, extract, parse, register
+from pipelines.runtime.stage import Plans, fingerprint, manifest_in
+from pipelines.stages.runner import STAGES, plan_stages, run_stages
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 from preprocessing.storage.lease import BusyError
@@ -68,7 +68,8 @@ def preview(config: PipelineConfig) -> str:
 
 def identity_of(config: PipelineConfig) -> str:
     """Identity of a retraining: data and settings, without the model that it begins with."""
-    return fingerprint([NAME, config.retrain.start, evaluate.plan(config).fingerprint, config.registered_model])
+    evaluation = plan_stages(config, last="evaluate")["evaluate"]
+    return fingerprint([NAME, config.retrain.start, evaluation.fingerprint, config.registered_model])
 
 
 def _journal(config: PipelineConfig) -> Journal:
@@ -96,7 +97,6 @@ def _train_and_judge(
 ) -> dict[str, Any]:
     """Bring all stages up to date and let the challenger be judged; returns the record of it."""
     from pipelines.retraining.promotion import promote
-    from pipelines.stages.runner import STAGES, run_stages
     from pipelines.tracking import PipelineRuns
 
     began, clock = now(), time.monotonic()
@@ -108,8 +108,8 @@ def _train_and_judge(
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
         started = _started(config, start)
-        run_stages(started, STAGES, within=tracker.run_id)
-        decision = promote(started, f"{config.registered_model}/{_registered_version(started)}")
+        plans = run_stages(started, STAGES, within=tracker.run_id)
+        decision = promote(started, f"{config.registered_model}/{_registered_version(plans)}")
         record = {
             "identity": identity,
             "outcome": "promoted" if _is_champion(decision) else "refused",
@@ -117,9 +117,9 @@ def _train_and_judge(
             "ended": now(),
             "seconds": round(time.monotonic() - clock, 1),
             "start": start,
-            "data": {split: _data_record(started, split, each) for split, each in growth.items()},
+            "data": {split: _data_record(plans, split, each) for split, each in growth.items()},
             "decision": asdict(decision),
-            "metrics": manifest_in(evaluate.plan(started).directory)["metrics"],
+            "metrics": manifest_in(plans["evaluate"].directory)["metrics"],
             "run": tracker.run_url(),
         }
         _log(record, tracker)
@@ -170,8 +170,8 @@ def _started(config: PipelineConfig, start: dict[str, Any]) -> PipelineConfig:
     return config.model_copy(update={"training": training})
 
 
-def _registered_version(config: PipelineConfig) -> int:
-    return int(manifest_in(register.plan(config).directory)["model_uri"].rpartition("/")[2])
+def _registered_version(plans: Plans) -> int:
+    return int(manifest_in(plans["register"].directory)["model_uri"].rpartition("/")[2])
 
 
 def _is_champion(decision: Decision) -> bool:
@@ -179,11 +179,10 @@ def _is_champion(decision: Decision) -> bool:
     return decision.promoted or decision.challenger == decision.champion
 
 
-def _data_record(config: PipelineConfig, split: str, growth: DatasetDiff) -> dict[str, Any]:
-    """What a split consists of, what was new in it, and how much of it was made anew."""
-    stages = (extract, parse) if config.reads_graphs else (extract,)
-    manifests = {stage.NAME: manifest_in(stage.plan(config).outputs[split]) for stage in stages}
-    extracted = manifests[extract.NAME]
+def _data_record(plans: Plans, split: str, growth: DatasetDiff) -> dict[str, Any]:
+    """Return the size of a split, what is new in it, and how many of its shards were reused."""
+    manifests = {name: manifest_in(plan.outputs[split]) for name, plan in plans.items() if split in plan.shards}
+    extracted = manifests["extract"]
     return {
         **asdict(growth),
         "fingerprint": extracted["fingerprint"],

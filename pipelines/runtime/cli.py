@@ -1,4 +1,4 @@
-"""The command line that the verbs share: `--config`, `--set`, `--dry-run`, and how errors reach the user."""
+"""The command line that the scripts share: `--config`, `--set`, `--dry-run`, messages for errors, and tables."""
 
 from __future__ import annotations
 
@@ -7,41 +7,29 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from pipelines.config import ConfigError, PipelineConfig
+from rich.console import Console
+
+from pipelines.config import ConfigError
 from pipelines.runtime.cluster import ClusterError
-from pipelines.runtime.stage import OF_THE_DISK, StageError
+from pipelines.runtime.stage import DISK_ERRORS, StageError
 from pipelines.tracking import TrackingError
 from preprocessing.datasets import DatasetError
 from preprocessing.shards import ShardError
 from preprocessing.storage import StorageError
 
-# Errors whose message says all the user needs. Anything else is a fault of the program and shows its traceback.
+# Errors whose message says all that the user needs. Any other is a bug and shows its traceback.
 _EXPECTED = (ConfigError, ClusterError, StageError, TrackingError, DatasetError, ShardError, StorageError)
 _INTERRUPTED = 130
-
-
-@dataclass(frozen=True)
-class Repair:
-    """Something that may be done to the output of a stage before it is brought up to date.
-
-    Attributes:
-        option: of the command line: "verify" is ``--verify``.
-        help: for the user.
-        run: does it; in a dry run only prints what would be done.
-    """
-
-    option: str
-    help: str
-    run: Callable[[PipelineConfig, bool], None]
+# Width of tables in a log, where there is no terminal to ask.
+_LOG_COLUMNS = 180
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Ends with status 1 and one message where the command line is wrong, as for every other mistake of the user's."""
+    """A parser that exits with status 1 and one message for a wrong command line, as scripts do for any user error."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
@@ -49,7 +37,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options that every verb has."""
+    """Return a parser with the options of every script that does work."""
     parser = config_parser(description)
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     return parser
@@ -71,10 +59,10 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def guarded(command: Callable[[], None]) -> int:
-    """Run a command; return its exit status, with one message on stderr for what the user can mend.
+    """Run a command and return its exit status; errors that the user can fix become one message on stderr.
 
-    An end by SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as
-    KILLED, and the next start goes on.
+    SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as KILLED, and the
+    next start resumes.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
@@ -84,15 +72,21 @@ def guarded(command: Callable[[], None]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     except OSError as error:
-        if error.errno not in OF_THE_DISK:
+        if error.errno not in DISK_ERRORS:
             raise
-        sys.stderr.write(f"error: {error}: make room there, or mend it, and run the same command again\n")
+        sys.stderr.write(f"error: {error}: make room there, or fix it, and run the same command again\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: run the same command again to go on\n")
+        sys.stderr.write("interrupted: run the same command again to resume\n")
         return _INTERRUPTED
     return 0
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def console() -> Console:
+    """Return the console that tables are printed on."""
+    # Paths may hold brackets, which are not meant as markup.
+    return Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)

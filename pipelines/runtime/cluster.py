@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pipelines.runtime import ray_internals
 
 if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
     from pipelines.config.training import TrainingConfig
 
 # Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _OBJECT_STORE_BYTES = 300_000_000
 
 # For processes that run networks on the CPU: keep freed memory. glibc gives large blocks back to the kernel at once and
-# gets them anew, zeroed page by page, for every layer of every batch; that took more time than the arithmetic. One
+# asks for them again, zeroed page by page, for every layer of every batch; that took more time than the arithmetic. One
 # arena, since the threads that decode a shard end with it, and those of the next would fill another arena.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184", "MALLOC_ARENA_MAX": "1"}
 
@@ -31,12 +30,12 @@ class ClusterError(Exception):
     """Ray cannot be reached or started, or is too small: the message says why and what to change."""
 
 
-def cluster_address(config: PipelineConfig) -> str | None:
+def cluster_address(configured: str | None) -> str | None:
     """Return the address of the cluster to join, or None to start one on this machine.
 
     `RAY_ADDRESS` is set inside a job; set by hand it means the same.
     """
-    return config.ray.address or os.environ.get("RAY_ADDRESS") or None
+    return configured or os.environ.get("RAY_ADDRESS") or None
 
 
 def local_cpus() -> int:
@@ -53,14 +52,17 @@ def is_connected() -> bool:
     return bool(ray.is_initialized())
 
 
-def connect(config: PipelineConfig) -> None:
+def connect(configured: str | None) -> None:
     """Connect to Ray, once for all stages of a process.
+
+    Args:
+        configured: `ray.address` of the configuration.
 
     Raises:
         ClusterError: the cluster does not answer or refuses us.
     """
     if not is_connected():
-        join_or_start(cluster_address(config))
+        join_or_start(cluster_address(configured))
 
 
 def join_or_start(address: str | None) -> None:
@@ -90,16 +92,16 @@ def join_or_start(address: str | None) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Leave the answer of this process to SIGTERM as it is.
+    """Keep this process's handler of SIGTERM.
 
-    Ray puts its own in the place of it, and aborts the process three seconds later, whatever it has still to write.
+    Ray installs its own, which aborts the process three seconds later, whatever it has still to write.
     """
-    answer = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if callable(answer) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, answer)
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def disconnect() -> None:
@@ -111,17 +113,16 @@ def disconnect() -> None:
         ray_internals.forget_local()
 
 
-def require_room(config: PipelineConfig) -> None:
-    """Refuse training workers that the cluster, were it empty, has no room for.
+def require_room(training: TrainingConfig) -> None:
+    """Refuse training workers that do not fit into the cluster, were it empty.
 
-    A cluster that grows with the demand is not judged.
+    Autoscaling clusters are not checked.
 
     Raises:
         ClusterError: the workers would wait for ever.
     """
     import ray
 
-    training = config.training
     if ray_internals.is_autoscaled():
         return
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -138,16 +139,16 @@ def require_room(config: PipelineConfig) -> None:
     )
 
 
-def room_for(config: PipelineConfig) -> int:
-    """How many trainings of this kind the cluster, were it empty, has room for at a time; at least one."""
+def room_for(training: TrainingConfig) -> int:
+    """Return the number of such trainings that the cluster, were it empty, has room for at a time; at least one."""
     import ray
 
-    workers = _room(config.training, [node for node in ray.nodes() if node["Alive"]])
-    return max(1, workers // config.training.most_workers)
+    workers = _room(training, [node for node in ray.nodes() if node["Alive"]])
+    return max(1, workers // training.most_workers)
 
 
 def _room(training: TrainingConfig, nodes: Sequence[Mapping[str, Any]]) -> int:
-    """Workers that there is room for on these machines."""
+    """Return the number of workers that fit on these machines."""
     room = [_fitting(training, node["Resources"]) for node in nodes]
     if training.placement == "STRICT_PACK":
         return max(room, default=0)
@@ -155,7 +156,7 @@ def _room(training: TrainingConfig, nodes: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _fitting(training: TrainingConfig, resources: dict[str, float]) -> int:
-    """Workers that a machine has room for."""
+    """Return the number of workers that fit on a machine."""
     if training.gpu_type and f"accelerator_type:{training.gpu_type}" not in resources:
         return 0
     wanted = {"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker}

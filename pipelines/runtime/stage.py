@@ -1,8 +1,4 @@
-"""What every stage shares: its fingerprint, its output directory, its plan before work and its report afterwards.
-
-A stage is a module of `pipelines` with two functions (see `Stage`). At the top of such a module nothing heavy is
-imported (no torch, ray, mlflow or transformers): that is why planning an unchanged pipeline takes only seconds.
-"""
+"""What every stage shares: its fingerprint, its output directory, its plan before work and its report afterwards."""
 
 from __future__ import annotations
 
@@ -13,32 +9,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
 
-if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
-    from pipelines.tracking import Tracker
-
 MANIFEST = "manifest.json"
 # What transformers reads of a folder of weights.
 _READ = ("*.json", "*.txt", "*.safetensors")
-# What a disk answers that is full, over a quota, read-only, not ours, or broken.
-OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
+# A disk that is full, over its quota, read-only, not ours, or broken.
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
 class StageError(RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 
-def unwritten(stage: str, folder: Path, error: OSError) -> StageError:
-    """What to say where a stage cannot write its output: most often the disk is full."""
+def disk_error(stage: str, folder: Path, error: OSError) -> StageError:
+    """Return the error of a stage that cannot write its output, most often because the disk is full."""
     return StageError(
-        f"{stage}: cannot write to {folder} ({error}): make room there, or mend what else it says, and run the same "
-        "command again, which goes on"
+        f"{stage}: cannot write to {folder} ({error}): make room there, or fix what the message names, and run the "
+        "same command again, which resumes"
     )
 
 
@@ -153,6 +145,24 @@ def manifest_in(directory: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class ShardSet:
+    """The shards of one split, made or still to be made.
+
+    Attributes:
+        directory: where they are.
+        paths: all of them.
+        images, captions: number of each in the split.
+        fingerprint: identity of what the shards contain.
+    """
+
+    directory: StageDir
+    paths: tuple[Path, ...]
+    images: int
+    captions: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class StagePlan:
     """What a stage would do now, found without doing it.
 
@@ -163,8 +173,9 @@ class StagePlan:
         total: units of work in all, at least 1.
         done: units whose output is already there; equal to `total` where the stage is complete.
         unit: name of the units, plural: "shards", "epochs".
-        size: the amount of work in words for the plan's table: "7,000 images, 35,000 captions".
-        outputs: the parts of the output that later stages read, by name: {"train": <directory>, "dev": <directory>}.
+        size: amount of work for the plan's table: "7,000 images, 35,000 captions".
+        outputs: the parts of the output that later stages use, by name: {"train": <directory>, "dev": <directory>}.
+        shards: split -> its shards, of a stage that makes shards.
     """
 
     name: str
@@ -175,6 +186,12 @@ class StagePlan:
     unit: str
     size: str
     outputs: Mapping[str, Path] = field(default_factory=dict)
+    shards: Mapping[str, ShardSet] = field(default_factory=dict)
+
+    @classmethod
+    def of_one(cls, stage: StageDir, unit: str, size: str, outputs: Mapping[str, Path]) -> StagePlan:
+        """Return the plan of a stage that makes a single thing, which is done or to do."""
+        return cls(stage.stage, stage.fingerprint, stage.path, 1, int(stage.is_complete()), unit, size, outputs)
 
     @property
     def complete(self) -> bool:
@@ -183,41 +200,27 @@ class StagePlan:
 
     @property
     def status(self) -> str:
-        """Say how far it is: up to date, to do, or partly done (3 of 14 shards)."""
+        """Progress: up to date, to do, or partly done (3 of 14 shards)."""
         if self.complete:
             return "up to date"
         return f"partly done ({self.done} of {self.total} {self.unit})" if self.done else "to do"
 
+    def output(self, name: str) -> Path:
+        """Return a part of the output.
 
-def whole_plan(stage: StageDir, unit: str, size: str, outputs: Mapping[str, Path]) -> StagePlan:
-    """The plan of a stage that makes one thing at once, and so is either done or to do.
-
-    Args:
-        stage: where its output is or will be.
-        unit: name of such things, plural.
-        size: the amount of work in words.
-        outputs: the parts of the output that later stages read.
-    """
-    done = int(stage.is_complete())
-    return StagePlan(stage.stage, stage.fingerprint, stage.path, 1, done, unit, size, outputs)
+        Raises:
+            StageError: the stage has not finished.
+        """
+        if not self.complete:
+            raise StageError(
+                f"the output of {self.name} is {self.status} under this configuration; run `python pipelines/"
+                f"{self.name}.py` with the same options first, or pipelines/full.py"
+            )
+        return self.outputs[name]
 
 
-def pull_finished(plan: StagePlan, config: PipelineConfig, missing: str) -> StageDir:
-    """The output of an earlier stage, with all of it on this machine.
-
-    Args:
-        plan: of the earlier stage.
-        config: says where outputs are.
-        missing: what to tell where that stage has not come to its end.
-
-    Raises:
-        StageError: it has not.
-    """
-    if not plan.complete:
-        raise StageError(missing)
-    stage = StageDir(config.work_dir, plan.name, plan.fingerprint, config.mirror)
-    stage.pull()
-    return stage
+# The plans of the stages of a pipeline, by name and in their order.
+Plans = Mapping[str, StagePlan]
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ class StageReport:
     Attributes:
         name: name of the stage.
         directory: where its output is.
-        summary: one line in words: "6,998 images in 14 shards, 2 set aside", "dev RSUM 251.3 after 10 epochs".
+        summary: one line in words: "6,998 images in 14 shards, 2 skipped", "dev RSUM 251.3 after 10 epochs".
         up_to_date: the stage found its output complete and did nothing.
     """
 
@@ -235,15 +238,3 @@ class StageReport:
     directory: Path
     summary: str
     up_to_date: bool = False
-
-
-class Stage(Protocol):
-    """The interface of a stage's module; the module itself is the object."""
-
-    def plan(self, config: PipelineConfig) -> StagePlan:
-        """Look at what is there; cheap, without side effects, and callable before the earlier stages have run."""
-        ...
-
-    def run(self, config: PipelineConfig, tracker: Tracker) -> StageReport:
-        """Do what is missing and log it to `tracker`, the stage's own run; the caller opens and ends that run."""
-        ...

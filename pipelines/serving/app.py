@@ -1,4 +1,4 @@
-"""The web application: a page, searches by text or image, pictures, relevance maps, and whether it is well."""
+"""The web application: a page, searches by text or image, images, relevance maps, and a health check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pipelines.serving.guard import Guard
-from pipelines.serving.limits import MAX_IMAGE_BYTES, MAX_UPLOADS, Bench, Places, read_body
+from pipelines.serving.limits import MAX_IMAGE_BYTES, MAX_UPLOADS, ConcurrencyLimiter, WorkerPool, read_body
 from pipelines.serving.queries import ImageQuery, RelevanceQuery, TextQuery, json_query, url_query
 from pipelines.serving.request_error import RequestError, answer_error
 from pipelines.serving.service import IMAGE_TYPES, SearchService
@@ -25,9 +25,9 @@ LOG = logging.getLogger(__name__)
 _PAGE = Path(__file__).with_name("page")
 _PAGE_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
-# The network computes with all cores by itself, and the parser is for one thread.
+# torch uses all cores in one thread, and the parser is not thread-safe.
 _SEARCH_THREADS, _SEARCHES = 1, 32
-_PICTURE_THREADS, _PICTURES = 2, 64
+_IMAGE_THREADS, _IMAGES = 2, 64
 _SECONDS = 30.0
 
 
@@ -36,20 +36,20 @@ class _Answers:
 
     def __init__(self, service: SearchService) -> None:
         self._service = service
-        self._searches = Bench(_SEARCH_THREADS, _SEARCHES, _SECONDS, "searches")
-        self._pictures = Bench(_PICTURE_THREADS, _PICTURES, _SECONDS, "pictures")
-        self._uploads = Places(MAX_UPLOADS, "uploads")
+        self._searches = WorkerPool(_SEARCH_THREADS, _SEARCHES, _SECONDS, "searches")
+        self._images = WorkerPool(_IMAGE_THREADS, _IMAGES, _SECONDS, "images")
+        self._uploads = ConcurrencyLimiter(MAX_UPLOADS, "uploads")
 
     async def health(self, _request: Request) -> Response:
-        """`GET /health`: it answers as soon as the model is there."""
+        """`GET /health`: answer as soon as the model is loaded."""
         return JSONResponse({"status": "ok"})
 
     async def model(self, _request: Request) -> Response:
-        """`GET /model`: what is served, for the page."""
+        """`GET /model`: describe the model, for the page."""
         return JSONResponse(self._service.facts())
 
     async def search(self, request: Request) -> Response:
-        """`POST /search`: a JSON body is a search with a text, an image body one with an image."""
+        """`POST /search`: search with the text of a JSON body, or with the image of an image body."""
         kind = _content_type(request)
         if kind in IMAGE_TYPES:
             return await self._search_image(request, kind)
@@ -60,33 +60,27 @@ class _Answers:
 
     async def _search_image(self, request: Request, kind: str) -> Response:
         query = url_query(request, ImageQuery)
-        # Held until the answer: the bytes are in memory for as long.
+        # Until the answer, as the bytes stay in memory.
         with self._uploads.one():
             data = await read_body(request, MAX_IMAGE_BYTES)
             work = partial(self._service.search_image, data, kind, query.k, query.target)
             return JSONResponse(await self._searches.run(work))
 
-    async def picture(self, request: Request) -> Response:
-        """`GET /images/ID`: one picture of the gallery."""
+    async def image(self, request: Request) -> Response:
+        """`GET /images/ID`: return one image of the gallery."""
         image_id = request.path_params["image_id"]
-        data = await self._pictures.run(partial(self._service.picture, image_id))
+        data = await self._images.run(partial(self._service.image, image_id))
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
     async def relevance(self, request: Request) -> Response:
-        """`POST /relevance`: where in a picture the parts of a text are."""
+        """`POST /relevance`: locate the parts of a text in an image."""
         _require_json(_content_type(request), ("application/json",))
         query = await json_query(request, RelevanceQuery)
         return JSONResponse(await self._searches.run(partial(self._service.relevance, query.text, query.image_id)))
 
 
 def build_app(service: SearchService, token: str | None = None, hosts: Collection[str] | None = None) -> Guard:
-    """Build the application.
-
-    Args:
-        service: answers.
-        token: digest of the token that clients carry (see `guard.token_digest`); None where none is wanted.
-        hosts: names that the service goes by; None lets any pass.
-    """
+    """Build the application over a service; `token` and `hosts` are those of `Guard`."""
     answers = _Answers(service)
     routes = [
         Route("/", _page("index.html"), methods=["GET"]),
@@ -95,7 +89,7 @@ def build_app(service: SearchService, token: str | None = None, hosts: Collectio
         Route("/health", answers.health),
         Route("/model", answers.model),
         Route("/search", answers.search, methods=["POST"]),
-        Route("/images/{image_id:path}", answers.picture),
+        Route("/images/{image_id:path}", answers.image),
         Route("/relevance", answers.relevance, methods=["POST"]),
     ]
     handlers = {RequestError: answer_error, HTTPException: _answer_http, Exception: _answer_fault}
@@ -105,7 +99,7 @@ def build_app(service: SearchService, token: str | None = None, hosts: Collectio
 
 
 def _page(name: str) -> Response:
-    """A part of the page, read once."""
+    """Return a file of the page, read once."""
     path = _PAGE / name
     return Response(path.read_bytes(), media_type=_PAGE_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
 
@@ -115,14 +109,14 @@ def _content_type(request: Request) -> str:
 
 
 def _require_json(kind: str, known: Collection[str]) -> None:
-    """Refuse what is neither JSON nor anything else that is known here."""
+    """Refuse a content type that is not JSON, with the known ones."""
     if kind != "application/json":
         listed = ", ".join(known)
         raise RequestError(415, f"Content-Type has to be one of {listed}", {"Accept-Post": listed})
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
-    """What the routes refuse: unknown paths and methods."""
+    """Refuse an unknown path or method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         message = f"{request.method} is not for this path; use {(error.headers or {}).get('Allow', 'another')}"
@@ -132,7 +126,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 
 
 async def _answer_fault(request: Request, error: Exception) -> Response:
-    """A fault of our own: the trace goes to the log, and a number by which it is found there to the client."""
+    """Log the traceback of an error of our own under a number, and send the number to the client."""
     number = secrets.token_hex(4)
     LOG.error("%s %s failed (%s)", request.method, request.url.path, number, exc_info=error)
     message = f"this should not have happened; the server's log tells more under {number}"

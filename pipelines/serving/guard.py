@@ -1,4 +1,4 @@
-"""What stands before every request: the name it was sent to, the token, headers of caution."""
+"""The checks before every request: the host it was sent to and its token; and the security headers of answers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Collection
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipelines.serving.limits import Places
+from pipelines.serving.limits import ConcurrencyLimiter
 from pipelines.serving.request_error import RequestError
 
-MAX_REQUESTS = 128  # at once, whatever they want
-# The page itself, which asks for the token, and what a load balancer asks.
+MAX_REQUESTS = 128  # of any kind, at the same time
+# The page itself, which asks for the token, and the address that a load balancer asks.
 PUBLIC = frozenset({"/", "/page.js", "/page.css", "/health"})
 
 _HEADERS = {
@@ -26,35 +26,35 @@ _HEADERS = {
 
 
 def token_digest(token: str) -> str:
-    """The sha256 of a token: what the service keeps instead of it."""
+    """Return the sha256 of a token, which the service keeps instead of it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Guard:
-    """Lets the requests through that may be answered.
+    """ASGI middleware that refuses requests with a foreign host or without the token.
 
     Args:
         app: answers them.
-        token: digest of the token that every request but those to the page carries; None where none is wanted.
-        hosts: names that the service goes by; None lets any pass. On the loopback it has to be checked: a page on the
-            web could otherwise have its own name resolve to this machine, and read the answers.
+        token: digest of the token that requests carry, except those for the page; None if none is needed.
+        hosts: accepted host names; None accepts any. On the loopback they have to be checked: a page on the web could
+            otherwise have its own name resolve to this machine, and read the answers.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str] | None) -> None:
         self._app = app
         self._token = token
         self._hosts = hosts
-        self._places = Places(MAX_REQUESTS, "requests")
+        self._limiter = ConcurrencyLimiter(MAX_REQUESTS, "requests")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of ASGI."""
+        """Answer an ASGI request."""
         if scope["type"] != "http":
-            # The start and the end of the process; there are no websockets.
+            # Start and end of the process; there are no websockets.
             await self._app(scope, receive, send)
             return
         begun = False
 
-        async def send_carefully(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
@@ -62,13 +62,13 @@ class Guard:
             await send(message)
 
         try:
-            with self._places.one():
+            with self._limiter.one():
                 self._check(scope)
-                await self._app(scope, receive, send_carefully)
+                await self._app(scope, receive, send_with_headers)
         except RequestError as refusal:
-            await refusal.response()(scope, receive, send_carefully)
+            await refusal.response()(scope, receive, send_with_headers)
         except Exception:
-            # What Starlette has answered, it raises once more for a server's log.
+            # Starlette raises an error again that it has answered, for a server's log.
             if not begun:
                 raise
 
@@ -81,7 +81,7 @@ class Guard:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Compared in constant time, and as digests, whose length says nothing.
         if scheme.lower() != "bearer" or not hmac.compare_digest(token_digest(given.strip()), self._token):
-            message = "this service wants a token: Authorization: Bearer TOKEN"
+            message = "this service needs a token: Authorization: Bearer TOKEN"
             raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
 
 

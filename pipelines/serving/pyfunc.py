@@ -1,7 +1,7 @@
 """The registered model as MLflow runs it: texts, images or their features in, embeddings out.
 
-MLflow keeps a copy of this file beside the model and executes it on loading ("models from code"), so that nothing is
-pickled. Our packages lie beside it as one archive, `code/packages.zip`.
+MLflow keeps a copy of this file with the model and executes it on loading ("models from code"), so that nothing is
+pickled. Our packages lie next to it in one archive, `code/packages.zip`.
 """
 
 import atexit
@@ -25,10 +25,9 @@ from torch import Tensor
 
 
 def _unpack_code() -> None:
-    """Let imports find the packages that were registered with the model.
+    """Let imports find the packages that were registered with the model, unpacked until this process ends.
 
-    They are unpacked until this process ends, since they read files that lie beside their modules. The archive is as
-    trusted as this file: what is in it runs.
+    They are unpacked since they read files next to their modules. The archive is as trusted as this file.
     """
     for archive in Path(__file__).parent.glob("code/*.zip"):  # there is none while a model is being registered
         folder = tempfile.mkdtemp(prefix="vse-code-")
@@ -45,20 +44,20 @@ from pipelines.retrieval.gallery import Gallery  # noqa: E402
 
 _COLUMNS = ("text", "image", "features")
 _LISTED = "'text', 'image' and 'features'"
-_SHOWN = 120  # characters of a bad input that its message repeats: a data URI may have millions
+_SHOWN = 120  # characters of a bad input in its message; a data URI may have millions
 
 
 class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
-    """Embeds texts and images into one space, where the inner product of two unit vectors says how well they fit.
+    """Embeds texts and images into one space, where the inner product of two unit vectors is their similarity.
 
     Input: a DataFrame with some of the columns `text`, `image` and `features`; each row carries one of them.
         text: a sentence.
         image: a path on the machine of the model, a `scene://` URI, or the bytes of an image file as a data URI
             (`data:image/jpeg;base64,...`).
-        features: what the model's extractor gives for an image, N lists of F numbers.
+        features: of an image, by the model's extractor: N lists of F numbers.
 
     Output: a DataFrame with one row for each row of the input, under the same index.
-        embedding: list of floats; a text has D of them, an image K * D, view after view (K = 1 for models of one view).
+        embedding: D floats of a text, K * D of an image, view after view (K = 1 for models of one view).
         views: K. A text has one view.
 
     The similarity of a text and an image is the largest inner product over the image's views.
@@ -73,15 +72,15 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
 
     @cached_property
     def gallery(self) -> Gallery:
-        """The embedded split that the model was registered with; read when first asked for."""
+        """The embedded split that the model was registered with."""
         return Gallery.load(self._directories["gallery"])
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
         """Embed every row.
 
         Raises:
-            MlflowException: a row carries none of text, image and features, or several, or something that cannot be
-                embedded; the message names the row, counted from 0.
+            MlflowException: a row has none or several of text, image and features, or cannot be embedded; the message
+                names the row, counted from 0.
         """
         given = _split_rows(model_input)
         embed = {"text": self._embed_texts, "image": self._embed_images, "features": self._embed_features}
@@ -115,7 +114,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
 
 
 def _of_rows(rows: list[int], embed: Callable[[Sequence[Any]], Tensor], values: Sequence[Any]) -> Tensor:
-    """Embed the values of some rows; what cannot be embedded is named by its row."""
+    """Embed the values of some rows; an error names the row."""
     try:
         return embed(values)
     except QueryError as error:
@@ -123,13 +122,13 @@ def _of_rows(rows: list[int], embed: Callable[[Sequence[Any]], Tensor], values: 
 
 
 def _with_views(rows: list[int], images_BKD: Tensor) -> dict[int, tuple[list[float], int]]:
-    """Row -> (K * D floats, K)."""
+    """Return row -> (K * D floats, K)."""
     views = images_BKD.shape[1]
     return {row: (vector, views) for row, vector in zip(rows, images_BKD.flatten(1).tolist(), strict=True)}
 
 
 def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
-    """Sort the rows by what they carry: column -> row number -> cell; refuse those that carry nothing or several."""
+    """Return column -> row number -> cell; refuse rows with no cell or several."""
     unknown = [str(name) for name in model_input.columns if name not in _COLUMNS]
     if unknown or not len(model_input.columns):
         raise MlflowException.invalid_parameter_value(
@@ -150,7 +149,7 @@ def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
 
 
 def _is_missing(cell: Any) -> bool:
-    """Whether a cell is empty in one of pandas' ways."""
+    """Return whether a cell is empty in one of pandas' ways."""
     return cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell))
 
 
@@ -159,7 +158,7 @@ def _shortened(text: str) -> str:
 
 
 def _array(row: int, cell: Any) -> np.ndarray:
-    """N lists of F numbers as an array (N, F), whatever nesting of lists and arrays MLflow has made of them."""
+    """Return N lists of F numbers as an array (N, F), from any nesting of lists and arrays that MLflow makes."""
     try:
         return np.stack([np.asarray(vector, dtype=np.float64) for vector in cell])
     except (TypeError, ValueError) as error:

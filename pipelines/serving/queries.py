@@ -1,4 +1,4 @@
-"""What a client may ask: JSON bodies and query strings, checked against their schema."""
+"""The queries of clients: JSON bodies and query strings, checked against their schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFAULT_RESULTS = 12
 
 
 def _readable(text: str) -> str:
-    """Refuse what nobody types."""
+    """Strip a text; refuse an empty one and control characters."""
     text = text.strip()
     if not text:
         raise ValueError("is empty")
@@ -42,14 +42,14 @@ class TextQuery(_Query):
 
 
 class ImageQuery(_Query):
-    """What goes with the picture in a search with one."""
+    """The parameters of a search with an image."""
 
     k: Count = _DEFAULT_RESULTS
     target: Target = "captions"
 
 
 class RelevanceQuery(_Query):
-    """Where in a picture the words of a text are."""
+    """A question where in an image the words of a text are."""
 
     text: Text
     image_id: Annotated[str, Field(min_length=1, max_length=1000)]
@@ -59,21 +59,21 @@ QueryT = TypeVar("QueryT", bound=_Query)
 
 
 async def json_query(request: Request, kind: type[QueryT]) -> QueryT:
-    """The body of a request as a query.
+    """Return the JSON body of a request as a query.
 
     Raises:
-        RequestError: it is no JSON, or not such a query.
+        RequestError: it is not JSON, or not such a query.
     """
     body = await read_body(request, MAX_JSON_BYTES)
     try:
-        # Strictly: 3.0 or "3" is no number of results.
+        # Strict: neither 3.0 nor "3" is a number of results.
         return kind.model_validate_json(body, strict=True)
     except ValidationError as error:
         raise _refused(error) from None
 
 
 def url_query(request: Request, kind: type[QueryT]) -> QueryT:
-    """The query string of a request's address as a query.
+    """Return the query string of a request as a query.
 
     Raises:
         RequestError: it is not such a query.
@@ -88,11 +88,11 @@ def url_query(request: Request, kind: type[QueryT]) -> QueryT:
 
 
 def _refused(error: ValidationError) -> RequestError:
-    """The first thing that is wrong, without what was given: that may be long, and is the client's own."""
+    """Return the first error without the client's input, which may be long."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     reason = first["msg"].removeprefix("Value error, ")
     if first["type"] == "json_invalid":
         return RequestError(400, f"the body is no JSON: {reason}")
-    # The name of a key that is not known may be long as well.
+    # The name of an unknown key may be long as well.
     place = ".".join(str(part) for part in first["loc"])[:60]
     return RequestError(422, f"{place or 'the body'}: {reason}")

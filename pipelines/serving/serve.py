@@ -1,20 +1,4 @@
-"""Serve a registered model: a search page and its interface, as a Ray Serve application.
-
-python pipelines/serve.py --model flickr8k
-python pipelines/serve.py --model flickr8k@champion --host 0.0.0.0 --replicas 4     # with VSE_SERVE_TOKEN set
-
-It listens to this machine alone, unless a token is set that clients have to carry. Interface:
-
-    GET  /               the page
-    POST /search         {"text": "...", "k": 12, "target": "images" or "captions"}, or the bytes of a picture with its
-                         Content-Type (image/jpeg, png, webp, gif) and ?k=12&target=captions
-    GET  /images/ID      a picture of the gallery
-    POST /relevance      {"text": "...", "image_id": "..."}: where in the picture the words are, of UniVSE's models
-    GET  /model          what is served, and the limits of queries
-    GET  /health         whether it is well
-
-What is refused is answered by {"error": "..."} with a status of 4xx, or 503 where it may be tried again.
-"""
+"""The serve command: a registered model behind a search page and its interface, as a Ray Serve application."""
 
 from __future__ import annotations
 
@@ -42,18 +26,14 @@ APPLICATION = "vse-search"
 
 _SHORTEST_TOKEN = 16
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-# Beyond the application's own limits, which answer with a message: what waits for a replica, and for how long.
+# Requests that wait for a replica, and for how long; the application's own limits are lower and answer with a message.
 _WAITING, _SECONDS = 256, 60.0
 
 
 class SearchServer:
-    """The deployment: a model in a process of its own, behind the application.
+    """The deployment: a model (NAME/VERSION, or the directory of a bundle) in a process of its own.
 
-    Args:
-        model: NAME/VERSION, or the directory of a bundle.
-        tracking_uri: MLflow server or database that knows it.
-        token: digest of the token that clients carry; None where none is wanted.
-        hosts: names that the service goes by; None lets any pass.
+    `token` and `hosts` are those of `guard.Guard`.
     """
 
     def __init__(self, model: str, tracking_uri: str, token: str | None, hosts: Sequence[str] | None) -> None:
@@ -88,17 +68,13 @@ def main() -> None:
 
 
 def read_token(host: str, token: str | None) -> str | None:
-    """The token that clients will have to carry.
-
-    Args:
-        host: address to listen at.
-        token: as the environment has it; None or empty where it has none.
+    """Return the token that clients of a service at an address have to carry; `token` is that of the environment.
 
     Raises:
         StageError: the address can be reached from other machines and there is no token, or a token is too short.
     """
     if token and len(token) < _SHORTEST_TOKEN:
-        raise StageError(f"{TOKEN_VARIABLE} has {len(token)} characters; take {_SHORTEST_TOKEN} at least: {_MAKE_ONE}")
+        raise StageError(f"{TOKEN_VARIABLE} has {len(token)} characters; use {_SHORTEST_TOKEN} at least: {_MAKE_ONE}")
     if not token and not is_loopback(host):
         raise StageError(
             f"--host {host} can be reached from other machines: set {TOKEN_VARIABLE} to a token that clients have to "
@@ -111,7 +87,7 @@ _MAKE_ONE = "make one by: openssl rand -hex 24"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone; of names, only "localhost" is known to be."""
+    """Return whether an address is reached from this machine only; the one such name is "localhost"."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -129,7 +105,7 @@ def serving(
         tracking_uri: MLflow server or database that knows it.
         host: address to listen at.
         port: to listen at.
-        token: that clients have to carry; None where none is wanted.
+        token: that clients have to carry; None if none is needed.
         replicas: processes with the model.
 
     Raises:
@@ -160,7 +136,7 @@ def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | No
 
     from pipelines.serving.guard import token_digest
 
-    # Of its own start and of each request it would say a line, which buries what is wrong.
+    # Ray Serve's lines about its start and each request would hide errors.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
@@ -184,7 +160,7 @@ def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | No
 
 
 def _require_no_serve() -> None:
-    """Refuse a cluster that serves already: its address is settled, and may be open where ours must not be.
+    """Refuse a cluster on which Ray Serve runs: its address is fixed, and may be open to other machines.
 
     Raises:
         StageError: Ray Serve runs.
@@ -195,11 +171,11 @@ def _require_no_serve() -> None:
         ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
     except ValueError:
         return
-    raise StageError("Ray Serve runs on this cluster already: end it (serve shutdown), or take another cluster")
+    raise StageError("Ray Serve runs on this cluster already: end it (serve shutdown), or use another cluster")
 
 
 def _require_room(replicas: int) -> None:
-    """Refuse more replicas than there are CPU cores: Ray Serve would wait for them for ever.
+    """Refuse more replicas than CPU cores: Ray Serve would wait for them forever.
 
     Raises:
         StageError: there are too few.
@@ -208,11 +184,11 @@ def _require_room(replicas: int) -> None:
 
     cpus = ray.cluster_resources().get("CPU", 0)
     if replicas > cpus:
-        raise StageError(f"--replicas {replicas} take a CPU core each, and Ray has {cpus:g}: take fewer")
+        raise StageError(f"--replicas {replicas} need a CPU core each, and Ray has {cpus:g}: use fewer")
 
 
 def _one_version(reference: str, tracking_uri: str) -> str:
-    """The model by a name that means the same for every replica, whenever it starts."""
+    """Return a name of the model that means the same version for every replica, whenever it starts."""
     from pipelines.registry.models import find_bundle, version_of
 
     name, bundle = find_bundle(reference, tracking_uri)
@@ -223,7 +199,7 @@ def _one_version(reference: str, tracking_uri: str) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    """The message of the error behind Ray's."""
+    """Return the message of the error behind Ray's."""
     return str(error).strip().rpartition("\n")[2]
 
 

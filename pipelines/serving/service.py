@@ -1,4 +1,4 @@
-"""What the service does, once a request is known to be sound: searches, pictures and relevance maps.
+"""The answers to checked requests: searches, images and relevance maps.
 
 N regions of an image, D embedding.
 """
@@ -24,34 +24,30 @@ from preprocessing.features.images import ImageError, load_image, probe_image
 from preprocessing.storage import StorageError
 from vse_core.evaluation.relevance import relevance
 
-# Content type -> Pillow's name: what browsers show and cameras make.
+# Content type -> Pillow's name, of the formats of browsers and cameras.
 IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "image/gif": "GIF"}
 
-_PICTURE_SIDE = 480  # pixels
+_IMAGE_SIDE = 480  # pixels
 # About 30 kB each.
-_PICTURES_KEPT = 512
+_IMAGES_CACHED = 512
 
 
 class SearchService:
-    """Answers searches over the gallery of a model. Its methods compute, and belong in threads.
-
-    Args:
-        model: to search with.
-    """
+    """Answers searches over the gallery of a model. Its methods block, and belong in threads."""
 
     def __init__(self, model: SearchModel) -> None:
         self._model = model
-        # Where a model is a folder, its place is nobody's business.
+        # The path of a model that is a folder is not for clients.
         self._name = Path(model.name).name if Path(model.name).is_dir() else model.name
         self._uris = {record.image_id: record.image_uri for record in model.gallery.records}
-        self._kept = lru_cache(_PICTURES_KEPT)(self._picture)
+        self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
 
     def warm_up(self) -> None:
-        """Load what is loaded at the first query: the first client should not wait for it."""
+        """Search once, so that the first client does not wait for what is loaded lazily."""
         self._model.find(self._model.embed(["a photograph"], "text"), 1, "images")
 
     def facts(self) -> dict[str, Any]:
-        """What a client may know of the model, and the limits of its queries."""
+        """Return a description of the model for clients, and the limits of their queries."""
         gallery, embedder = self._model.gallery, self._model.embedder
         return {
             "model": self._name,
@@ -66,7 +62,7 @@ class SearchService:
         }
 
     def search_text(self, text: str, k: int, target: Target) -> dict[str, Any]:
-        """What is nearest to a text.
+        """Search with a text.
 
         Raises:
             RequestError: it cannot be embedded.
@@ -74,47 +70,40 @@ class SearchService:
         return self._search(text, "text", k, target)
 
     def search_image(self, data: bytes, content_type: str, k: int, target: Target) -> dict[str, Any]:
-        """What is nearest to a picture.
-
-        Args:
-            data: the bytes of its file.
-            content_type: what the client says it is.
-            k: results.
-            target: what to find.
+        """Search with the bytes of an image file, whose content type the client has given.
 
         Raises:
-            RequestError: the model takes none, or this is none that it takes.
+            RequestError: the model takes no images, or this is not one that it takes.
         """
         if not self._model.embedder.takes_pictures:
-            raise RequestError(409, "this model reads features that were computed elsewhere: search with a text")
-        _check_picture(data, content_type)
+            raise RequestError(409, "this model needs features that were computed elsewhere: search with a text")
+        _check_image(data, content_type)
         with tempfile.TemporaryDirectory(prefix="vse-query-") as folder:
-            path = Path(folder) / "picture"
+            path = Path(folder) / "image"
             path.write_bytes(data)
             return self._search(str(path), "image", k, target)
 
-    def picture(self, image_id: str) -> bytes:
-        """A picture of the gallery as a JPEG of at most 480 pixels a side, without anything else its file holds.
+    def image(self, image_id: str) -> bytes:
+        """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata.
 
         Raises:
             RequestError: there is none of this id, or it cannot be read.
         """
-        return self._kept(image_id)
+        return self._cached_image(image_id)
 
     def relevance(self, text: str, image_id: str) -> dict[str, Any]:
-        """Where in a picture of the gallery the objects, attributes and relations of a text are (UniVSE, section 4.3).
+        """Locate the objects, attributes and relations of a text in an image of the gallery (UniVSE, section 4.3).
 
         Returns:
-            rows and columns of the grid, and for each phrase its words, its similarity with the whole picture and the
-            relevance of each cell, row by row, where 1 is as relevant as any.
+            rows and columns of the grid, and for each phrase its words, its similarity with the image and the
+            relevance of each cell, row by row, with a mean of 1.
 
         Raises:
-            RequestError: the model embeds no regions, the picture is not there, or the text names nothing that the
-                model knows.
+            RequestError: the model embeds no regions, there is no such image, or no word of the text is known.
         """
         embedder, uri = self._model.embedder, self._uri(image_id)
         if not embedder.finds_regions:
-            raise RequestError(409, "this model embeds no regions of pictures: there are no relevance maps")
+            raise RequestError(409, "this model embeds no regions of images: there are no relevance maps")
         phrases = embedder.texts.phrases(text)
         if not phrases:
             raise RequestError(422, "text: names nothing that the model knows")
@@ -122,7 +111,7 @@ class SearchService:
             regions_ND = embedder.embed_regions(uri)
             images_BKD = embedder.embed_images([uri])
         except QueryError as error:
-            raise RequestError(404, f"the picture cannot be read: {error.reason}") from error
+            raise RequestError(404, f"the image cannot be read: {error.reason}") from error
         side = math.isqrt(len(regions_ND))
         if side * side != len(regions_ND):
             raise RequestError(409, "the regions of this model's features are no grid: there are no relevance maps")
@@ -145,27 +134,27 @@ class SearchService:
         return {"model": self._name, "target": target, "results": [_shown(hit) for hit in hits]}
 
     def _uri(self, image_id: str) -> str:
-        # The only way from a client's words to a file: an id of the gallery, or nothing.
+        # A client reaches files by ids of the gallery only.
         uri = self._uris.get(image_id)
         if uri is None:
             raise RequestError(404, "there is no image of this id in the gallery")
         return uri
 
-    def _picture(self, image_id: str) -> bytes:
+    def _image(self, image_id: str) -> bytes:
         try:
             image = load_image(self._uri(image_id))
         except (ImageError, StorageError) as error:
-            # Its message may name a path or an address.
-            raise RequestError(404, "the picture of this id cannot be read") from error
+            # The message may name a path or an address.
+            raise RequestError(404, "the image of this id cannot be read") from error
         data = io.BytesIO()
-        if max(image.size) > _PICTURE_SIDE:
-            image = ImageOps.contain(image, (_PICTURE_SIDE, _PICTURE_SIDE))
+        if max(image.size) > _IMAGE_SIDE:
+            image = ImageOps.contain(image, (_IMAGE_SIDE, _IMAGE_SIDE))
         image.save(data, "JPEG", quality=85)
         return data.getvalue()
 
 
-def _check_picture(data: bytes, content_type: str) -> None:
-    """Refuse what is no picture, or too large a one, before any pixel is decoded."""
+def _check_image(data: bytes, content_type: str) -> None:
+    """Refuse bytes that are no image, or too large a one, before any pixel is decoded."""
     try:
         kind, width, height = probe_image(data, tuple(IMAGE_TYPES.values()))
     except ImageError as error:
@@ -179,7 +168,7 @@ def _check_picture(data: bytes, content_type: str) -> None:
 
 
 def _shown(hit: Hit) -> dict[str, Any]:
-    """A result as a client sees it: ids and no addresses."""
+    """Return a result for clients: with its id, not its path."""
     shown: dict[str, Any] = {"id": hit.item_id, "similarity": round(hit.similarity, 4), "caption": hit.caption}
     if hit.image_uri is not None:
         shown["picture"] = f"/images/{quote(hit.item_id, safe='')}"

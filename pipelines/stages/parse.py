@@ -1,14 +1,12 @@
-"""Stage 2, parse: the captions beside the features become objects, attributes and relations.
+"""Stage 2, parse: the captions in the feature shards become objects, attributes and relations.
 
 Each split has its own directory, `<work_dir>/parse/<split>/<fingerprint>/`, with a shard of graphs for each feature
-shard, under the same keys. The main job runs this stage where the model or a protocol reads its output.
-
-python pipelines/parse.py --config pipelines/config/data/flickr8k_univse.yaml
+shard, under the same keys. The pipeline runs this stage where the model or a protocol needs the graphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import chain
@@ -16,11 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.runtime.stage import StageDir, StagePlan, StageReport, content_digest, fingerprint, unwritten
-from pipelines.stages import extract
-from pipelines.stages.shard_reuse import Version, take_over
-from pipelines.stages.shard_work import follow, is_whole, shard_plan
-from preprocessing import extraction
+from pipelines.runtime.stage import (
+    Plans,
+    ShardSet,
+    StageDir,
+    StagePlan,
+    StageReport,
+    content_digest,
+    disk_error,
+    fingerprint,
+)
+from pipelines.stages.shard_reuse import Version, reuse_shards
+from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
 from preprocessing.captions import graph_shards
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
@@ -29,39 +34,42 @@ from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from pipelines.tracking import Tracker
 
 NAME = "parse"
 # Rows of the tables of the commonest words; a plot shows the first of them.
 _COMMONEST, _PLOTTED = 200, 20
+_COLOURS = ("blue", "vermillion", "green")
 
 
-def plan(config: PipelineConfig) -> StagePlan:
-    """Look at which shards of graphs are there; `outputs` maps each split to its directory of shards.
+def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
+    """Find the shards of graphs that are there; `outputs` maps each split to its directory of shards.
 
     Raises:
-        ConfigError: the pipeline is not there.
+        ConfigError: there is no such spaCy pipeline.
     """
-    splits = _splits(config)
+    splits = _splits(config, upstream)
     captions = sum(split.captions for split in splits)
     return shard_plan(NAME, config.work_dir, splits, lambda: _summary(_counts(splits)), f"{captions:,} captions")
 
 
-def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
-    """Parse what is missing on a pool of Ray actors, then write each split's manifest and log what was found.
+def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
+    """Make the missing shards on a pool of Ray actors, then write each split's manifest and log its counts.
 
     Raises:
-        StageError: a shard has cost several actors their lives, or a feature shard is missing.
+        StageError: several actors died of the same shard, or a feature shard is missing.
         ClusterError: Ray cannot be reached.
     """
-    splits = _splits(config)
+    splits = _splits(config, upstream)
     tracker.log_params({"parsing": config.parsing.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
-    taken_over = [take_over(split, _version(config, split), graph_shards.counts_path) for split in splits]
+    reused = [reuse_shards(split, _version(config, split), graph_shards.counts_path) for split in splits]
     if any(split.missing() for split in splits):
         _make_shards(config, splits, tracker)
-    for split, taken in zip(splits, taken_over, strict=True):
-        shards = {"shards": len(split.shards), "shards_taken_over": taken}
+    for split, count in zip(splits, reused, strict=True):
+        shards = {"shards": len(split.shards), "shards_taken_over": count}
         split.directory.complete({"split": split.name, "counts": _counts([split]).to_json(), **shards})
         _log(split, tracker)
     return StageReport(NAME, config.work_dir / NAME, _summary(_counts(splits)))
@@ -69,13 +77,26 @@ def run(config: PipelineConfig, tracker: Tracker) -> StageReport:
 
 @dataclass(frozen=True)
 class _Split:
-    """A split on its way from feature shards into shards of graphs."""
+    """A split and its shards of graphs."""
 
     name: str
-    captions: int
+    features: ShardSet
     directory: StageDir
-    shards: tuple[Path, ...]
-    features: StageDir
+
+    @property
+    def shards(self) -> tuple[Path, ...]:
+        """A shard of graphs for each feature shard, under the same name."""
+        return tuple(self.directory.path / path.name for path in self.features.paths)
+
+    @property
+    def images(self) -> int:
+        """Number of images."""
+        return self.features.images
+
+    @property
+    def captions(self) -> int:
+        """Number of captions."""
+        return self.features.captions
 
     @property
     def fingerprint(self) -> str:
@@ -83,22 +104,22 @@ class _Split:
         return self.directory.fingerprint
 
     def missing(self) -> list[Path]:
-        """Shards that are not there as a whole, here or on the storage."""
+        """Return the shards that are not complete, neither here nor on the storage."""
         stored = self.directory.stored()
         return [path for path in self.shards if not (self._is_here(path) or _names(path) <= stored)]
 
     def _is_here(self, path: Path) -> bool:
-        return is_whole(path, self.directory.fingerprint) and graph_shards.counts_path(path).is_file()
+        return is_complete(path, self.directory.fingerprint) and graph_shards.counts_path(path).is_file()
 
     def missing_specs(self) -> Iterator[graph_shards.ParseSpec]:
-        """What the missing shards are made from."""
+        """Yield the missing shards with the feature shards they are made from."""
         self.directory.create()
         for path in self.missing():
-            yield graph_shards.ParseSpec(path, self.features.path / path.name, self.directory.fingerprint)
+            yield graph_shards.ParseSpec(path, self.features.directory.path / path.name, self.directory.fingerprint)
 
 
 class _Parsing:
-    """The actor: holds the pipeline and makes one shard at a time."""
+    """Actor that holds the spaCy pipeline and makes one shard at a time."""
 
     def __init__(self, pipeline: str | None, batch_size: int, mirror: Mirror) -> None:
         self._name, self._batch_size = pipeline, batch_size
@@ -111,7 +132,7 @@ class _Parsing:
         self._nlp = load_pipeline(self._name)
 
     def work(self, spec: graph_shards.ParseSpec) -> int:
-        """Make a shard; return the number of captions in it."""
+        """Make a shard; return its number of captions."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         with self._mirror.pinned_shard(spec.features):
             captions = graph_shards.parse_shard(spec, self._nlp, self._batch_size).captions
@@ -121,14 +142,14 @@ class _Parsing:
 
 
 def _names(shard: Path) -> set[str]:
-    """The names of a shard's files."""
+    """Return the names of a shard's files."""
     return {path.name for path in (shard, graph_shards.counts_path(shard), sidecar_path(shard))}
 
 
 def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker) -> None:
     from pipelines.runtime import cluster
 
-    cluster.connect(config)
+    cluster.connect(config.ray.address)
     import ray
 
     from pipelines.runtime.actor_pool import map_unordered
@@ -143,13 +164,13 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
         describe=lambda spec: f"shard {spec.path}",
     )
     try:
-        follow(done, sum(split.captions for split in splits), NAME, "captions", tracker)
+        track_progress(done, sum(split.captions for split in splits), NAME, "captions", tracker)
     except OSError as error:
-        raise unwritten(NAME, config.work_dir, error) from error
+        raise disk_error(NAME, config.work_dir, error) from error
 
 
 def _counts(splits: list[_Split]) -> GraphCounts:
-    """The counts of whole splits together."""
+    """Return the counts of several splits together."""
     for split in splits:
         split.directory.pull(lambda name: name.startswith("counts-"))
     counts = GraphCounts()
@@ -159,7 +180,7 @@ def _counts(splits: list[_Split]) -> GraphCounts:
 
 
 def _summary(counts: GraphCounts) -> str:
-    """One line for the final table."""
+    """Return one line for the final table."""
     return (
         f"{counts.captions:,} captions: {counts.objects.total():,} objects, {counts.attributes.total():,} attributes, "
         f"{counts.relations.total():,} relations; {counts.without['objects']:,} captions without any"
@@ -167,9 +188,7 @@ def _summary(counts: GraphCounts) -> str:
 
 
 def _log(split: _Split, tracker: Tracker) -> None:
-    """Log the counts of a split: figures, the commonest words as a table and as a plot."""
-    from pipelines.stages.component_plot import plot_commonest
-
+    """Log the counts of a split: metrics, the commonest words as a table and as a plot."""
     counts = _counts([split])
     kinds = {"objects": counts.objects, "attributes": counts.attributes, "relations": counts.relations}
     figures: dict[str, float] = {"captions": counts.captions, "problems": counts.problems.total()}
@@ -185,47 +204,58 @@ def _log(split: _Split, tracker: Tracker) -> None:
         f"parse/{split.name}/commonest.json",
     )
     commonest = {kind: words.most_common(_PLOTTED) for kind, words in kinds.items()}
-    tracker.log_figure(plot_commonest(commonest, counts.captions, split.name), f"plots/{split.name}_components.png")
+    tracker.log_figure(_plot_commonest(commonest, counts.captions, split.name), f"plots/{split.name}_components.png")
 
 
-def _splits(config: PipelineConfig) -> list[_Split]:
-    """Return the splits to parse, each with the fingerprint of its features' records, the pipeline and the rules."""
+def _plot_commonest(commonest: Mapping[str, Sequence[tuple[str, int]]], captions: int, split: str) -> Figure:
+    """Plot the share of captions with each of the commonest words, one panel of bars for each kind of component."""
+    from matplotlib.figure import Figure
+
+    from vse_core.evaluation.plots import OKABE_ITO
+
+    rows = max(1, *(len(words) for words in commonest.values()))
+    figure = Figure(figsize=(4.2 * len(commonest), 1.2 + 0.22 * rows), layout="constrained", dpi=120)
+    figure.suptitle(f"What {captions:,} captions of {split} talk about")
+    panels = figure.subplots(1, len(commonest), squeeze=False)[0]
+    for axes, (kind, words), colour in zip(panels, commonest.items(), _COLOURS, strict=True):
+        axes.barh(range(len(words)), [100 * count / max(1, captions) for _, count in words], color=OKABE_ITO[colour])
+        axes.set_yticks(range(len(words)), [word for word, _ in words])
+        axes.invert_yaxis()
+        axes.set_xlabel("per 100 captions")
+        axes.set_title(kind)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _splits(config: PipelineConfig, upstream: Plans) -> list[_Split]:
+    """Return the splits to parse, each with the fingerprint of its features, the spaCy pipeline and the rules."""
     settings = _settings(config)
-    return [
-        _Split(
-            split.name,
-            split.summary.captions,
-            directory := StageDir(
-                config.work_dir,
-                f"{NAME}/{split.name}",
-                fingerprint({**settings, "features": split.fingerprint}),
-                config.mirror,
-            ),
-            tuple(extraction.shard_paths(directory.path, split.summary.images, split.shard_size)),
-            split.directory,
-        )
-        for split in extract.splits_of(config)
-    ]
+    splits = []
+    for name, features in upstream["extract"].shards.items():
+        identity = fingerprint({**settings, "features": features.fingerprint})
+        directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
+        splits.append(_Split(name, features, directory))
+    return splits
 
 
 def _settings(config: PipelineConfig) -> dict[str, Any]:
-    """What decides the graphs besides the captions."""
+    """Return what decides the graphs besides the captions."""
     return {"format": graph_shards.FORMAT, "pipeline": _identity(config.parsing.pipeline)}
 
 
 def _version(config: PipelineConfig, split: _Split) -> Version:
-    """What decides each shard of graphs: the captions in the feature shard, where those of images set aside are not."""
+    """Return the identity of each shard: its captions are those in the feature shard, without skipped images."""
     settings = _settings(config)
-    split.features.pull(lambda name: name.endswith(".json"))
+    split.features.directory.pull(lambda name: name.endswith(".json"))
     contents = {
-        path.name: fingerprint({**settings, "features": read_index(split.features.path / path.name).sha256})
+        path.name: fingerprint({**settings, "features": read_index(split.features.directory.path / path.name).sha256})
         for path in split.shards
     }
     return Version(fingerprint(settings), contents)
 
 
 def _identity(pipeline: str | None) -> dict[str, str]:
-    """What decides the graphs besides captions and rules; without importing spaCy, as planning has to be quick."""
+    """Return the identity of a spaCy pipeline; without importing spaCy, as planning has to be quick."""
     folder = SHIPPED if pipeline is None else Path(pipeline)
     if folder.is_dir():
         files = [[str(file.relative_to(folder)), content_digest(file)] for file in sorted(folder.rglob("*.*"))]

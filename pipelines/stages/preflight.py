@@ -171,7 +171,7 @@ def _check_weights(key: str, weights: str, files: Mapping[str, list[str]]) -> No
 
 
 def _check_ray(config: PipelineConfig) -> None:
-    address = cluster_address(config)
+    address = cluster_address(config.ray.address)
     if address is None:
         _check_room(config)
         return

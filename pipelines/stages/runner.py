@@ -1,44 +1,58 @@
-"""Stages in order: the plan, the work, the runs in MLflow, and the table at the end."""
+"""The pipeline: wires the plans of its stages, runs them in order, records the runs in MLflow, prints a table."""
 
 from __future__ import annotations
 
 import importlib
 import itertools
-import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
-from rich.console import Console
 from rich.table import Table
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.reporting.published import RECALLS
+from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
-from pipelines.runtime.cli import Repair, guarded, make_parser
+from pipelines.runtime.cli import console, guarded, make_parser
 from pipelines.runtime.stage import (
     MANIFEST,
-    Stage,
+    Plans,
     StageError,
     StagePlan,
     StageReport,
+    disk_error,
     fingerprint,
     manifest_in,
-    unwritten,
 )
 from pipelines.stages.preflight import check_before_start
-from pipelines.tracking import PipelineRuns, recorded_run_url
+from pipelines.stages.shard_checks import ShardCheck
+from pipelines.tracking import PipelineRuns, Tracker, recorded_run_url
 
 STAGES = ("extract", "parse", "train", "evaluate", "index", "register")
 _OF_EMBEDDINGS = {"index", "register"}
 
 # A run of one of these leaves a report behind; features alone have nothing to report.
 _REPORTED = frozenset(("train", "evaluate", "register"))
-# Width of tables in a log, where there is no terminal to ask.
-_LOG_COLUMNS = 180
+
+
+class Stage(Protocol):
+    """The interface of a stage; a stage is a module of this folder, and the module itself is the object.
+
+    At the top of such a module nothing heavy is imported (no torch, ray, mlflow or transformers): that is why planning
+    an unchanged pipeline takes only seconds.
+    """
+
+    def plan(self, config: PipelineConfig, upstream: Plans) -> StagePlan:
+        """Find the work to do; cheap, without side effects, and callable before the earlier stages have run."""
+        ...
+
+    def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
+        """Do what is missing and log it to `tracker`, the stage's own run; called where the plan is not complete."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,39 +61,57 @@ class _Outcome:
     seconds: float
 
 
-def main(*stages: str, repairs: Sequence[Repair] = ()) -> NoReturn:
+def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
     """Run stages as the command of this process and exit: 0 when all is done, 1 with one message when it is not.
 
     Args:
         stages: names of the stages, in their order.
-        repairs: what the user may ask for beforehand.
+        checks: checks that the user may ask for.
     """
 
     def command() -> None:
-        """Read the command line, repair what was asked for, and run the stages."""
+        """Read the command line, run the checks that it names, and run the stages."""
         parser = make_parser(f"Stages: {', '.join(stages)}.")
-        for repair in repairs:
-            parser.add_argument(f"--{repair.option}", action="store_true", help=repair.help, dest=repair.option)
+        for check in checks:
+            parser.add_argument(f"--{check.option}", action="store_true", help=check.help, dest=check.option)
         options = parser.parse_args()
         config = load_config(options.config, options.set)
-        for repair in repairs:
-            if vars(options)[repair.option]:
-                repair.run(config, options.dry_run)
+        for check in checks:
+            if vars(options)[check.option]:
+                check.run(config, options.dry_run)
         run_stages(config, stages, options.dry_run)
 
     sys.exit(guarded(command))
 
 
-def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = False, within: str | None = None) -> None:
-    """Check the configuration, then bring stages up to date and print what was done; or print what would be done.
+def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str = STAGES[-1]) -> dict[str, StagePlan]:
+    """Plan the stages of a pipeline in their order, each with the plans of those before it.
+
+    Args:
+        config: the configuration.
+        names: the stages asked for: captions are parsed where something needs the graphs or `parse` is among them.
+        last: the last stage to plan.
+    """
+    plans: dict[str, StagePlan] = {}
+    for name in STAGES[: STAGES.index(last) + 1]:
+        if name != "parse" or config.reads_graphs or name in names:
+            plans[name] = _stage(name).plan(config, plans)
+    return plans
+
+
+def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = False, within: str | None = None) -> Plans:
+    """Check the configuration, then bring stages up to date and print a table of the work done.
 
     Args:
         config: the configuration.
         names: names out of `STAGES`, in their order; the stages before them must be up to date. Captions are parsed
-            where something reads the graphs, or where `parse` alone is asked for; HGR's model, which has no embeddings
+            where something needs the graphs, or where `parse` alone is asked for; HGR's model, which has no embeddings
             to search, is neither indexed nor registered.
         dry_run: print the plan instead.
-        within: MLflow's number of a run that the pipeline's own stands below.
+        within: run id in MLflow of the parent of the pipeline's run.
+
+    Returns:
+        The plans of all stages afterwards.
 
     Raises:
         ConfigError: the configuration does not fit what is there.
@@ -87,23 +119,23 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     """
     check_before_start(config)
     names = _applicable(config, names)
-    plans = _plans(config, names)
+    plans: Plans = plan_stages(config, names)
     if dry_run:
         _print_plan([plans[name] for name in names])
-        return
+        return plans
     _require_inputs(plans, names)
-    identity = _identity(plans)
-    todo = [name for name in names if not plans[name].complete]
-    if todo:
-        outcomes = _run(config, identity, plans, names, within)
-    else:
+    identity = pipeline_fingerprint(plans)
+    if all(plans[name].complete for name in names):
         outcomes = [*(_nothing_to_do(plans[name]) for name in names), *_earlier_report(config, identity)]
+    else:
+        outcomes, plans = _run(config, identity, plans, names, within)
     _print_outcomes(outcomes)
     console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
+    return plans
 
 
 def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
-    """The stages that there is a use for under a configuration; `parse` by itself always runs.
+    """Return the stages that a configuration needs; `parse` by itself always runs.
 
     Raises:
         StageError: what is asked for needs embeddings, and the model has none.
@@ -116,80 +148,76 @@ def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in useless]
 
 
-def report(config: PipelineConfig, identity: str | None = None) -> Path:
-    """Write the report of a pipeline, whether it has come to its end or not.
-
-    Args:
-        config: the configuration.
-        identity: of the pipeline's run; found from the plans of its stages where it is not given.
-
-    Returns:
-        The file.
+def report(config: PipelineConfig) -> Path:
+    """Write the report of a pipeline, finished or not, and return its path.
 
     Raises:
         StageError: it cannot be written.
     """
+    plans = plan_stages(config)
+    return _write_report(config, pipeline_fingerprint(plans), plans)
+
+
+def _write_report(config: PipelineConfig, identity: str, plans: Plans) -> Path:
     from pipelines.reporting.write import write_report
 
-    plans = _plans(config)
-    identity = identity or _identity(plans)
     useful = _applicable(config, STAGES)
     try:
         return write_report(config, identity, {name: plan for name, plan in plans.items() if name in useful})
     except OSError as error:
-        raise unwritten("report", config.work_dir, error) from error
+        raise disk_error("report", config.work_dir, error) from error
 
 
-def _plans(config: PipelineConfig, names: Sequence[str] = ()) -> dict[str, StagePlan]:
-    """What the stages of a pipeline would do now, in their order; captions are parsed where it is needed or named."""
-    stages = [name for name in STAGES if name != "parse" or config.reads_graphs or name in names]
-    return {name: _stage(name).plan(config) for name in stages}
-
-
-def _identity(plans: Mapping[str, StagePlan]) -> str:
+def pipeline_fingerprint(plans: Plans) -> str:
+    """Return the identity of a pipeline: that of the outputs of all its stages."""
     return fingerprint([plan.fingerprint for plan in plans.values()])
 
 
 def _run(
-    config: PipelineConfig, identity: str, plans: dict[str, StagePlan], names: Sequence[str], within: str | None
-) -> list[_Outcome]:
-    outcomes = []
+    config: PipelineConfig, identity: str, planned: Plans, names: Sequence[str], within: str | None
+) -> tuple[list[_Outcome], Plans]:
+    outcomes: list[_Outcome] = []
+    plans: dict[str, StagePlan] = {}
     was_connected = cluster.is_connected()
     try:
-        if "train" in names and not plans["train"].complete and cluster.cluster_address(config) is not None:
-            # Before hours of extraction; of this machine alone it is known already.
-            cluster.connect(config)
-            cluster.require_room(config)
+        if "train" in names and not planned["train"].complete and cluster.cluster_address(config.ray.address):
+            # Before hours of extraction; the room on this machine alone has been checked already.
+            cluster.connect(config.ray.address)
+            cluster.require_room(config.training)
         with PipelineRuns(config, identity, within=within) as runs, runs.parent as parent:
             parent.log_params(config.model_dump(mode="json"))
-            parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in plans.items()})
-            for name in names:
-                outcomes.append(_run_stage(config, runs, name))
-                parent.log_metrics(_headlines(config, outcomes[-1].report))
-                parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
+            parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
+            for name in planned:
+                # Planned again: the output of an earlier stage decides the inputs of the later ones.
+                plans[name] = _stage(name).plan(config, plans)
+                if name in names:
+                    outcomes.append(_run_stage(config, name, plans, runs))
+                    parent.log_metrics(_headlines(config, outcomes[-1].report))
+                    parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
             if _REPORTED.intersection(names):
-                outcomes.append(_write_report(config, identity))
+                outcomes.append(_report_outcome(config, identity, plans))
                 parent.log_artifact(outcomes[-1].report.directory)
     finally:
         if not was_connected:
             cluster.disconnect()
-    return outcomes
+    return outcomes, plans
 
 
-def _run_stage(config: PipelineConfig, runs: PipelineRuns, name: str) -> _Outcome:
-    plan = _stage(name).plan(config)
-    if plan.complete:
-        return _nothing_to_do(plan)
+def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> _Outcome:
+    """Run a stage where it is not complete, and replace its plan by the one afterwards."""
+    if plans[name].complete:
+        return _nothing_to_do(plans[name])
     start = time.monotonic()
     with runs.child(name) as tracker:
-        tracker.set_tags({"vse.fingerprint": plan.fingerprint})
-        report = _stage(name).run(config, tracker)
+        tracker.set_tags({"vse.fingerprint": plans[name].fingerprint})
+        report = _stage(name).run(config, plans, tracker)
         tracker.describe(report.summary)
+    plans[name] = _stage(name).plan(config, plans)
     return _Outcome(report, time.monotonic() - start)
 
 
 def _headlines(config: PipelineConfig, report: StageReport) -> dict[str, float]:
-    """RSUM and recalls of an evaluation, for the pipeline's own row in MLflow; nothing of other stages."""
+    """Return RSUM and recalls of an evaluation, for the pipeline's own row in MLflow; nothing of other stages."""
     if report.name != "evaluate":
         return {}
     found = manifest_in(report.directory)["metrics"]
@@ -197,22 +225,19 @@ def _headlines(config: PipelineConfig, report: StageReport) -> dict[str, float]:
 
 
 def _nothing_to_do(plan: StagePlan) -> _Outcome:
-    manifest = plan.directory / MANIFEST
-    summary = json.loads(manifest.read_text(encoding="utf-8")).get("summary") if manifest.is_file() else None
+    summary = manifest_in(plan.directory).get("summary") if (plan.directory / MANIFEST).is_file() else None
     return _Outcome(StageReport(plan.name, plan.directory, summary or plan.size, up_to_date=True), 0.0)
 
 
-def _write_report(config: PipelineConfig, identity: str) -> _Outcome:
+def _report_outcome(config: PipelineConfig, identity: str, plans: Plans) -> _Outcome:
     start = time.monotonic()
-    path = report(config, identity)
+    path = _write_report(config, identity, plans)
     return _Outcome(StageReport("report", path, _size(path)), time.monotonic() - start)
 
 
 def _earlier_report(config: PipelineConfig, identity: str) -> Iterator[_Outcome]:
-    """The report that an earlier run has left, where there is one."""
-    from pipelines.reporting.write import report_path
-
-    path = report_path(config, identity)
+    """Yield the report of an earlier run, if there is one."""
+    path = report_path(config.work_dir, identity)
     if path.is_file():
         yield _Outcome(StageReport("report", path, _size(path), up_to_date=True), 0.0)
 
@@ -226,8 +251,8 @@ def _stage(name: str) -> Stage:
     return module
 
 
-def _require_inputs(plans: dict[str, StagePlan], names: Sequence[str]) -> None:
-    """Refuse to start a stage whose inputs are not there.
+def _require_inputs(plans: Plans, names: Sequence[str]) -> None:
+    """Refuse to start a stage whose inputs are missing.
 
     Raises:
         StageError: a stage before the first one is not up to date.
@@ -257,16 +282,10 @@ def _print_outcomes(outcomes: Sequence[_Outcome]) -> None:
 
 
 def _mlflow_address(config: PipelineConfig, identity: str) -> str:
-    """The page of the pipeline's run, and for a database how to start the server that shows it."""
+    """Return the page of the pipeline's run, and for a database the command that starts its server."""
     page = recorded_run_url(config, identity) or config.tracking_uri
     if not config.tracking_uri.startswith("sqlite:"):
         return page
     own = f"make ui VSE_WORK_DIR={config.work_dir}"
     other = f"mlflow server --backend-store-uri {config.tracking_uri}"
     return f"{page} (served by: {own if config.tracking.uri is None else other})"
-
-
-def console() -> Console:
-    """Where tables are printed."""
-    # Paths may hold brackets, which are not meant as markup.
-    return Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)

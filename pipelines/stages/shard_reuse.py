@@ -1,8 +1,8 @@
-"""Shards of an earlier version of a split are taken over where they hold the same: only what is new is made.
+"""Shards of an earlier version of a split are reused where they contain the same: only what is new is made.
 
-A directory holds one version of a split, under the fingerprint of all its records. Records that are appended leave the
-shards before the last one as they were; the new directory has those under the same names, as links to the same files,
-on a storage as copies that the server makes. Which version was the last is noted beside the directories.
+A directory holds one version of a split, under the fingerprint of all its records. Appended records leave the shards
+before the last one unchanged; the new directory has those under the same names, as links to the same files, on a
+storage as copies that the server makes. A file next to the directories names the newest version.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.runtime.stage import StageDir
-from pipelines.stages.shard_work import ShardedSplit, is_whole
+from pipelines.stages.shard_work import ShardedSplit, is_complete
 from preprocessing.shards import read_index
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path
 
 _THREADS = 8
 
-Beside = Callable[[Path], Path]
+Extra = Callable[[Path], Path]
 
 
 @dataclass(frozen=True)
 class Version:
-    """What decides the shards of a version of a split.
+    """The identities of the shards of one version of a split.
 
     Attributes:
-        settings: fingerprint of what decides them besides the data: versions of the same can have shards in common.
+        settings: fingerprint of what decides them extras the data: versions of the same can have shards in common.
         contents: name of each shard -> fingerprint of all that decides its bytes.
     """
 
@@ -38,66 +38,65 @@ class Version:
     contents: Mapping[str, str]
 
 
-def take_over(split: ShardedSplit, version: Version, beside: Beside | None = None) -> int:
-    """Take over from the last version of a split what this one has in common with it; return how many shards that are.
+def reuse_shards(split: ShardedSplit, version: Version, extra: Extra | None = None) -> int:
+    """Reuse the shards that a split has in common with its last version; return their number.
 
-    The second start of a run that was killed counts what the first one took.
+    The second start of a killed run counts the shards that the first one reused.
 
     Args:
         split: with its directory, which is made.
-        version: what decides its shards.
-        beside: names a file that belongs to a shard, besides its sidecar.
+        version: identities of its shards.
+        extra: returns the path of a file that belongs to a shard, extras its sidecar.
 
     Raises:
         StorageError: the storage does not answer.
     """
     directory, mirror = split.directory, split.directory.mirror
     directory.create()
-    note = directory.path.parent / f"newest-{version.settings[:16]}.json"
-    last = _read(mirror.read(note))
+    record = directory.path.parent / f"newest-{version.settings[:16]}.json"
+    last = _read(mirror.read(record))
     if last is not None and last["fingerprint"] == directory.fingerprint:
         return len(last["taken"])
     common: list[str] = []
     if last is not None:
         earlier = replace(directory, fingerprint=last["fingerprint"])
         same = [name for name, content in version.contents.items() if last["contents"].get(name) == content]
-        common = _whole(earlier, same, beside)
+        common = _complete(earlier, same, extra)
         missing = {path.name for path in split.missing()}
-        _take(earlier, directory, missing.intersection(common), beside)
-    # Before anything is made: what a killed run has made counts as well, should the split have grown again meanwhile.
+        _copy(earlier, directory, missing.intersection(common), extra)
+    # Before anything is made: the shards of a killed run count as well, if the split grows again before the next start.
     content = {"fingerprint": directory.fingerprint, "contents": dict(version.contents), "taken": common}
-    write_json_atomic(note, content)
-    mirror.push(note)
+    write_json_atomic(record, content)
+    mirror.push(record)
     return len(common)
 
 
 def _read(data: bytes | None) -> dict[str, Any] | None:
-    """The note on the last version; None where there is none."""
-    note: dict[str, Any] | None = None if data is None else json.loads(data)
-    return note
+    record: dict[str, Any] | None = None if data is None else json.loads(data)
+    return record
 
 
-def _whole(earlier: StageDir, names: list[str], beside: Beside | None) -> list[str]:
-    """Those of the shards that an earlier directory has as a whole."""
+def _complete(earlier: StageDir, names: list[str], extra: Extra | None) -> list[str]:
+    """Return those of the shards that are complete in an earlier directory."""
     if earlier.mirror.address is not None:
         stored = earlier.stored()
-        return [name for name in names if {file.name for file in _files(earlier.path / name, beside)} <= stored]
+        return [name for name in names if {file.name for file in _files(earlier.path / name, extra)} <= stored]
     return [
         name
         for name in names
-        if is_whole(earlier.path / name, earlier.fingerprint)
-        and all(file.is_file() for file in _files(earlier.path / name, beside))
+        if is_complete(earlier.path / name, earlier.fingerprint)
+        and all(file.is_file() for file in _files(earlier.path / name, extra))
     ]
 
 
-def _take(earlier: StageDir, directory: StageDir, names: Collection[str], beside: Beside | None) -> None:
-    """Have shards of an earlier directory in this one."""
+def _copy(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
+    """Copy or link shards of an earlier directory into this one."""
     sidecars = {sidecar_path(Path(name)).name for name in names}
     earlier.pull(lambda name: name in sidecars)
 
-    def take(name: str) -> None:
-        """One shard; its sidecar, which says that it is whole, comes last."""
-        *files, sidecar = _files(directory.path / name, beside)
+    def copy(name: str) -> None:
+        """Copy one shard; its sidecar, which declares it complete, comes last."""
+        *files, sidecar = _files(directory.path / name, extra)
         for file in files:
             directory.mirror.copy(earlier.path / file.name, file)
         index = replace(read_index(earlier.path / name), fingerprint=directory.fingerprint)
@@ -105,9 +104,9 @@ def _take(earlier: StageDir, directory: StageDir, names: Collection[str], beside
         directory.mirror.push(sidecar)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(take, names))
+        list(pool.map(copy, names))
 
 
-def _files(shard: Path, beside: Beside | None) -> tuple[Path, ...]:
-    """The files of a shard, its sidecar as the last one."""
-    return (shard, *([] if beside is None else [beside(shard)]), sidecar_path(shard))
+def _files(shard: Path, extra: Extra | None) -> tuple[Path, ...]:
+    """Return the files of a shard, its sidecar as the last one."""
+    return (shard, *([] if extra is None else [extra(shard)]), sidecar_path(shard))

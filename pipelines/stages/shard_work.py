@@ -1,22 +1,24 @@
-"""What the stages that make shards share: which shards are there already, and how the work goes on."""
+"""What the stages that make shards share: which shards are complete, progress, and the splits as inputs of a run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pipelines.runtime.progress import progress_bar
-from pipelines.runtime.stage import StageDir, StagePlan, fingerprint
+from pipelines.runtime.stage import ShardSet, StageDir, StagePlan, fingerprint, manifest_in
+from preprocessing.datasets import build_dataset
 from preprocessing.shards import ShardError, verify_shard
 
 if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
     from pipelines.tracking import Tracker
 
 
 class ShardedSplit(Protocol):
-    """A split on its way into shards, with a directory of its own."""
+    """A split whose shards stand in a directory of its own."""
 
     @property
     def name(self) -> str:
@@ -24,18 +26,26 @@ class ShardedSplit(Protocol):
 
     @property
     def directory(self) -> StageDir:
-        """Where its shards stand."""
+        """Where its shards are."""
 
     @property
     def fingerprint(self) -> str:
-        """Identity of what is in them."""
+        """Identity of what they contain."""
 
     @property
-    def shards(self) -> Sequence[Path]:
+    def shards(self) -> tuple[Path, ...]:
         """All its shards, there or not."""
 
+    @property
+    def images(self) -> int:
+        """Number of images."""
+
+    @property
+    def captions(self) -> int:
+        """Number of captions."""
+
     def missing(self) -> Collection[Path]:
-        """Shards that are not there as a whole, here or on the storage."""
+        """Return the shards that are not complete, neither here nor on the storage."""
 
 
 def shard_plan(
@@ -46,9 +56,9 @@ def shard_plan(
     Args:
         name: name of the stage.
         root: the working directory.
-        splits: the splits it goes through.
-        made: says in a line what the stage has made; called where it is complete.
-        to_make: says in a line what it has to go through.
+        splits: the splits it works on.
+        made: returns a summary of the output in one line; called where the stage is complete.
+        to_make: summary of the work in one line.
     """
     total = sum(len(split.shards) for split in splits)
     done = total - sum(len(split.missing()) for split in splits)
@@ -63,29 +73,55 @@ def shard_plan(
         unit="shards",
         size=made() if complete else to_make,
         outputs={split.name: split.directory.path for split in splits},
+        shards={
+            split.name: ShardSet(split.directory, split.shards, split.images, split.captions, split.fingerprint)
+            for split in splits
+        },
     )
 
 
-def is_whole(path: Path, expected: str) -> bool:
-    """Whether a shard is there as its sidecar says, and of these inputs; a damaged one is made again."""
+def is_complete(shard: Path, expected: str) -> bool:
+    """Return whether a shard is as its sidecar describes it, and of the inputs with this fingerprint."""
     try:
-        return verify_shard(path, deep=False).fingerprint == expected
+        return verify_shard(shard, deep=False).fingerprint == expected
     except ShardError:
         return False
 
 
-def follow(done: Iterable[int], total: int, stage: str, unit: str, tracker: Tracker) -> None:
-    """Show and log how a stage goes on.
+def track_progress(done: Iterable[int], total: int, stage: str, unit: str, tracker: Tracker) -> None:
+    """Show and log the progress of a stage.
 
     Args:
-        done: for each piece of work, when it is finished, the units it was made of.
+        done: for each finished piece of work, its number of units.
         total: units in all.
         stage: name of the stage.
         unit: what is counted, in the plural: "images".
-        tracker: takes the rate as ``<stage>/<unit>_per_second``.
+        tracker: gets the rate as ``<stage>/<unit>_per_second``.
     """
     with progress_bar(stage, total, unit) as bar:
         start = time.monotonic()
         for count in done:
             bar.update(count)
             tracker.log_metrics({f"{stage}/{unit}_per_second": bar.n / (time.monotonic() - start)}, step=bar.n)
+
+
+def log_splits(config: PipelineConfig, extracted: StagePlan, tracker: Tracker, contexts: Mapping[str, str]) -> None:
+    """Log extracted splits as the data sets of a run.
+
+    Args:
+        config: names the data set and the features.
+        extracted: plan of the extraction, which is complete.
+        tracker: of the run.
+        contexts: split -> its use: "training", "validation", "evaluation".
+    """
+    root = build_dataset(config.dataset.format, **config.dataset.options()).root
+    for split, context in contexts.items():
+        manifest = manifest_in(extracted.outputs[split])
+        tracker.log_dataset(
+            name=f"{config.name} {split}",
+            digest=manifest["fingerprint"],
+            kind=config.dataset.format,
+            source={"images": root, "split": split, "features": config.features.member},
+            profile={name: manifest["counts"][name] for name in ("images", "captions")},
+            context=context,
+        )

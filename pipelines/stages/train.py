@@ -1,7 +1,4 @@
-"""Train the configured model on the extracted shards with Ray Train; keeps the best and the newest checkpoint.
-
-python pipelines/train.py --config pipelines/config/data/flickr8k.yaml
-"""
+"""Stage 3, train: the configured model on the extracted shards with Ray Train; keeps the best and newest checkpoint."""
 
 from __future__ import annotations
 
@@ -13,9 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.runtime.stage import MANIFEST, StageDir, StageError, StagePlan, StageReport, content_digest, fingerprint
-from pipelines.stages import extract, parse
-from pipelines.stages.data_inputs import log_splits
+from pipelines.runtime.stage import (
+    MANIFEST,
+    Plans,
+    StageDir,
+    StageError,
+    StagePlan,
+    StageReport,
+    content_digest,
+    fingerprint,
+    manifest_in,
+)
+from pipelines.stages.shard_work import log_splits
 from pipelines.training.launch import fit
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 NAME = "train"
 # Raised when the same inputs and settings would give another model.
 VERSION = 2
-# How a run is carried out, not what comes out of it.
+# Settings of how a run is carried out, which do not change the model.
 _WITHOUT_EFFECT = {
     "workers",
     "cpus_per_worker",
@@ -45,10 +51,9 @@ _WITHOUT_EFFECT = {
 }
 
 
-def plan(config: PipelineConfig) -> StagePlan:
-    """Say what training would do now: its size, and how far an earlier run came."""
-    features = extract.plan(config)
-    stage = _stage(config, features)
+def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
+    """Find the size of the training and the progress of an earlier run; `outputs` has the best checkpoint."""
+    stage = _stage(config, upstream)
     epochs = config.training.epochs
     return StagePlan(
         name=NAME,
@@ -58,17 +63,20 @@ def plan(config: PipelineConfig) -> StagePlan:
         done=epochs if stage.is_complete() else min(int(_newest_progress(stage.path)["epoch"]), epochs - 1),
         unit="epochs",
         size=f"{epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
-        outputs={"best": _best(stage)} if stage.is_complete() else {},
+        outputs={"best": stage.path / str(stage.read_manifest()["best"])} if stage.is_complete() else {},
     )
 
 
-def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallback] = ()) -> StageReport:
-    """Train, or go on with what an earlier run left; the manifest names the best checkpoint.
+def run(
+    config: PipelineConfig, upstream: Plans, tracker: Tracker, callbacks: Sequence[UserCallback] = ()
+) -> StageReport:
+    """Train, or resume an earlier run; the manifest names the best checkpoint.
 
     Args:
         config: the pipeline's configuration.
+        upstream: the plans of the stages before.
         tracker: of the run.
-        callbacks: told of every epoch by Ray Train.
+        callbacks: called by Ray Train after every epoch.
 
     Raises:
         StageError: training cannot start, or has ended in NaN or in collapse.
@@ -77,21 +85,19 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
     from pipelines.training.initial_weights import keep_initial
     from pipelines.training.readers import open_splits
 
-    features = extract.plan(config)
-    stage = _stage(config, features)
-    if stage.is_complete():
-        return StageReport(NAME, stage.path, stage.read_manifest()["summary"], up_to_date=True)
+    stage = _stage(config, upstream)
     stage.create()
-    train, evaluation = (features.outputs[split] for split in (config.dataset.train_split, config.dataset.eval_split))
-    graphs = parse.plan(config).outputs if config.training_reads_graphs else {}
-    train_graphs, eval_graphs = graphs.get(config.dataset.train_split), graphs.get(config.dataset.eval_split)
+    splits = (config.dataset.train_split, config.dataset.eval_split)
+    train, evaluation = (upstream["extract"].outputs[split] for split in splits)
+    graphs = upstream["parse"].outputs if config.training_reads_graphs else {}
+    train_graphs, eval_graphs = (graphs.get(split) for split in splits)
     if config.training.initial is not None:
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     with open_splits(config, train, evaluation, train_graphs) as readers:
         facts, total_steps = prepare(config, *readers, train_graphs, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
-    _log_inputs(config, tracker, stage, features, facts)
+    _log_inputs(config, tracker, stage, upstream["extract"], facts)
     job = TrainingJob(
         config.model_dump(mode="json"),
         str(train),
@@ -107,7 +113,7 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
         raise StageError(f"{NAME}: {outcome['error']}")
     adopt_checkpoints(stage.path, config.mirror)
     manifest = _manifest(config, outcome, facts) | {
-        "data_fingerprint": features.fingerprint,
+        "data_fingerprint": upstream["extract"].fingerprint,
         "seconds": round(time.monotonic() - began, 1),
     }
     _log_outcome(config, stage.path, manifest, tracker)
@@ -118,7 +124,7 @@ def run(config: PipelineConfig, tracker: Tracker, callbacks: Sequence[UserCallba
 def _log_inputs(
     config: PipelineConfig, tracker: Tracker, stage: StageDir, features: StagePlan, facts: Mapping[str, float]
 ) -> None:
-    """Log what decides the run: settings, data, and figures about the captions' tokens."""
+    """Log the settings, the data, and statistics of the captions' tokens."""
     tracker.log_params(config.model_dump(mode="json"))
     tags = {
         "vse.fingerprint": stage.fingerprint,
@@ -127,12 +133,13 @@ def _log_inputs(
         "vse.seed": config.seed,
     }
     tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
-    # A pipeline may be trained and selected on one split, to see whether it can learn it by heart.
-    log_splits(config, tracker, {config.dataset.eval_split: "validation", config.dataset.train_split: "training"})
+    # Both may be the same split, to see whether a model can memorise it.
+    uses = {config.dataset.eval_split: "validation", config.dataset.train_split: "training"}
+    log_splits(config, features, tracker, uses)
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
-    """What a finished run is remembered by: its history, its best checkpoint, and a summary."""
+    """Return the manifest of a finished run: its history, its best checkpoint, and a summary."""
     from pipelines.training.checkpoints import best_directory
 
     history = outcome["history"]
@@ -146,24 +153,10 @@ def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping
     }
 
 
-def best_model(config: PipelineConfig) -> Path:
-    """The directory of the best checkpoint of the configured run, on this machine.
-
-    Raises:
-        StageError: the run has not finished.
-    """
-    stage = _stage(config, extract.plan(config))
-    best = _best(stage)
-    stage.mirror.pull_folder(best)
-    return best
-
-
-def finished_epochs(config: PipelineConfig) -> list[dict[str, float]]:
-    """The metrics of the epochs that the configured run has behind it, with their numbers as ``epoch``, from 1."""
-    stage = _stage(config, extract.plan(config))
-    reached = stage.read_manifest() if stage.is_complete() else _newest_progress(stage.path)
-    history = reached["history"]
-    return [{**metrics, "epoch": epoch} for epoch, metrics in enumerate(history, start=1)]
+def finished_epochs(trained: StagePlan) -> list[dict[str, float]]:
+    """Return the metrics of the epochs that a training has finished, with their numbers as ``epoch``, from 1."""
+    reached = manifest_in(trained.directory) if trained.complete else _newest_progress(trained.directory)
+    return [{**metrics, "epoch": epoch} for epoch, metrics in enumerate(reached["history"], start=1)]
 
 
 def _workers(config: PipelineConfig) -> str:
@@ -171,14 +164,10 @@ def _workers(config: PipelineConfig) -> str:
     return f"{most}" if fewest == most else f"{fewest} to {most}"
 
 
-def _best(stage: StageDir) -> Path:
-    return stage.path / str(stage.read_manifest()["best"])
-
-
-def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
+def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     content = {
         "version": VERSION,
-        "features": features.fingerprint,
+        "features": upstream["extract"].fingerprint,
         # Of several in the same shards.
         "reads": config.features.member,
         "splits": [config.dataset.train_split, config.dataset.eval_split],
@@ -190,14 +179,14 @@ def _stage(config: PipelineConfig, features: StagePlan) -> StageDir:
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
     }
     if config.training_reads_graphs:
-        content["graphs"] = parse.plan(config).fingerprint
+        content["graphs"] = upstream["parse"].fingerprint
     if config.loss.name == "vse_c":
         content["adversarials"] = adversarial.VERSION
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
 def _model_content(config: PipelineConfig) -> dict[str, Any]:
-    """The model's settings, where files and folders go by what they hold and not by where they lie."""
+    """Return the model's settings, with the contents of files and folders instead of their paths."""
     content = config.model.model_dump(mode="json")
     for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors"), ("text", "graphs")):
         path = content[side].get(key)
@@ -207,8 +196,8 @@ def _model_content(config: PipelineConfig) -> dict[str, Any]:
 
 
 def _training_content(config: PipelineConfig) -> dict[str, Any]:
-    """The recipe; the model that it begins with goes by what it is and not by where it lies."""
-    # Without what is left open: a setting that is new leaves runs as they were.
+    """Return the training settings, with the contents of the initial model instead of its path."""
+    # Without unset values: a new setting leaves the fingerprints of earlier runs as they were.
     content = config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True)
     if config.training.initial is not None:
         content["initial"] = content_digest(config.training.initial)
@@ -216,7 +205,7 @@ def _training_content(config: PipelineConfig) -> dict[str, Any]:
 
 
 def _newest_progress(directory: Path) -> dict[str, Any]:
-    """How far the newest checkpoint came; read without importing torch, as planning has to be quick."""
+    """Return the progress of the newest checkpoint; without importing torch, as planning has to be quick."""
     newest = max(directory.glob("checkpoints/step-*/progress.json"), default=None)
     if newest is None:
         return {"epoch": 0, "history": []}

@@ -43,7 +43,7 @@ def fit(
     ray_internals.configure_train(config.training.collective_timeout)
     from ray.train import TrainingFailedError
 
-    cluster.connect(config)
+    cluster.connect(config.ray.address)
     directory = Path(job.directory)
     with _progress_bar(directory, total_steps):
         while True:

@@ -108,7 +108,7 @@ class Trainer:
         self.on_epoch = on_epoch
         training = config.training
         specification = {
-            "feature_dim": None if splits.train.is_pictures else splits.train.feature_dim,
+            "feature_dim": None if splits.train.is_image_files else splits.train.feature_dim,
             "vocabulary_size": len(caption_encoder),
             **config.model.specification(),
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
 from pipelines.runtime import ray_internals
-from pipelines.runtime.stage import OF_THE_DISK, unwritten
+from pipelines.runtime.stage import DISK_ERRORS, disk_error
 
 if TYPE_CHECKING:
     from pipelines.training.trainer import Splits
@@ -86,9 +86,9 @@ def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str
         # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
         return {"error": str(error)}
     except OSError as error:
-        if error.errno not in OF_THE_DISK:
+        if error.errno not in DISK_ERRORS:
             raise
-        raise unwritten("train", directory, error) from error
+        raise disk_error("train", directory, error) from error
     finally:
         if observer is not None:
             observer.close()

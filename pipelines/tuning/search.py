@@ -14,11 +14,10 @@ from rich.table import Table
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import cluster
-from pipelines.runtime.cli import make_parser
+from pipelines.runtime.cli import console, make_parser
 from pipelines.runtime.stage import StageDir, StageError, fingerprint
-from pipelines.stages import extract, parse
 from pipelines.stages.preflight import check_before_start
-from pipelines.stages.runner import console, run_stages
+from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
         stage.create()
         was_connected = cluster.is_connected()
         try:
-            cluster.connect(config)
+            cluster.connect(config.ray.address)
             with PipelineRuns(config, stage.fingerprint, search.name) as runs, runs.parent as tracker:
                 _search(config, search, stage, tracker)
         finally:
@@ -79,15 +78,16 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
 
 
 def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
-    """Where the results of a search are."""
+    """Return the output directory of a search."""
+    plans = plan_stages(config, last="parse")
     content = {
         "version": VERSION,
-        "features": extract.plan(config).fingerprint,
+        "features": plans["extract"].fingerprint,
         "config": config.model_dump(mode="json", include={"seed", "vocabulary", "model", "loss", "training"}),
         "search": search.model_dump(mode="json", exclude={"concurrent"}),
     }
     if config.training_reads_graphs:
-        content["graphs"] = parse.plan(config).fingerprint
+        content["graphs"] = plans["parse"].fingerprint
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

@@ -81,7 +81,7 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
     from ray import tune
 
     space = {key: _domain(domain, search) for key, domain in search.space.items()}
-    concurrent = search.concurrent or cluster.room_for(config)
+    concurrent = search.concurrent or cluster.room_for(config.training)
     algorithm = _algorithm(search, concurrent)
     if search.method != "bayesian":
         space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])
@@ -155,14 +155,16 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     from pipelines.stages import train
+    from pipelines.stages.runner import plan_stages
     from pipelines.tracking import PipelineRuns
 
     told = TrialJob(**job)
     base = PipelineConfig.model_validate(told.config)
     settings, seed = _drawn(drawn, base.seed)
     config = with_settings(base, settings, seed)
-    plan = train.plan(config)
-    finished = train.finished_epochs(config)
+    plans = plan_stages(config, last=train.NAME)
+    plan = plans[train.NAME]
+    finished = train.finished_epochs(plan)
     for metrics in finished:
         tune.report(metrics)
     if plan.complete:
@@ -171,7 +173,7 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     try:
         with PipelineRuns(config, plan.fingerprint, name, told.search_run) as runs, runs.parent as tracker:
             tracker.log_params({f"search/{key}": value for key, value in settings.items()})
-            train.run(config, tracker, [TuneReportCallback()])
+            train.run(config, plans, tracker, [TuneReportCallback()])
     except StageError as error:
         tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
 

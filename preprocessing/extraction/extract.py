@@ -51,14 +51,14 @@ class ShardSpec:
 
 
 def shard_paths(directory: Path, images: int, shard_size: int) -> list[Path]:
-    """Return the paths of the shards that a split of so many images fills."""
+    """Return the paths of the shards that a number of images fills."""
     return [shard_path(directory, number) for number in range(-(-images // shard_size))]
 
 
 def shard_specs(
     records: Iterable[Record], directory: Path, shard_size: int, fingerprint: str, root: str
 ) -> Iterator[ShardSpec]:
-    """Cut the records of a split into shards, holding one shard's records at a time."""
+    """Yield the shards of a split's records, with one shard's records in memory at a time."""
     remaining, first = iter(records), 0
     while chunk := tuple(islice(remaining, shard_size)):
         yield ShardSpec(shard_path(directory, first // shard_size), fingerprint, root, first, chunk)
@@ -68,9 +68,9 @@ def shard_specs(
 def extract_shard(
     spec: ShardSpec, extractor: Extractor, batch_size: int, threads: int = 1, timeout: float | None = None
 ) -> ShardIndex:
-    """Make one shard: decode images, run the model on those before and write those before these, all at once.
+    """Make one shard; decoding, the model and writing overlap.
 
-    Images that cannot be used, images without captions and empty captions are set aside with their reason. Batches are
+    Images that cannot be used, images without captions and empty captions are skipped with their reason. Batches are
     formed of the usable images in order, so the bytes do not depend on anything that happens at the same time, unless
     an image takes longer than it may.
 
@@ -79,7 +79,7 @@ def extract_shard(
         extractor: computes the features.
         batch_size: images in a forward pass.
         threads: threads that decode.
-        timeout: seconds that are waited for an image before it is set aside; None waits for ever.
+        timeout: seconds that are waited for an image before it is skipped; None waits for ever.
 
     Raises:
         ExtractorError: the extractor gave features that cannot be stored.
@@ -96,7 +96,7 @@ def extract_shard(
 
 
 def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
-    """The bytes of a tar that the first usable image of a split takes up.
+    """Return the size in a tar of the first usable image of a split.
 
     Raises:
         DatasetError: there is no such split, or its files are malformed.
@@ -115,7 +115,7 @@ def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A record on its way into a shard, with the captions that are of use."""
+    """A record on its way into a shard, with its usable captions."""
 
     key: str
     record: Record
@@ -123,7 +123,7 @@ class _Entry:
 
 
 def _samples(spec: ShardSpec, extractor: Extractor, batch_size: int, loader: ImageLoader) -> Iterator[Sample | Skipped]:
-    """Yield the samples of a shard in order, and what is skipped where that shows."""
+    """Yield the samples of a shard in order, and what is skipped."""
     entries, skipped = _usable(spec)
     yield from skipped
     batch: list[tuple[_Entry, Any]] = []
@@ -140,7 +140,7 @@ def _samples(spec: ShardSpec, extractor: Extractor, batch_size: int, loader: Ima
 
 
 def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
-    """Drop empty captions, and images without any other."""
+    """Separate records with captions from empty captions and images without any other."""
     entries: list[_Entry] = []
     skipped: list[Skipped] = []
     for position, record in enumerate(spec.records, start=spec.first):
@@ -176,7 +176,7 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
 
 
 def _sample(key: str, meta: dict[str, Any], stored: Mapping[str, Stored]) -> Sample:
-    """What goes into a shard of one image, of one extractor or of several."""
+    """Return the sample of one image, from one extractor or several."""
     sample = Sample(key, {}, meta)
     for name, item in stored.items():
         if isinstance(item, bytes):

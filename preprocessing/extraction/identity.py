@@ -18,7 +18,7 @@ _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
 
 @dataclass(frozen=True, slots=True)
 class SplitSummary:
-    """What a split consists of, without its images.
+    """Digests and counts of a split.
 
     Attributes:
         digest: sha256 over ids, relative URIs, captions, and size and time of the local files, or size and ETag of the
@@ -36,7 +36,7 @@ class SplitSummary:
 
 
 def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
-    """Go through the records of a split once and identify them.
+    """Return the digests of a split, going through its records once.
 
     Args:
         dataset: the data set.
@@ -62,10 +62,10 @@ def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
 
 
 def entries(dataset: Dataset, split: str) -> Iterator[tuple[str, str, list[Any] | None, list[tuple[str, str]]]]:
-    """What identifies each record: its id, its image relative to the root, what tells of a change of the image, texts.
+    """Yield the identity of each record: its id, its image relative to the root, a stamp of the image, and captions.
 
-    The third is size and time of a local file, size and ETag of an object on S3, None of an image that is generated or
-    not there. Texts are caption ids with captions.
+    The stamp is size and time of a local file, size and ETag of an object on S3, None of an image that is generated or
+    missing. Captions are pairs of caption id and text.
 
     Raises:
         DatasetError: there is no such split, or its files are malformed.
@@ -83,7 +83,7 @@ def relative_uri(uri: str, root: str) -> str:
 
 
 def _object_stamp(folder: str) -> Callable[[str], list[Any] | None]:
-    """What gives the size and ETag of an image on S3, None where it is not there.
+    """Return a function that gives the size and ETag of an image on S3, None where it is missing.
 
     The folder is listed once, a request for a thousand images: asking for each would take longer than all the rest.
     """
@@ -92,13 +92,13 @@ def _object_stamp(folder: str) -> Callable[[str], list[Any] | None]:
 
 
 def _file_of(uri: str) -> str:
-    """What has size and time: the image, or the array that it is a row of, or the archive that it lies in."""
+    """Return the file of an image: itself, or the array that it is a row of, or the archive that it lies in."""
     inside = _INSIDE_A_FILE.search(uri)
     return uri if inside is None else uri[: inside.end() - 1]
 
 
 def _stamp(uri: str) -> list[Any] | None:
-    """Size in bytes and time of change in nanoseconds of a local file, or None: generated, or not there."""
+    """Return size in bytes and time of change in nanoseconds of a local file; None: generated, or missing."""
     if "://" in uri:
         return None
     try:

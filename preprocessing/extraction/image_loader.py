@@ -1,4 +1,4 @@
-"""Images loaded ahead in threads, in order; none of them holds up the others for ever."""
+"""Images loaded in threads, in order, each within a time limit."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ ItemT = TypeVar("ItemT")
 
 
 class ImageLoader:
-    """Loads images in threads, `depth` of them ahead of the one that is wanted.
+    """Loads images in threads, `depth` of them in advance.
 
-    An image that is waited for longer than `timeout` becomes an error, and its thread, which nothing can stop, is left
-    to itself: fresh threads go on with the images after it. It does not hold up the end of the process either.
+    An image that is waited for longer than `timeout` becomes an error, and its thread, which nothing can stop, is
+    abandoned: new threads load the images after it. It does not delay the end of the process either.
 
     Args:
-        load: what a thread does with an image's URI; raises ImageError where it cannot be used.
+        load: loads the image of a URI; raises ImageError where it cannot be used.
         threads: at work at once.
-        depth: images ahead.
+        depth: images that are loaded in advance.
         timeout: in seconds; None waits for ever.
     """
 
     def __init__(self, load: Callable[[str], Any], threads: int, depth: int, timeout: float | None) -> None:
         self._load, self._threads, self._depth, self._timeout = load, threads, depth, timeout
-        # Of all pools the one whose threads a process does not wait for when it ends.
+        # Unlike those of other pools, its threads do not delay the end of the process.
         self._pool = ThreadPool(threads)
 
     def __enter__(self) -> ImageLoader:
@@ -41,34 +41,34 @@ class ImageLoader:
         self._pool.terminate()
 
     def load(self, items: Iterable[ItemT], uri: Callable[[ItemT], str]) -> Iterator[tuple[ItemT, Any]]:
-        """Yield items in order, each with what `load` made of its URI, or with the ImageError that it ended in."""
-        ahead: deque[tuple[ItemT, AsyncResult[Any]]] = deque()
+        """Yield items in order, each with its loaded image, or with the ImageError that it ended in."""
+        pending: deque[tuple[ItemT, AsyncResult[Any]]] = deque()
         for item in items:
-            ahead.append((item, self._begin(uri(item))))
-            if len(ahead) > self._depth:
-                yield self._first(ahead, uri)
-        while ahead:
-            yield self._first(ahead, uri)
+            pending.append((item, self._begin(uri(item))))
+            if len(pending) > self._depth:
+                yield self._first(pending, uri)
+        while pending:
+            yield self._first(pending, uri)
 
     def _begin(self, uri: str) -> AsyncResult[Any]:
         return self._pool.apply_async(self._load, (uri,))
 
     def _first(
-        self, ahead: deque[tuple[ItemT, AsyncResult[Any]]], uri: Callable[[ItemT], str]
+        self, pending: deque[tuple[ItemT, AsyncResult[Any]]], uri: Callable[[ItemT], str]
     ) -> tuple[ItemT, Any | ImageError]:
-        item, loading = ahead.popleft()
+        item, loading = pending.popleft()
         try:
             return item, loading.get(self._timeout)
         except ImageError as error:
             return item, error
         except NotReadyError:
-            self._restart(ahead, uri)
+            self._restart(pending, uri)
             return item, ImageError(f"took longer than {self._timeout:g} seconds to load")
 
-    def _restart(self, ahead: deque[tuple[ItemT, AsyncResult[Any]]], uri: Callable[[ItemT], str]) -> None:
-        """Leave the threads to themselves; the images ahead that they have not finished begin anew."""
+    def _restart(self, pending: deque[tuple[ItemT, AsyncResult[Any]]], uri: Callable[[ItemT], str]) -> None:
+        """Abandon the threads; the pending images that they have not finished start again."""
         self._pool.terminate()
         self._pool = ThreadPool(self._threads)
-        for place, (item, loading) in enumerate(ahead):
+        for place, (item, loading) in enumerate(pending):
             if not loading.ready():
-                ahead[place] = (item, self._begin(uri(item)))
+                pending[place] = (item, self._begin(uri(item)))

@@ -1,4 +1,4 @@
-"""What a split consisted of at a time, small enough to keep: a number for each image and each caption."""
+"""Hashes of a split's images and captions, small enough to keep, and the difference between two states of a split."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class DatasetDiff:
-    """How a split has changed. An image whose file is another counts as one that came and one that went.
+    """Changes of a split. An image whose file has changed counts as one new and one gone.
 
     Attributes:
         new_images, gone_images: images.
@@ -35,7 +35,7 @@ class DatasetDiff:
     gone_captions: int
 
     def __str__(self) -> str:
-        """The changes in words: "+2,000 images, +10,000 captions"."""
+        """Return the changes in words: "+2,000 images, +10,000 captions"."""
         counts = {
             "images": (self.new_images, self.gone_images),
             "captions": (self.new_captions, self.gone_captions),
@@ -51,10 +51,10 @@ class DatasetDiff:
 
 @dataclass(frozen=True)
 class DataManifest:
-    """The images and captions of a split as sorted 64-bit hashes: 8 bytes for each, whatever they hold.
+    """The images and captions of a split as sorted 64-bit hashes: 8 bytes each.
 
     Attributes:
-        images: of the images, by id, file, and what tells that it has changed.
+        images: of the images, by id, file and the file's stamp.
         captions: of the captions, by image id, caption id and text.
     """
 
@@ -63,7 +63,7 @@ class DataManifest:
 
     @classmethod
     def of(cls, dataset: Dataset, split: str) -> DataManifest:
-        """Go through the records of a split once.
+        """Hash the records of a split.
 
         Raises:
             DatasetError: there is no such split, or its files are malformed.
@@ -76,7 +76,7 @@ class DataManifest:
         return cls(*(np.unique(np.frombuffer(numbers, np.uint64)) for numbers in (images, captions)))
 
     def since(self, before: DataManifest | None) -> DatasetDiff:
-        """What has changed since then; all is new where there was nothing before."""
+        """Return the changes since then; all is new where there was nothing before."""
         if before is None:
             return DatasetDiff(len(self.images), 0, len(self.captions), 0)
         return DatasetDiff(

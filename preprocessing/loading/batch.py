@@ -1,4 +1,4 @@
-"""One training batch and how samples of different lengths are put into it.
+"""A training batch, and the padding of samples of different lengths.
 
 Shapes: B batch, N set elements of the largest set, F feature width, S side of pixels, L tokens of the longest caption.
 """
@@ -24,7 +24,7 @@ class Batch:
 
     Attributes:
         images: features, float16 (B, N, F), zero beyond each row's length; or pixels, uint8 (B, 3, S, S).
-        lengths_or_mask: the lengths of features, int64 (B,), at least 1; or which cells to keep, bool (B, N).
+        lengths_or_mask: lengths of features, int64 (B,), at least 1; or the mask of grid cells, bool (B, N).
         tokens_BL: int64, padding beyond each row's length.
         token_lengths_B: int64, at least 1.
         image_indices_B: int64, numbers of the images in the reader.
@@ -51,7 +51,7 @@ class Batch:
         return len(self.caption_indices_B)
 
     def to(self, device: torch.device | str) -> Batch:
-        """Copy to a device; from pinned memory the copy runs beside the computation."""
+        """Copy to a device; from pinned memory the copy overlaps with the computation."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
@@ -59,10 +59,9 @@ class Batch:
         return self._map(torch.Tensor.pin_memory)
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Keep the tensors' memory until what the stream has been given so far is done, another one than their own."""
+        """Keep the tensors' memory until another stream than their own has done the work queued on it so far."""
 
         def record(tensor: torch.Tensor) -> torch.Tensor:
-            """Keep one tensor's memory."""
             tensor.record_stream(stream)
             return tensor
 
@@ -83,13 +82,13 @@ class Batch:
 
 
 class FeatureBuffers:
-    """Memory for the features or pixels of batches, used again once nothing refers to the batch that had it.
+    """Memory for the features or pixels of batches, reused once nothing refers to the batch that had it.
 
     A batch is tens of megabytes. Fresh memory of that size comes from the system page by page, which takes several
     times as long as the copying itself.
 
     Args:
-        keep: how many unused buffers are held back at most.
+        keep: largest number of unused buffers.
         dtype: of the arrays.
     """
 
@@ -99,7 +98,7 @@ class FeatureBuffers:
         self._free: list[npt.NDArray[Any]] = []
 
     def take(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """An array with arbitrary contents; its memory comes back when the array and all tensors on it are gone."""
+        """Return an uninitialised array; its memory is reused when the array and all tensors on it are gone."""
         size = math.prod(shape)
         try:
             buffer = self._free.pop()
@@ -167,7 +166,7 @@ def collate(
     caption_indices: Integers,
     pad_id: int,
 ) -> Batch:
-    """Make a batch of B samples of what an image source gave and of token ids (see :func:`pad_tokens`)."""
+    """Return a batch of B samples from the tensors of an image source and token ids (see :func:`pad_tokens`)."""
     tokens_BL, token_lengths_B = pad_tokens(tokens, pad_id)
     return Batch(
         *images,
@@ -179,5 +178,5 @@ def collate(
 
 
 def component_tensors(arrays: Mapping[str, Integers]) -> dict[str, torch.Tensor]:
-    """The arrays of components, as int64 tensors under their names."""
+    """Return the arrays of components as int64 tensors under their names."""
     return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}

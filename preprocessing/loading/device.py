@@ -1,4 +1,4 @@
-"""Batches on the device that trains, copied while it computes."""
+"""Batches copied to the device while it computes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from preprocessing.loading.batch import Batch
 def prefetch_to_device(batches: Iterator[Batch], device: torch.device) -> Generator[Batch, None, None]:
     """Yield batches on a device; a GPU copies the next one while it computes with the one that was yielded.
 
-    The copies have a stream of their own beside that of the computation, which waits only for the copy of the batch
-    that it is given, and the host for none. That takes batches in page-locked memory.
+    The copies have a stream of their own. The stream of the computation waits only for the copy of its own batch, and
+    the host for none; that takes batches in page-locked memory.
 
     Args:
         batches: on the host.
@@ -35,9 +35,9 @@ def prefetch_to_device(batches: Iterator[Batch], device: torch.device) -> Genera
 
 
 def _handed_over(batch: Batch, copied: torch.cuda.Event) -> Batch:
-    """The batch for the current stream, once it is copied."""
+    """Let the current stream wait for a batch's copy; return the batch."""
     stream = torch.cuda.current_stream(batch.images.device)
     stream.wait_event(copied)
-    # The memory came from the other stream, which must not have it back before this one is done with it.
+    # The memory came from the other stream, which must not reuse it before this one is done with it.
     batch.record_stream(stream)
     return batch

@@ -1,4 +1,4 @@
-"""The images of a batch, as an image encoder takes them: sets of features, or pixels and which of their cells to keep.
+"""The images of a batch, as an image encoder takes them: sets of features and lengths, or pixels and a mask of cells.
 
 Shapes: B batch, N set elements or grid cells, F feature width, S side of the pixels.
 """
@@ -16,8 +16,8 @@ import torch
 from preprocessing.captions.augment import drop_dimensions, drop_grids, drop_regions, sample_rng
 from preprocessing.features.images import ImageError
 from preprocessing.loading.batch import FeatureBuffers, pad_features
-from preprocessing.loading.pixels import PixelFormat, decode_pixels, random_view, whole_view
-from preprocessing.shards.index import MEND, ShardError
+from preprocessing.loading.pixels import PixelFormat, decode_pixels, full_view, random_view
+from preprocessing.shards.index import FIX, ShardError
 from preprocessing.shards.reader import ShardReader
 
 SizeAugmentation = Literal["none", "region", "grid"]
@@ -37,18 +37,18 @@ _ALIVE = 5
 
 
 class ImageSource(Protocol):
-    """Gives the two tensors of a batch's images, one row for each image asked for, in that order."""
+    """Gives the two tensors of a batch's images: features and lengths, or pixels and mask; a row for each image."""
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         ...
 
-    def whole(self, images: Sequence[int]) -> Tensors:
-        """Images as they are."""
+    def unaugmented(self, images: Sequence[int]) -> Tensors:
+        """Return images without augmentation."""
         ...
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
-        """Images in training: the variation of each is a function of (seed, epoch, sample) alone."""
+        """Return images in training: the augmentation of each is a function of (seed, epoch, sample) alone."""
         ...
 
 
@@ -81,15 +81,15 @@ class FeatureSource:
         self._feature_dropout = feature_dropout
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(self._reader)
 
-    def whole(self, images: Sequence[int]) -> Tensors:
-        """Images as they are."""
+    def unaugmented(self, images: Sequence[int]) -> Tensors:
+        """Return images without augmentation."""
         return pad_features([self._reader.features(image) for image in images], None, self._buffers)
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
-        """Images with elements of their sets, and dimensions of all their elements, left out."""
+        """Return images without some elements of their sets, and some dimensions of all their elements."""
         features_BNF, lengths_B = self._without_elements(images, epoch, samples)
         if self._feature_dropout:
             for features_NF, sample in zip(features_BNF.numpy(), samples, strict=True):
@@ -99,7 +99,7 @@ class FeatureSource:
 
     def _without_elements(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         if self._drop is None:
-            return self.whole(images)
+            return self.unaugmented(images)
         features = [self._reader.features(image) for image in images]
         kept = [
             self._drop(len(array_NF), sample_rng(self._seed, epoch, sample, SIZE_STREAM))
@@ -109,13 +109,13 @@ class FeatureSource:
 
 
 class PixelSource:
-    """Pictures: pixels, uint8 (B, 3, S, S), red first, and the cells to keep, bool (B, N).
+    """Images as pixels, uint8 (B, 3, S, S), red first, and the mask of cells, bool (B, N).
 
     Decoding and resizing run in threads, each into its own row, so their order does not matter.
 
     Args:
-        reader: of pictures ("jpg").
-        pixels: what the image encoder takes.
+        reader: of image files ("jpg").
+        pixels: size and cells of the image encoder.
         threads: that decode.
         seed: of the augmentations.
         image_augmentation: random crops and mirroring (:func:`random_view`).
@@ -143,24 +143,16 @@ class PixelSource:
         self._drop = _drop(size_augmentation)
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(self._reader)
 
-    def whole(self, images: Sequence[int]) -> Tensors:
-        """Whole pictures, all cells.
-
-        Raises:
-            ShardError: a picture cannot be decoded.
-        """
+    def unaugmented(self, images: Sequence[int]) -> Tensors:
+        """Return full images, all cells; raises ShardError where one cannot be decoded."""
         pixels = self._filled(images, [None] * len(images))
         return pixels, torch.ones(len(images), self._format.cells, dtype=torch.bool)
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
-        """Random views of the pictures, with some of their cells left out.
-
-        Raises:
-            ShardError: a picture cannot be decoded.
-        """
+        """Return random views of the images, without some of their cells; raises as :meth:`unaugmented`."""
         generators: list[np.random.Generator | None] = [
             sample_rng(self._seed, epoch, sample, PIXEL_STREAM) if self._image_augmentation else None
             for sample in samples
@@ -174,14 +166,14 @@ class PixelSource:
         return self._filled(images, generators), kept_BN
 
     def _filled(self, images: Sequence[int], generators: Sequence[np.random.Generator | None]) -> torch.Tensor:
-        # Filled through NumPy: whether the caller is in inference_mode, the threads cannot know.
+        # Filled through NumPy: the threads do not share the caller's inference_mode.
         out_B3SS = self._buffers.take((len(images), 3, self._format.size, self._format.size))
 
         def fill(row: int) -> None:
-            picture = self._decoded(images[row])
+            pixels_3hw = self._decoded(images[row])
             rng = generators[row]
             size = self._format.size
-            view = whole_view(picture, size) if rng is None else random_view(picture, size, rng)
+            view = full_view(pixels_3hw, size) if rng is None else random_view(pixels_3hw, size, rng)
             out_B3SS[row] = view.numpy()
 
         for _ in self._pool.map(fill, range(len(images))):
@@ -192,7 +184,7 @@ class PixelSource:
         try:
             return decode_pixels(bytes(self._reader.file(image)))
         except ImageError as error:
-            raise ShardError(f"{self._reader.where(image)}: the picture is damaged ({error}); {MEND}") from error
+            raise ShardError(f"{self._reader.where(image)}: the image is damaged ({error}); {FIX}") from error
 
 
 def _drop(name: SizeAugmentation) -> Callable[[int, np.random.Generator], npt.NDArray[np.intp]] | None:

@@ -25,7 +25,7 @@ from preprocessing.shards.reader import ShardReader
 
 
 class TrainLoader:
-    """One rank's part of the training batches.
+    """One rank's local batches of training.
 
     The global batch of a step comes from the sampler, the rank takes its contiguous block, and each sample is augmented
     by a generator of its own, keyed by (seed, epoch, caption). So the samples of a step, and their augmentation, do not
@@ -43,11 +43,11 @@ class TrainLoader:
         components: gives the captions' components with their negatives, where the model takes them.
         adversarial: gives adversarial captions, where the loss takes them.
         graphs: gives the captions' role graphs, where the model takes them.
-        prefetch: batches prepared ahead by a background thread.
-        pin: let that thread copy them to page-locked memory, from which copies to a GPU do not wait.
+        prefetch: batches that a background thread prepares in advance.
+        pin: let that thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
 
     Attributes:
-        wait_seconds: how long consumers have waited for batches so far, over all epochs.
+        wait_seconds: time that consumers have waited for batches so far, over all epochs.
 
     Raises:
         ValueError: the arguments do not fit together.
@@ -100,14 +100,14 @@ class TrainLoader:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches of an epoch, the same on all ranks."""
+        """Return the number of batches of an epoch, the same on all ranks."""
         return self._sampler.steps_per_epoch
 
     def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
-        """This rank's batches of an epoch, in order.
+        """Yield this rank's batches of an epoch, in order.
 
-        A background thread prepares them; it ends with the iteration, also when the consumer stops early. What goes
-        wrong in it is raised here.
+        A background thread prepares them; it ends with the iteration, also when the consumer stops early. Its errors
+        are raised here.
 
         Args:
             epoch: from 0.
@@ -125,7 +125,7 @@ class TrainLoader:
         return self._timed(prefetch(batches, self._prefetch))
 
     def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
-        """The batches from a step on; the shards of the window after this one are on their way meanwhile."""
+        """Yield the batches from a step on, while the shards of the next window are fetched."""
         ahead = self._sampler.window_steps if self._reader.is_streamed else None
         for step in range(start_step, self.steps_per_epoch):
             if ahead is not None and step + ahead < self.steps_per_epoch:
@@ -137,12 +137,12 @@ class TrainLoader:
         return self._reader.images_of(captions)
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """This rank's part of one batch, prepared in the calling thread."""
+        """Return this rank's local batch of a step, prepared in the calling thread."""
         captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
         images = self._reader.images_of(captions)
-        images_and_lengths = self._images.augmented(images.tolist(), epoch, captions.tolist())
+        image_tensors = self._images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        batch = collate(images_and_lengths, tokens, images, captions, self._caption_encoder.pad_id)
+        batch = collate(image_tensors, tokens, images, captions, self._caption_encoder.pad_id)
         if self._components is not None:
             components = self._components.batch(captions, epoch)
             arrays = {field.name: getattr(components, field.name) for field in fields(components)}
@@ -163,7 +163,7 @@ class TrainLoader:
         return self._caption_encoder.augment(ids_L, sample_rng(self._seed, epoch, caption, CAPTION_STREAM))
 
     def _timed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
-        """Pass batches on and add up the time spent waiting for them."""
+        """Yield the batches and add up the time spent waiting for them."""
         with contextlib.closing(batches):
             while True:
                 began = time.perf_counter()
@@ -177,7 +177,7 @@ class TrainLoader:
 def _encode_captions(
     reader: ShardReader, caption_encoder: CaptionEncoder
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Token ids of all captions in one flat array, and where each caption starts in it (plus the end)."""
+    """Return the token ids of all captions in one flat array, and where each caption starts in it (plus the end)."""
     encoded = [
         np.array(caption_encoder.encode(caption["text"]), dtype=np.int32)
         for meta in reader.metas()
@@ -190,25 +190,25 @@ def _encode_captions(
 def image_batches(
     source: ImageSource, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Images once each, as they are, in the order of the shards.
+    """Yield images once each, without augmentation, in the order of the shards.
 
     Args:
         source: the images of any split.
         batch_size: images a batch; the last one may be smaller.
         images: contiguous numbers of the images wanted, where several processes share a split; by default all.
 
-    Returns:
-        Of each batch the two tensors that the source gives: features and lengths, or pixels and cells.
+    Yields:
+        The two tensors of each batch that the source gives: features and lengths, or pixels and mask.
     """
     wanted = iter(range(len(source)) if images is None else images)
     while batch := list(itertools.islice(wanted, batch_size)):
-        yield source.whole(batch)
+        yield source.unaugmented(batch)
 
 
 def caption_batches(
     reader: ShardReader, caption_encoder: CaptionEncoder, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Captions once each, in the reader's order: image after image, each image's captions in theirs.
+    """Yield captions once each, in the reader's order: image after image, each image's captions in theirs.
 
     Args:
         reader: any split.
@@ -216,8 +216,8 @@ def caption_batches(
         batch_size: captions a batch; the last one may be smaller.
         images: contiguous numbers of the images whose captions are wanted; by default all.
 
-    Returns:
-        Of each batch the token ids, int64 of shape (C, L), padded, and their lengths, int64 of shape (C,).
+    Yields:
+        The token ids of each batch, int64 of shape (C, L), padded, and their lengths, int64 of shape (C,).
     """
     wanted = range(len(reader)) if images is None else images
     encoded = (

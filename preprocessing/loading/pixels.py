@@ -1,6 +1,6 @@
-"""From the bytes of a picture to the square of pixels that a network takes, as it is or in a random view of it.
+"""From an image file to the square of pixels that a network takes: a full view or a random one.
 
-Shapes: S side of the square; h, w of the picture.
+Shapes: S side of the square; h, w of the image.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import torch
 
 from preprocessing.features.images import decode_image
 
-# Least share of a picture's sides that a training crop keeps (VSE-infinity's code).
+# Least share of an image's sides that a training crop keeps (VSE-infinity's code).
 _SMALLEST_CROP = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class PixelFormat:
-    """What an image encoder takes.
+    """The pixels that an image encoder takes.
 
     Attributes:
         size: S, height and width of its pixels.
@@ -30,7 +30,7 @@ class PixelFormat:
 
 
 def decode_pixels(data: bytes) -> torch.Tensor:
-    """An encoded image as uint8 of shape (3, h, w), red first.
+    """Decode an image as uint8 of shape (3, h, w), red first.
 
     Raises:
         ImageError: it cannot be decoded.
@@ -39,8 +39,8 @@ def decode_pixels(data: bytes) -> torch.Tensor:
     return torch.from_numpy(np.array(decode_image(data))).permute(2, 0, 1)
 
 
-def whole_view(pixels_3hw: torch.Tensor, size: int) -> torch.Tensor:
-    """The whole picture as (3, S, S), its aspect ratio ignored: what is evaluated (VSE-infinity's code).
+def full_view(pixels_3hw: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the full image as (3, S, S), its aspect ratio ignored, as in evaluation (VSE-infinity's code).
 
     Bilinear between pixel centres without smoothing before, as in OpenCV, which the released models were trained with.
     """
@@ -51,19 +51,14 @@ def whole_view(pixels_3hw: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def random_view(pixels_3hw: torch.Tensor, size: int, rng: np.random.Generator) -> torch.Tensor:
-    """A random crop as (3, S, S), mirrored half of the time: what is trained on (VSE-infinity's code).
+    """Return a random crop as (3, S, S), mirrored half of the time, as in training (VSE-infinity's code).
 
-    One ratio from U(0.6, 1) is taken for both sides; the place of the crop is uniform.
-
-    Args:
-        pixels_3hw: the picture.
-        size: S.
-        rng: see :func:`sample_rng`.
+    One ratio from U(0.6, 1) is taken for both sides; the position of the crop is uniform.
     """
     ratio, top, left, flip = rng.random(4)
     ratio = _SMALLEST_CROP + (1 - _SMALLEST_CROP) * ratio
     height, width = pixels_3hw.shape[1:]
     h, w = max(1, int(height * ratio)), max(1, int(width * ratio))
     y, x = int(top * (height - h + 1)), int(left * (width - w + 1))
-    view = whole_view(pixels_3hw[:, y : y + h, x : x + w], size)
+    view = full_view(pixels_3hw[:, y : y + h, x : x + w], size)
     return view.flip(2) if flip < 0.5 else view

@@ -1,4 +1,4 @@
-"""Which samples make up which batch: a function of (seed, epoch, step) and the global batch size alone."""
+"""Samples of each batch: a function of (seed, epoch, step) and the global batch size alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class BatchSampler:
     :func:`rank_slice` of it.
 
     A split that is larger than the disk cannot be read in an order drawn over all of it. With a window the shards
-    themselves are put in a new order each epoch, cut into windows of so many, and the samples are drawn within one
-    window after the other; one window of all shards is the order without windows.
+    themselves are put in a new order each epoch and cut into windows, and the samples are drawn within one window
+    after the other; one window of all shards is the order without windows.
 
     Args:
         num_samples: samples of an epoch (captions).
@@ -61,18 +61,18 @@ class BatchSampler:
 
     @property
     def smallest_batch(self) -> int:
-        """Samples in the smallest batch."""
+        """Return the number of samples in the smallest batch."""
         return self.num_samples // self.steps_per_epoch
 
     @property
     def window_steps(self) -> int | None:
-        """Steps, about, that a window's samples last for; None without windows."""
+        """Return about how many steps a window's samples last; None without windows."""
         if self._window is None:
             return None
         return max(1, self._window * self.steps_per_epoch // len(self._shard_samples))
 
     def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        """Sample indices of one global batch, in order.
+        """Return the sample indices of one global batch, in order.
 
         Args:
             epoch: from 0.
@@ -89,13 +89,12 @@ class BatchSampler:
         return order[start:stop].copy()
 
     def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
-        """The epoch's order; the last one asked for is kept."""
+        """Return the epoch's order; the last one is cached."""
         if not 0 <= epoch < 1 << 64:
             raise ValueError(f"epoch must be from 0 to 2**64 - 1, got {epoch}")
         cached = self._cached
         if cached is None or cached[0] != epoch:
-            # Sorting raw Philox output: numpy promises to keep that stream, but not what Generator.permutation makes of
-            # it.
+            # Sorting raw Philox output: numpy promises to keep that stream, but not Generator.permutation.
             shards = 0 if self._window is None else len(self._shard_samples)
             draws = np.random.Philox(key=[self.seed, epoch]).random_raw(self.num_samples + shards)
             cached = (epoch, self._ordered(draws[: self.num_samples], draws[self.num_samples :]))
@@ -113,7 +112,7 @@ class BatchSampler:
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:
-    """The contiguous block of a global batch that one rank works on.
+    """Return one rank's local batch: its contiguous block of a global batch.
 
     The blocks of ranks 0 to ``world - 1``, joined in order, are the batch; their sizes differ by at most one.
 

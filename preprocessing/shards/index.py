@@ -1,4 +1,4 @@
-"""The sidecar of a shard: what the tar holds, where each member lies, and how to tell that it is whole."""
+"""The sidecar of a shard: the tar's contents, the place of each member, and the checks that it is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from preprocessing.storage.mirror import sidecar_path
 
 VERSION: Literal[1] = 1
-MEND = "delete the shard's .tar and .json and run the stage that wrote them again: it rewrites only what is missing"
+FIX = "delete the shard's .tar and .json and run the stage that wrote them again: it rewrites only what is missing"
 
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
@@ -120,23 +120,23 @@ def read_index(path: Path) -> ShardIndex:
         text = sidecar.read_bytes()
     except FileNotFoundError as error:
         raise ShardError(
-            f"shard {sidecar.with_suffix('.tar')} is incomplete: its sidecar {sidecar.name} is missing; {MEND}"
+            f"shard {sidecar.with_suffix('.tar')} is incomplete: its sidecar {sidecar.name} is missing; {FIX}"
         ) from error
     except OSError as error:
         raise ShardError(f"cannot read the sidecar {sidecar}: {error.strerror}") from error
     try:
         index = ShardIndex.from_json(text)
     except ValueError as error:
-        raise ShardError(f"the sidecar {sidecar} is damaged: {error}; {MEND}") from error
+        raise ShardError(f"the sidecar {sidecar} is damaged: {error}; {FIX}") from error
     if index.shard != f"{sidecar.stem}.tar":
         raise ShardError(
-            f"the sidecar {sidecar} describes {index.shard!r}, not {sidecar.stem}.tar: was it renamed or copied? {MEND}"
+            f"the sidecar {sidecar} describes {index.shard!r}, not {sidecar.stem}.tar: was it renamed or copied? {FIX}"
         )
     return index
 
 
 def verify_shard(path: Path, deep: bool) -> ShardIndex:
-    """Check that a shard is whole.
+    """Check that a shard is complete.
 
     Args:
         path: of the tar.
@@ -154,10 +154,10 @@ def verify_shard(path: Path, deep: bool) -> ShardIndex:
     try:
         size = tar.stat().st_size
     except FileNotFoundError as error:
-        raise ShardError(f"shard {tar} is missing although its sidecar is there; {MEND}") from error
+        raise ShardError(f"shard {tar} is missing although its sidecar is there; {FIX}") from error
     if size != index.bytes:
         raise ShardError(
-            f"shard {tar} has {size} bytes, its sidecar says {index.bytes}: it was cut short or overwritten; {MEND}"
+            f"shard {tar} has {size} bytes, its sidecar says {index.bytes}: it was cut short or overwritten; {FIX}"
         )
     if deep:
         _verify_contents(tar, index)
@@ -171,7 +171,7 @@ def check_digest(tar: Path, expected: str, digest: str) -> None:
         ShardError: it is another.
     """
     if digest != expected:
-        raise ShardError(f"shard {tar} has sha256 {digest}, its sidecar says {expected}: the tar was changed; {MEND}")
+        raise ShardError(f"shard {tar} has sha256 {digest}, its sidecar says {expected}: the tar was changed; {FIX}")
 
 
 def _verify_contents(tar: Path, index: ShardIndex) -> None:
@@ -187,5 +187,5 @@ def _verify_contents(tar: Path, index: ShardIndex) -> None:
     if found != expected:
         wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
         raise ShardError(
-            f"the sidecar of shard {tar} names the wrong places for {len(wrong)} members, first {wrong[0]}; {MEND}"
+            f"the sidecar of shard {tar} names the wrong places for {len(wrong)} members, first {wrong[0]}; {FIX}"
         )

@@ -1,4 +1,4 @@
-"""The tars that a reader has mapped: a bounded number, had as they are needed, checked when they are first mapped."""
+"""A bounded number of memory-mapped tars, fetched on demand and checked when they are first mapped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocessing.shards.index import MEND, ShardError, check_digest
+from preprocessing.shards.index import FIX, ShardError, check_digest
 
 Pin = Callable[[Path], AbstractContextManager[None]]
 
@@ -23,7 +23,7 @@ _FETCHING_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class TarFile:
-    """A tar, and what its sidecar says of it as a whole.
+    """A tar, with its size and checksum from the sidecar.
 
     Attributes:
         path: where it is, or will be.
@@ -38,23 +38,23 @@ class TarFile:
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """A mapped tar, and what holds its file here."""
+    """A mapped tar, and the pin of its file."""
 
     memory: mmap.mmap
     pinned: contextlib.ExitStack
 
 
 class OpenShards:
-    """Memory maps by the number of the shard; safe to use from several threads.
+    """Memory maps by the number of the shard; thread-safe.
 
-    The one used longest ago makes room for another. It is let go of, not closed: arrays handed out earlier keep their
-    memory alive until they are gone.
+    The least recently used one makes room for another. It is forgotten, not closed: arrays handed out earlier keep
+    their memory alive until they are gone.
 
     Args:
         tars: all of them, by number.
         limit: maps at a time.
         verify: compare each tar with its sha256, once for as long as the file stays the same.
-        pin: has a tar on this machine for as long as its block lasts; None where all are there.
+        pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
     """
 
     def __init__(self, tars: Sequence[TarFile], limit: int, verify: bool, pin: Pin | None) -> None:
@@ -79,20 +79,20 @@ class OpenShards:
             else:
                 mine = self._maps[shard] = Future[_Mapped]()
                 if len(self._maps) > self._limit:
-                    self._let_one_go()
+                    self._forget_one()
         if found is not None:
             return found.result().memory
         try:
             mine.set_result(self._mapped(shard))
         except BaseException as error:
             with self._lock:
-                del self._maps[shard]  # to be tried again by whoever needs it
+                del self._maps[shard]  # the next that needs it tries again
             mine.set_exception(error)
             raise
         return mine.result().memory
 
-    def _let_one_go(self) -> None:
-        """Forget the map used longest ago; what other threads are at is not there to be let go of yet."""
+    def _forget_one(self) -> None:
+        """Forget the least recently used map; those that other threads are still mapping stay."""
         for shard, mapped in self._maps.items():
             if mapped.done():
                 del self._maps[shard]
@@ -100,7 +100,7 @@ class OpenShards:
                 return
 
     def fetch(self, shards: Iterable[int]) -> None:
-        """Map these in other threads, in this order. What goes wrong is met again where a shard is needed."""
+        """Map these in other threads, in this order. An error shows again where the shard is needed."""
         with self._lock:
             wanted = [shard for shard in shards if shard not in self._maps and shard not in self._queued]
             self._queued.update(wanted)
@@ -127,10 +127,10 @@ class OpenShards:
                     status = os.fstat(file.fileno())
                     memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
-                raise ShardError(f"cannot open shard {tar.path}: {error}; {MEND}") from error
+                raise ShardError(f"cannot open shard {tar.path}: {error}; {FIX}") from error
             if len(memory) != tar.bytes:
                 raise ShardError(
-                    f"shard {tar.path} had {tar.bytes} bytes when it was checked and has {len(memory)} now; {MEND}"
+                    f"shard {tar.path} had {tar.bytes} bytes when it was checked and has {len(memory)} now; {FIX}"
                 )
             stamp = (status.st_ino, status.st_mtime_ns)
             if self._verify and self._verified.get(shard) != stamp:

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.shards.index import MEND, MemberTable, ShardError, ShardIndex, read_index, shard_path, verify_shard
+from preprocessing.shards.index import (
+    FIX,
+    MemberTable,
+    ShardError,
+    ShardIndex,
+    read_index,
+    shard_path,
+    verify_shard,
+)
 from preprocessing.shards.open_shards import OpenShards, Pin, TarFile
 
 _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
@@ -27,7 +35,7 @@ _FILES = ("jpg",)
 
 @lru_cache(maxsize=4096)
 def _npy_shape(header: bytes) -> tuple[int, ...]:
-    """Shape told by the header of a .npy file of version 1.0.
+    """Return the shape in the header of a .npy file of version 1.0.
 
     All images with equally many rows share one header, so it is parsed once.
 
@@ -53,22 +61,22 @@ class ShardReader:
     mapped when first needed, a bounded number at a time. Memory is that of the members' places, whatever the size of
     the features. May be used from several threads.
 
-    With `pin` only the sidecars need to be there: a tar is had when it is first needed, or before that by
-    :meth:`fetch`, and let go of when others take its place.
+    With `pin` only the sidecars need to be there: a tar is fetched when it is first needed, or before that by
+    :meth:`fetch`, and released when others take its place.
 
     Args:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
-        feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the pictures.
+        feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the image files.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
         verify: compare each tar with its sha256 when it is first mapped.
-        pin: has a tar on this machine for as long as its block lasts; None where all are there.
+        pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
 
     Attributes:
         caption_counts: captions of each image, int64, shape (images,).
         caption_starts: flat number of each image's first caption, then the number of all captions, int64, shape (images
             + 1,).
         fingerprint: shared by all shards.
-        is_streamed: tars are had as they are needed.
+        is_streamed: tars are fetched on demand.
         skipped: what the extraction could not process: dicts with key, image_id, image, reason.
 
     Raises:
@@ -99,22 +107,22 @@ class ShardReader:
         self._open = OpenShards(self._tars, max_open_shards, verify, pin)
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(self.caption_counts)
 
     @property
     def num_captions(self) -> int:
-        """Number of captions of all images."""
+        """Return the number of captions of all images."""
         return int(self.caption_starts[-1])
 
     @property
-    def is_pictures(self) -> bool:
-        """Whether :meth:`file` gives pictures, where other readers give features."""
+    def is_image_files(self) -> bool:
+        """Return whether :meth:`file` gives image files, where other readers give features."""
         return self.feature in _FILES
 
     @cached_property
     def feature_dim(self) -> int:
-        """Width F of the features.
+        """Return the width F of the features.
 
         Raises:
             ShardError: there is no sample to tell it from.
@@ -127,16 +135,16 @@ class ShardReader:
 
     @property
     def shard_captions(self) -> list[int]:
-        """Number of captions in each shard."""
+        """Return the number of captions in each shard."""
         counts: list[int] = np.bincount(self._shard_of, self.caption_counts, len(self._tars)).astype(int).tolist()
         return counts
 
     def fetch(self, images: npt.NDArray[np.int64]) -> None:
-        """Have the shards of these images ready soon, where they are not; returns at once."""
+        """Fetch the shards of these images in the background; returns at once."""
         self._open.fetch(np.unique(self._shard_of[images]).tolist())
 
     def features(self, image: int) -> npt.NDArray[np.float16]:
-        """Features of one image as a read-only view into the mapped shard, shape (N, F); nothing is copied.
+        """Return the features of one image as a read-only view into the mapped shard, shape (N, F); nothing is copied.
 
         Args:
             image: from 0 to ``len(reader) - 1``.
@@ -148,12 +156,12 @@ class ShardReader:
         array_NF = self._array(image)
         if array_NF.shape[1] != self.feature_dim:
             raise ShardError(
-                f"{self.where(image)}: features are {array_NF.shape[1]} wide, not {self.feature_dim}; {MEND}"
+                f"{self.where(image)}: features are {array_NF.shape[1]} wide, not {self.feature_dim}; {FIX}"
             )
         return array_NF
 
     def file(self, image: int) -> memoryview:
-        """The feature's member of one image as it is stored: the bytes of a picture. Nothing is copied.
+        """Return one image's file as it is stored; nothing is copied.
 
         Raises:
             IndexError: there is no such image.
@@ -161,7 +169,7 @@ class ShardReader:
         return self._member(image, self._features)
 
     def meta(self, image: int) -> dict[str, Any]:
-        """Record of one image: image_id, image (URI), split, captions (a list of {caption_id, text}).
+        """Return the record of one image: image_id, image (URI), split, captions (a list of {caption_id, text}).
 
         Raises:
             ShardError: the record is damaged.
@@ -172,16 +180,13 @@ class ShardReader:
             record: dict[str, Any] = json.loads(bytes(data))
             complete = len(record["captions"]) == self.caption_counts[image]
         except (ValueError, KeyError, TypeError) as error:
-            raise ShardError(f"{self.where(image)}: the record is damaged ({error}); {MEND}") from error
+            raise ShardError(f"{self.where(image)}: the record is damaged ({error}); {FIX}") from error
         if not complete:
-            raise ShardError(f"{self.where(image)}: the record has not as many captions as the sidecar says; {MEND}")
+            raise ShardError(f"{self.where(image)}: the record has not as many captions as the sidecar says; {FIX}")
         return record
 
     def metas(self) -> Iterator[dict[str, Any]]:
-        """Records of all images in their order; raises as :meth:`meta`.
-
-        Where tars are had as they are needed, the next ones are on their way meanwhile.
-        """
+        """Yield the records of all images, fetching streamed tars in advance; raises as :meth:`meta`."""
         fetched = -1
         for image in range(len(self)):
             shard = int(self._shard_of[image])
@@ -191,7 +196,7 @@ class ShardReader:
             yield self.meta(image)
 
     def caption_index(self, caption: int) -> tuple[int, int]:
-        """Image of a caption, and the caption's place among that image's own.
+        """Return the image of a caption, and the caption's position among that image's own.
 
         Args:
             caption: flat number of the caption, from 0 to ``num_captions - 1``.
@@ -205,7 +210,7 @@ class ShardReader:
         return image, caption - int(self.caption_starts[image])
 
     def images_of(self, captions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Image of each caption, for an array of flat caption numbers that exist."""
+        """Return the image of each caption, for an array of flat caption numbers that exist."""
         return np.searchsorted(self.caption_starts, captions, side="right") - 1
 
     def _array(self, image: int) -> npt.NDArray[np.float16]:
@@ -217,7 +222,7 @@ class ShardReader:
                 raise ValueError(f"an array of shape ({rows}, {width}) does not fit {len(data) - end} bytes")
         except ValueError as error:
             raise ShardError(
-                f"{self.where(image)}: {self.feature}.npy is damaged or not N x F ({error}); {MEND}"
+                f"{self.where(image)}: {self.feature}.npy is damaged or not N x F ({error}); {FIX}"
             ) from error
         return np.frombuffer(data, dtype=_FLOAT16, offset=end).reshape(rows, width)
 
@@ -228,19 +233,19 @@ class ShardReader:
         return memoryview(self._open[int(self._shard_of[image])])[offset : offset + size]
 
     def where(self, image: int) -> str:
-        """The shard of an image and its place in it, for messages."""
+        """Return the shard of an image and its position in it, for messages."""
         shard = int(self._shard_of[image])
         return f"shard {self._tars[shard].path}, sample {image - int(np.searchsorted(self._shard_of, shard))}"
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The records of one shard with their keys, in order, without what else is in it.
+    """Yield the records of one shard with their keys, in order.
 
     Args:
         path: of the tar.
 
     Raises:
-        ShardError: the shard is not whole, or a record is no JSON.
+        ShardError: the shard is incomplete, or a record is no JSON.
     """
     index = verify_shard(path, deep=False)
     table = index.members.get("json", MemberTable([], []))
@@ -250,19 +255,19 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             try:
                 record: dict[str, Any] = json.loads(file.read(size))
             except ValueError as error:
-                raise ShardError(f"shard {path}, sample {key}: the record is damaged ({error}); {MEND}") from error
+                raise ShardError(f"shard {path}, sample {key}: the record is damaged ({error}); {FIX}") from error
             yield key, record
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
-    """Arrays of one shard by name, with their keys, in order: a feature together with its companions.
+    """Yield arrays of one shard by name, with their keys, in order: a feature together with its companions.
 
     Args:
         path: of the tar.
         names: such as "region", "boxes" and "objects".
 
     Raises:
-        ShardError: the shard is not whole, holds no such array, or one is damaged.
+        ShardError: the shard is incomplete, has no such array, or one is damaged.
     """
     index = verify_shard(path, deep=False)
     places = [_places(path, index, f"{name}.npy").T.tolist() for name in names]
@@ -274,12 +279,12 @@ def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[st
                 try:
                     arrays[name] = np.load(io.BytesIO(file.read(size)), allow_pickle=False)
                 except (ValueError, EOFError, OSError) as error:
-                    raise ShardError(f"shard {path}, sample {key}: {name}.npy is damaged ({error}); {MEND}") from error
+                    raise ShardError(f"shard {path}, sample {key}: {name}.npy is damaged ({error}); {FIX}") from error
             yield key, arrays
 
 
 def shard_paths(directory: Path) -> list[Path]:
-    """Paths of the tars by number, after checking that none is missing."""
+    """Return the paths of the tars by number, after checking that none is missing."""
     try:
         found = {int(match[1]) for entry in directory.iterdir() if (match := _SHARD.fullmatch(entry.name))}
     except OSError as error:
@@ -290,13 +295,13 @@ def shard_paths(directory: Path) -> list[Path]:
         raise ShardError(f"there are no shards (shard-00000.tar, ...) in {directory}: run the extraction first")
     missing = sorted(set(range(max(found) + 1)) - found)
     if missing:
-        raise ShardError(f"shard {shard_path(directory, missing[0])} is missing ({len(missing)} in all); {MEND}")
+        raise ShardError(f"shard {shard_path(directory, missing[0])} is missing ({len(missing)} in all); {FIX}")
     return [shard_path(directory, number) for number in sorted(found)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What is kept of a sidecar: numbers in arrays, which take a fifth of what they take as Python's own.
+    """The part of a sidecar that a reader keeps, as arrays, which take a fifth of the memory of Python's integers.
 
     Attributes:
         tar: the shard.
@@ -340,7 +345,7 @@ def _common_fingerprint(directory: Path, tables: list[_Table]) -> str:
 
 
 def _places(path: Path, index: ShardIndex, member: str) -> npt.NDArray[np.int64]:
-    """Offsets and sizes of one kind of member in a shard, shape (2, samples)."""
+    """Return offsets and sizes of one kind of member in a shard, shape (2, samples)."""
     if index.count and member not in index.members:
         raise ShardError(f"shard {path} holds {sorted(index.members)}, not {member!r}: name one of those as feature")
     table = index.members.get(member, MemberTable([], []))

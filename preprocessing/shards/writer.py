@@ -1,4 +1,4 @@
-"""Samples into a shard: an ordinary WebDataset tar whose bytes depend on the samples alone, and its sidecar."""
+"""Writes a shard: an ordinary WebDataset tar whose bytes depend on the samples alone, and its sidecar."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sample:
 
     @property
     def tar_bytes(self) -> int:
-        """What it takes up in a tar: each member has a header, and fills whole blocks."""
+        """Return its size in a tar, where each member has a header and is padded to blocks."""
         arrays = [array.nbytes + _NPY_HEADER for array in (*self.arrays.values(), *self.companions.values())]
         sizes = [*arrays, *map(len, self.files.values()), len(json.dumps(self.meta))]
         return sum(tarfile.BLOCKSIZE * (1 + -(-size // tarfile.BLOCKSIZE)) for size in sizes)
@@ -181,7 +181,7 @@ def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> 
 
 
 def _encoded(sample: Sample) -> Iterator[tuple[str, bytes]]:
-    """Members of a sample by name, in the order in which they are stored."""
+    """Yield the members of a sample by name, in the order in which they are stored."""
     arrays: dict[str, npt.NDArray[Any]] = {**sample.arrays, **sample.companions}
     for name in sorted(arrays):
         buffer = io.BytesIO()
@@ -194,7 +194,7 @@ def _encoded(sample: Sample) -> Iterator[tuple[str, bytes]]:
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> int:
-    """Append a member; returns the offset of its first byte."""
+    """Append a member; return the offset of its first byte."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
     info.mode = 0o644

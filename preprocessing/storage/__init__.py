@@ -1,4 +1,4 @@
-"""Where files lie: a folder of a disk or one on S3, behind one protocol; and a work folder that is mirrored on it."""
+"""A folder on a disk or on S3 behind one protocol, and a work folder that is mirrored on it."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def open_storage(address: str) -> Storage:
-    """The storage at an address: ``s3://bucket/folder`` or a local folder; nothing is asked of it yet.
+    """Return the storage at an address, ``s3://bucket/folder`` or a local folder; makes no request yet.
 
     Raises:
         ValueError: the address is malformed.
@@ -38,7 +38,7 @@ def open_storage(address: str) -> Storage:
 
 
 def read(address: str) -> bytes:
-    """A whole object on S3.
+    """Return the contents of an object on S3.
 
     Raises:
         FileNotFoundError: there is no such object.

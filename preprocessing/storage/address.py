@@ -9,12 +9,12 @@ SCHEME = "s3://"
 
 
 def is_s3(address: str) -> bool:
-    """Whether an address is on S3; anything else is a local path."""
+    """Return whether an address is on S3; anything else is a local path."""
     return address.startswith(SCHEME)
 
 
 def split_s3(address: str) -> tuple[str, str]:
-    """Bucket and key of ``s3://bucket/key``; the key is "" where the address names a whole bucket.
+    """Return bucket and key of ``s3://bucket/key``; the key is "" where the address names a bucket.
 
     Raises:
         ValueError: it is no such address.
@@ -26,12 +26,12 @@ def split_s3(address: str) -> tuple[str, str]:
 
 
 def join(folder: str, name: str) -> str:
-    """The address of a name inside a folder."""
+    """Return the address of a name inside a folder."""
     return f"{folder.rstrip('/')}/{name}" if is_s3(folder) else os.path.join(folder, name)  # noqa: PTH118
 
 
 def common_folder(folders: Sequence[str]) -> str:
-    """The deepest folder that holds all of these, which are all local or all in one bucket.
+    """Return the deepest folder above all of these, which are all local or all in one bucket.
 
     Raises:
         ValueError: they are not.
@@ -45,7 +45,7 @@ def common_folder(folders: Sequence[str]) -> str:
 
 
 def relative(address: str, folder: str) -> str:
-    """An address as a name inside a folder, the opposite of :func:`join`.
+    """Return an address as a name inside a folder, the opposite of :func:`join`.
 
     Raises:
         ValueError: on S3, it does not lie in the folder. (A local path may lead out of one by "..".)

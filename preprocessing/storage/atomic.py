@@ -1,4 +1,4 @@
-"""Local writes that either happen as a whole or not at all."""
+"""Atomic writes of local files, and locks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def link_atomic(path: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[None]:
-    """Hold a lock of a file; the kernel lets go of it with the process, however that ends."""
+    """Lock a file; the kernel releases it with the process, however that ends."""
     descriptor = os.open(path, flags, 0o666)
     try:
         fcntl.flock(descriptor, how)
@@ -75,7 +75,7 @@ def sync_directory(path: Path) -> None:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Write a whole file, or leave what was there."""
+    """Write a file, or leave what was there."""
     with open_atomic(path) as file:
         file.write(data)
 

@@ -1,4 +1,4 @@
-"""The one idea of a storage: files under names in a folder, whether on a disk or on S3."""
+"""The protocol of a storage: files under names in a folder, whether on a disk or on S3."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Entry:
 
 
 class Storage(Protocol):
-    """A folder. Names are relative to it; a file appears under its name as a whole or not at all."""
+    """A folder. Names are relative to it; a file appears under its name when it is complete."""
 
     @property
     def address(self) -> str:
-        """The folder's own address."""
+        """Return the folder's address."""
         ...
 
     def list(self, folder: str = "") -> Iterator[Entry]:
-        """Files in the folder or one inside it, at any depth, ordered by name."""
+        """Yield files in the folder or one inside it, at any depth, ordered by name."""
         ...
 
     def find(self, name: str) -> Entry | None:
-        """A file, None where there is no such file."""
+        """Return a file's size and version, None where there is no such file."""
         ...
 
     def read(self, name: str) -> bytes:
-        """A whole file.
+        """Return the contents of a file.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -49,15 +49,15 @@ class Storage(Protocol):
         ...
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """A part of a file, shorter than asked for only at its end; raises as :meth:`read`."""
+        """Return a part of a file, shorter than asked for only at its end; raises as :meth:`read`."""
         ...
 
     def download(self, name: str, path: Path) -> None:
-        """Copy a file to a local path, where it appears when it is whole and verified; raises as :meth:`read`."""
+        """Copy a file to a local path, where it appears when it is complete and verified; raises as :meth:`read`."""
         ...
 
     def upload(self, path: Path, name: str) -> None:
-        """Copy a local file to the storage; on return it is there, whole and verified.
+        """Copy a local file to the storage; on return it is complete and verified.
 
         Raises:
             StorageError: the storage does not answer or refuses; what was there before is still there.
@@ -65,7 +65,7 @@ class Storage(Protocol):
         ...
 
     def copy(self, name: str, target: str) -> None:
-        """Have a file under a second name as well; its bytes do not travel, and neither name is written to afterwards.
+        """Give a file a second name, on the storage's side; neither name is written to afterwards.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -74,5 +74,5 @@ class Storage(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Remove a file; that it is not there is no error."""
+        """Remove a file where it is there."""
         ...

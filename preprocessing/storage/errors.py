@@ -1,4 +1,4 @@
-"""What can go wrong with a storage, said so that it can be mended."""
+"""Errors of a storage, and what to do about each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 # Bytes were changed or lost on their way to the server: the same request may succeed, yet botocore does not repeat it.
 _REPEATED = {"BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"}
-# Answers to a conditional write where the object is another by now.
+# Answers to a conditional write of an object that has changed.
 CHANGED = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 
@@ -19,7 +19,7 @@ _ADVICE = {
     "NoSuchBucket": "there is no such bucket: create it, or correct the address",
     "InvalidAccessKeyId": f"the server does not know this access key: correct it ({_CREDENTIALS})",
     "SignatureDoesNotMatch": f"the access key or its secret is wrong, or this clock: correct it ({_CREDENTIALS})",
-    "ExpiredToken": "the session token has expired: get new credentials and run the same command again, which goes on",
+    "ExpiredToken": "the session token has expired: get new credentials and run the same command again, which resumes",
     "InvalidToken": "the session token is not valid: get new credentials, or unset AWS_SESSION_TOKEN",
     "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
     "AccessDenied": _FORBIDDEN,
@@ -31,15 +31,15 @@ _ADVICE = {
 
 
 class StorageError(Exception):
-    """A storage does not do what it is asked for; the message says what, where, and how to mend it."""
+    """A storage does not do what it is asked for; the message says what, where, and how to fix it."""
 
 
 class UnconditionalError(StorageError):
-    """A server that has no conditional writes."""
+    """The server has no conditional writes."""
 
 
 def is_missing(error: Exception) -> bool:
-    """Whether S3 has answered that there is no such object."""
+    """Return whether S3 has answered that there is no such object."""
     return code_of(error) in _MISSING
 
 
@@ -53,24 +53,18 @@ def is_transient(error: Exception) -> bool:
 
 
 def code_of(error: Exception) -> str:
-    """The code of an answer of S3, "" for any other error."""
+    """Return the code of an answer of S3, "" for any other error."""
     response = getattr(error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def explained(error: Exception, what: str, address: str) -> StorageError:
-    """One message for an error of boto3.
-
-    Args:
-        error: ClientError, BotoCoreError or what lies below them.
-        what: was being done, as a verb: "read".
-        address: of the object or folder.
-    """
+    """Return one message for an error of boto3 during an action (a verb: "read") at an address."""
     return StorageError(f"cannot {what} {address} (S3 at {endpoint()}): {_reason(error)}")
 
 
 def endpoint() -> str:
-    """The server that is asked, for messages."""
+    """Return the server's address, for messages."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "the configured endpoint"
 
 

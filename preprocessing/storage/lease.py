@@ -1,4 +1,4 @@
-"""A name on S3 that one process at a time holds, and that comes free by itself when its holder has been killed."""
+"""A lock on S3 that expires by itself when its holder has been killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from preprocessing.storage.s3 import S3Storage
 
 log = logging.getLogger(__name__)
 
-# A holder that has not renewed for so long is taken for dead; one that lives renews several times meanwhile.
+# A lease that was not renewed for this long has expired; a live holder renews several times meanwhile.
 LEASE_SECONDS = 120.0
 _RENEW_SECONDS = 20.0
 # On a server without conditional writes: how long after its write a process looks whether another one has written.
@@ -24,25 +24,25 @@ _SETTLE_SECONDS = 3.0
 
 
 class BusyError(Exception):
-    """Another process holds what was asked for; the message says which one."""
+    """Another process holds the lease; the message says which one."""
 
 
 @contextlib.contextmanager
 def leased(storage: S3Storage, name: str, holder: str, lost: Callable[[], None]) -> Iterator[None]:
-    """Hold a name for as long as the block lasts.
+    """Hold a lease for as long as the block lasts.
 
-    Two that ask at once: a conditional write decides. Servers without these are written to and read again after a
-    while; that leaves a gap for a process that is stopped between looking and writing, which then finds out at its
+    Between two processes a conditional write decides. Servers without these are written to and read again after a
+    while; that leaves a gap for a process that is stopped between reading and writing, which then finds out at its
     next renewal. Ages are taken from the server's clock alone.
 
     Args:
-        storage: where the name is.
-        name: of an object.
-        holder: who asks, in words: told to others that ask meanwhile.
-        lost: called in another thread when the name has been lost, by a process that was stopped for too long.
+        storage: where the lease is kept.
+        name: of its object.
+        holder: description of this process, for the messages of others.
+        lost: called in another thread when the lease was lost because this process was stopped for too long.
 
     Raises:
-        BusyError: another process holds it.
+        BusyError: another process holds the lease.
         StorageError: the server does not answer or refuses.
     """
     lease = _Lease(storage, name, holder)
@@ -68,18 +68,12 @@ def leased(storage: S3Storage, name: str, holder: str, lost: Callable[[], None])
     finally:
         ended.set()
         thread.join()
-        with contextlib.suppress(StorageError):  # it comes free by itself
+        with contextlib.suppress(StorageError):  # it expires by itself
             lease.release()
 
 
 class _Lease:
-    """One process's hold on a name.
-
-    Args:
-        storage: where the name is.
-        name: of an object.
-        holder: who holds it, in words.
-    """
+    """One process's lease; arguments as of :func:`leased`."""
 
     def __init__(self, storage: S3Storage, name: str, holder: str) -> None:
         self._storage, self._name = storage, name
@@ -89,11 +83,7 @@ class _Lease:
         self._is_conditional = True
 
     def take(self) -> None:
-        """Take the name.
-
-        Raises:
-            BusyError: another process holds it, or has been faster.
-        """
+        """Acquire the lease; raises BusyError where another process holds it, or has been faster."""
         found = self._storage.age(self._name)
         if found is not None and found[1] < LEASE_SECONDS:
             raise self._busy()
@@ -105,18 +95,18 @@ class _Lease:
                 raise self._busy()
 
     def renew(self) -> bool:
-        """Say that the holder lives; False where the name is another's."""
+        """Renew the lease; return False where another process has it."""
         if not self._is_conditional and not self._is_ours():
             return False
         return self._write(self._version)
 
     def release(self) -> None:
-        """Let go of the name, where it is ours still."""
+        """Release the lease where it is still ours."""
         if self._is_ours():
             self._storage.delete(self._name)
 
     def _write(self, version: str | None) -> bool:
-        """Write, where the name is of this version; False where it is not."""
+        """Write the lease where it has this version; return False where it has not."""
         self._renewals += 1  # other contents each time, for equal ones would be of the same version
         data = json.dumps({**self._content, "renewals": self._renewals}).encode()
         if self._is_conditional:

@@ -1,4 +1,4 @@
-"""A folder of a disk, or of a file system that is mounted, as a storage."""
+"""A local folder as a storage."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class LocalStorage:
 
     @property
     def address(self) -> str:
-        """The folder's path."""
+        """Return the folder's path."""
         return str(self._folder)
 
     def list(self, folder: str = "") -> Iterator[Entry]:
-        """Files at any depth by name; those whose name begins with a dot are being written."""
+        """Yield files at any depth by name; those whose name begins with a dot are being written."""
         paths = (path for path in (self._folder / folder).rglob("*") if path.is_file() and path.name[0] != ".")
         for path in sorted(paths, key=lambda path: path.relative_to(self._folder).as_posix()):
             yield self._entry(path)
 
     def find(self, name: str) -> Entry | None:
-        """A file, None where there is no such file."""
+        """Return a file's size and time of change, None where there is no such file."""
         path = self._folder / name
         return self._entry(path) if path.is_file() else None
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
+        """Return the contents of a file."""
         return (self._folder / name).read_bytes()
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """A part of a file."""
+        """Return a part of a file."""
         with (self._folder / name).open("rb") as file:
             file.seek(start)
             return file.read(length)

@@ -1,4 +1,4 @@
-"""A work folder whose files are also kept on a storage: this machine's copies are a cache, another machine goes on.
+"""A work folder whose files are also kept on a storage: this machine's copies are a cache, another can resume.
 
 Every file lies on the storage under its name relative to the work folder. The caller says when a file is finished
 (:meth:`Mirror.push`) and when it is needed here (:meth:`Mirror.pinned`); in between, copies of the least recently used
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONTENTS = "contents.json"
 
 _THREADS = 8
-# The only files worth their room: sidecars, manifests and models stay.
+# Only these are removed to make room: sidecars, manifests and models are small.
 _SHARDS = "**/shard-*.tar"
 _IN_USE, _PULLING = ".in-use.lock", ".pulling.lock"
 _RESERVED = ".reserved"
@@ -45,7 +45,7 @@ def sidecar_path(shard: Path) -> Path:
 
 
 def everything(_name: str) -> bool:
-    """Choose every file."""
+    """Select every file."""
     return True
 
 
@@ -76,7 +76,7 @@ class Mirror:
                 self._storage.upload(path, self._name(path))
 
     def has(self, path: Path) -> bool:
-        """Whether a file is on the storage; without one, here."""
+        """Return whether a file is on the storage; without one, here."""
         return path.is_file() if self.address is None else self._storage.find(self._name(path)) is not None
 
     def pull_file(self, path: Path) -> None:
@@ -85,7 +85,7 @@ class Mirror:
             self.pull(path.parent, lambda name: name == path.name)
 
     def read(self, path: Path) -> bytes | None:
-        """The contents of a small file that changes, as the storage has it; without one, as it is here. None: nowhere.
+        """Return the contents of a small file on the storage; without one, in the work folder. None: there is no file.
 
         Raises:
             StorageError: the storage does not answer.
@@ -96,7 +96,7 @@ class Mirror:
             return None
 
     def copy(self, path: Path, target: Path) -> None:
-        """Have a finished file under a second name as well: on the storage, and here where it is here.
+        """Give a finished file a second name: on the storage, and in the work folder where it is there.
 
         Raises:
             FileNotFoundError: it is not on the storage; or without one, not here.
@@ -111,7 +111,7 @@ class Mirror:
             link_atomic(path, target)
 
     def push_missing(self, directory: Path, *, leave: str) -> None:
-        """Copy the files of a directory, at any depth, that are not on the storage in their size, but for one name."""
+        """Copy the files of a directory, at any depth, that the storage lacks or has in another size, but for one."""
         if self.address is None:
             return
         stored = self.stored(directory)
@@ -122,14 +122,14 @@ class Mirror:
             list(pool.map(self.push, missing))
 
     def stored(self, directory: Path) -> dict[str, int]:
-        """What the storage has of a directory: names relative to it, and sizes in bytes; empty without a storage."""
+        """Return the storage's files of a directory: relative name -> size in bytes; empty without a storage."""
         if self.address is None:
             return {}
         folder = self._name(directory)
         return {entry.name.removeprefix(f"{folder}/"): entry.bytes for entry in self._storage.list(folder)}
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
-        """Copy to this machine what the storage has of a directory and this machine has not.
+        """Copy to this machine the files of a directory that it lacks.
 
         Several processes may ask for the same at once: one copies, the others wait.
 
@@ -154,7 +154,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def pinned(self, *directories: Path) -> Iterator[None]:
-        """Have directories on this machine for as long as the block lasts; no process of it removes their shards then.
+        """Pin directories: within the block they are on this machine, and no process here removes their shards.
 
         Raises:
             StorageError: the storage does not answer, or the limit leaves no room.
@@ -170,24 +170,20 @@ class Mirror:
 
     @contextlib.contextmanager
     def pinned_shard(self, shard: Path) -> Iterator[None]:
-        """The same for one shard with its sidecar.
-
-        Raises:
-            StorageError: the storage does not answer, or the limit leaves no room.
-        """
+        """Pin one shard with its sidecar; raises as :meth:`pinned`."""
         with contextlib.ExitStack() as stack:
             while self.address is not None:
                 for path in (sidecar_path(shard), shard):
                     self._pull_one(path)
                 with contextlib.suppress(FileNotFoundError):
                     stack.enter_context(locked(shard, fcntl.LOCK_SH, os.O_RDWR))
-                # Nobody has removed it just before we had the lock; or it is nowhere, as its reader will say.
+                # Another process may have removed it before we had the lock. What is nowhere, its reader will report.
                 if shard.exists() or not self.has(shard):
                     break
             yield
 
     def _pull_one(self, path: Path) -> None:
-        """Copy a file to this machine that it has not as the storage has it; different files at the same time."""
+        """Copy a file to this machine where it is missing or of another size."""
         entry = self._storage.find(self._name(path))
         if entry is not None and _size(path) != entry.bytes:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,12 +199,12 @@ class Mirror:
         _touch(path)
 
     def make_room(self) -> None:
-        """Remove the copies of shards beyond the limit, of those that the storage has and no process holds."""
+        """Remove copies of shards beyond the limit that the storage has and no process pins."""
         if self.address is not None:
             self._make_room(0)
 
     def push_folder(self, directory: Path) -> None:
-        """Copy a folder that appears as a whole: it is on the storage once its list of contents is."""
+        """Copy a folder to the storage, where it is complete once its list of contents is there."""
         if self.address is None:
             return
         files = sorted(directory.iterdir())
@@ -219,11 +215,7 @@ class Mirror:
             self._storage.upload(contents, f"{self._name(directory)}/{CONTENTS}")
 
     def pull_folder(self, directory: Path) -> None:
-        """Copy a whole folder to this machine, where it appears under its name when all of it is there.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Copy a folder to this machine, where it appears under its name once it is complete."""
         if self.address is None or directory.exists():
             return
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -241,22 +233,14 @@ class Mirror:
             sync_directory(directory.parent)
 
     def drop(self, *paths: Path) -> None:
-        """Remove files here and on the storage, in this order.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Remove files here and on the storage, in this order."""
         for path in paths:
             if self.address is not None:
                 self._storage.delete(self._name(path))
             path.unlink(missing_ok=True)
 
     def drop_folder(self, directory: Path) -> None:
-        """Remove a folder from the storage; its copy here stays.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Remove a folder from the storage; its copy here stays."""
         if self.address is not None:
             folder = self._name(directory)
             self._storage.delete(f"{folder}/{CONTENTS}")
@@ -282,7 +266,7 @@ class Mirror:
             ) from error
 
     def _make_room(self, wanted: int) -> None:
-        """Bring the shards here down to the limit less what is wanted.
+        """Remove copies of shards until the wanted bytes fit the limit.
 
         Raises:
             StorageError: what is wanted and what is in use do not fit the limit.
@@ -303,7 +287,7 @@ class Mirror:
             )
 
     def _remove(self, path: Path, size: int) -> bool:
-        """Remove a copy that nobody holds and the storage has as well."""
+        """Remove a copy that no process pins and the storage has as well; return whether that was done."""
         alone = fcntl.LOCK_EX | fcntl.LOCK_NB
         with (
             contextlib.suppress(BlockingIOError, FileNotFoundError),
@@ -317,25 +301,25 @@ class Mirror:
         return False
 
 
-# Of a work folder that nothing else has a copy of.
+# A work folder without a storage.
 NO_MIRROR = Mirror()
 
 
 def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:
-    """Shards in a folder with their size and the time of their last use."""
+    """Yield the shards in a folder with their size and the time of their last use."""
     for path in root.glob(_SHARDS):
         with contextlib.suppress(FileNotFoundError):  # another process makes room as well
             yield path, path.stat()
 
 
 def _room(status: os.stat_result) -> int:
-    """The bytes that a name of a file stands for: versions of a split share the files of shards that are the same."""
+    """Return a file's bytes by name: versions of a split share unchanged shards as hard links."""
     return status.st_size // max(1, status.st_nlink)
 
 
 @contextlib.contextmanager
 def _reserved(shard: Path, size: int) -> Iterator[None]:
-    """Count a shard as here while it is being copied: a sparse file of its size, locked for as long."""
+    """Reserve room for a shard that is being copied by a locked sparse file of its size."""
     reservation = shard.with_name(f".{shard.name}{_RESERVED}")
     with locked(reservation, fcntl.LOCK_EX):
         os.truncate(reservation, size)
@@ -346,7 +330,7 @@ def _reserved(shard: Path, size: int) -> Iterator[None]:
 
 
 def _reserved_bytes(root: Path) -> int:
-    """Bytes of shards that are being copied; reservations of processes that were killed are removed."""
+    """Return the bytes of shards that are being copied; remove reservations of processes that were killed."""
     total = 0
     for reservation in root.glob(f"**/.shard-*.tar{_RESERVED}"):
         with contextlib.suppress(FileNotFoundError):
@@ -360,7 +344,7 @@ def _reserved_bytes(root: Path) -> int:
 
 
 def _touch(path: Path) -> None:
-    """Note the use of a file; many file systems do not by themselves."""
+    """Record the use of a file; many file systems do not by themselves."""
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
@@ -371,5 +355,5 @@ def _size(path: Path) -> int | None:
 
 
 def _is_hidden(path: Path, directory: Path) -> bool:
-    """Whether a file is being written, or is a lock."""
+    """Return whether a file is being written, or is a lock."""
     return any(part.startswith(".") for part in path.relative_to(directory).parts)

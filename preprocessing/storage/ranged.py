@@ -15,7 +15,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def open_address(address: str) -> BinaryIO:
-    """Open a local file, or an object on S3, whose bytes are then asked for a block at a time, as they are needed.
+    """Open a local file, or an object on S3, which is then read in blocks on demand.
 
     Raises:
         FileNotFoundError: there is no such file or object.
@@ -33,27 +33,27 @@ def open_address(address: str) -> BinaryIO:
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file; every read is a request."""
+    """An object as a file; every read is one request."""
 
     def __init__(self, storage: Storage, name: str, size: int) -> None:
         self._storage, self._name, self._size = storage, name, size
         self._position = 0
 
     def readable(self) -> bool:
-        """It is open for reading."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Any place can be read."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; nothing is asked for yet."""
+        """Move to a position, without a request."""
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         return self._position
 
     def tell(self) -> int:
-        """The place that is read next."""
+        """Return the position."""
         return self._position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]

@@ -109,11 +109,11 @@ class S3Storage:
 
     @property
     def address(self) -> str:
-        """The folder's address, without a slash at its end."""
+        """Return the folder's address, without a slash at its end."""
         return f"s3://{self._bucket}/{self._folder}".rstrip("/")
 
     def list(self, folder: str = "") -> Iterator[Entry]:
-        """Objects at any depth by name, a thousand a request."""
+        """Yield objects at any depth by name, a thousand a request."""
         prefix = "/".join(part for part in (self._folder, folder.strip("/")) if part)
         parameters: dict[str, str] = {"Prefix": f"{prefix}/" if prefix else ""}
         while True:
@@ -198,12 +198,12 @@ class S3Storage:
         return self._put(name, data)
 
     def write_if(self, name: str, data: bytes, version: str | None) -> str | None:
-        """Write a small object only where the one that is there is of this version still, or where there is none.
+        """Write a small object only where the present one has this version, or where there is none.
 
         Args:
             name: of the object.
             data: its bytes.
-            version: as `find` and this tell it; None: there is no such object.
+            version: from `find` or this method; None: there is no such object.
 
         Returns:
             Its new version; None where another has been faster.
@@ -323,7 +323,7 @@ def _wait(attempt: int) -> None:
 
 
 class _ChangedError(Exception):
-    """The object is not as a conditional write wants it to be."""
+    """The object has another version than a conditional write asks for."""
 
 
 class _OutOfRangeError(Exception):

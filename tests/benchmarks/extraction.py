@@ -148,7 +148,7 @@ def time_stage(config: PipelineConfig) -> dict[str, float]:
     """Images a second of the whole stage, and the peak memory of an actor."""
     with PeakMemory() as memory:
         start = time.perf_counter()
-        extract.run(config, NoTracker())  # type: ignore[arg-type]
+        extract.run(config, {}, NoTracker())  # type: ignore[arg-type]
         seconds = time.perf_counter() - start
     images = len((config.dataset.splits["train"]).read_text().split())  # type: ignore[union-attr]
     return {"images": images, "images_per_second": images / seconds, "actor_peak_megabytes": memory.megabytes}
@@ -183,7 +183,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         loop = photographs(data, options.loop, folder, 1)
-        cluster.connect(loop)
+        cluster.connect(loop.ray.address)
         by_actors = {actors: compare(data, folder, loop, actors, options.many) for actors in sorted({1, cores})}
         few = [time_stage(photographs(data, images, folder, cores)) for images in options.few]
         cluster.disconnect()

@@ -32,7 +32,7 @@ from reader import RESULTS, machine  # noqa: E402
 
 from pipelines.config import load_config  # noqa: E402
 from pipelines.runtime.cluster import KEEP_MEMORY  # noqa: E402
-from pipelines.stages import train  # noqa: E402
+from pipelines.stages.runner import plan_stages  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.pipelines.training.by_hand import Quiet, train_by_hand  # noqa: E402
 
@@ -92,7 +92,7 @@ def by_ray(settings: list[str], work_dir: Path) -> tuple[float, list[tuple[int, 
 def by_hand(settings: list[str], work_dir: Path, workers: int, threads: int) -> tuple[float, list[tuple[int, float]]]:
     """Seconds of the same by processes that are started by hand, and of its steps."""
     times = work_dir / "times.jsonl"
-    trained = train.plan(load_config(None, settings)).directory
+    trained = plan_stages(load_config(None, settings), last="train")["train"].directory
     # As torchrun sets it and Ray, for the threads that read ahead.
     os.environ["OMP_NUM_THREADS"] = str(threads)
     began = time.perf_counter()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from infra import doctor
-from pipelines.runtime import node_facts, ray_internals
+from infra import doctor, node_facts
+from pipelines.runtime import ray_internals
 
 Lines = dict[str, str]
 Ask = Callable[..., tuple[int, Lines]]

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.integration.debian import require
+
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless=new",
@@ -37,10 +39,6 @@ MLFLOW_FOR_TRAINING = {
     "mlflow.assistant.panelOpen_v1": "false",
     "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
 }
-
-
-class BrowserUnavailableError(Exception):
-    """There is no browser: the message says what to install."""
 
 
 class BrowserError(Exception):
@@ -166,11 +164,12 @@ def running() -> Iterator[Page]:
     """Start a browser with an empty profile, and yield a page of it.
 
     Raises:
-        BrowserUnavailableError: none is installed.
+        UnavailableError: none is installed, nor can be.
     """
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None:
-        raise BrowserUnavailableError("no Chromium: apt-get install chromium")
+        require(("chromium",), ("chromium",))
+        program = "chromium"
     # Its sandbox wants a user of its own.
     flags = [*_FLAGS, *(["--no-sandbox"] if os.getuid() == 0 else [])]
     read_end, send = os.pipe()

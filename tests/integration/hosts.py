@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.integration.debian import UnavailableError, require
+
 HEAD = 1
 _RAY = str(Path(sys.executable).with_name("ray"))
 # A head that tasks, actors and people keep away from.
@@ -26,10 +28,6 @@ _SYSTEM = '{"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "
 _BOOT = 'mount --make-rprivate / && mount --bind "$0" "$1" && shift && exec "$@"'
 
 
-class HostsUnavailableError(Exception):
-    """This process may not make namespaces, or lacks the programs for it; the message says which."""
-
-
 class Hosts:
     """Hosts 10.77.0.1, 10.77.0.2 and so on; the first is the head of a Ray cluster, the others are its workers.
 
@@ -39,11 +37,13 @@ class Hosts:
         head: what starts Ray on the head; takes the options of `ray start`.
 
     Raises:
-        HostsUnavailableError: this machine does not allow it.
+        UnavailableError: this machine does not allow it.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str], head: Sequence[str] = _BARE_HEAD) -> None:
-        _require_programs()
+        if os.geteuid() != 0:
+            raise UnavailableError("network namespaces are root's to make")
+        require(("ip", "unshare", "nsenter", "mount"), ("iproute2", "util-linux"))
         self._folder, self._head = folder, head
         self._environment = {**os.environ, **environment, "RAY_TMPDIR": str(folder / "ray")}
         self._name = f"vse{os.getpid()}"
@@ -144,20 +144,8 @@ class Hosts:
         done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             self.close()
-            raise HostsUnavailableError(f"`ip {' '.join(arguments)}` fails here: {done.stderr.strip()}")
+            raise UnavailableError(f"`ip {' '.join(arguments)}` fails here: {done.stderr.strip()}")
 
 
 def _ip_of(number: int) -> str:
     return f"10.77.0.{number}"
-
-
-def _require_programs() -> None:
-    if os.geteuid() != 0:
-        raise HostsUnavailableError("network namespaces are root's to make")
-    if shutil.which("ip") is None and shutil.which("apt-get") is not None:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for arguments in (["update"], ["install", "-y", "--no-install-recommends", "iproute2"]):
-            subprocess.run(["apt-get", "-q", *arguments], env=environment, capture_output=True, check=False)
-    missing = [program for program in ("ip", "unshare", "nsenter", "mount") if shutil.which(program) is None]
-    if missing:
-        raise HostsUnavailableError(f"there is no {', '.join(missing)}: install iproute2 and util-linux")

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.integration.debian import require
 from tests.ports import free_port
 
 _USER = "mlflow"
-
-
-class PostgresUnavailableError(Exception):
-    """There is no server to start: the message says what to install."""
+_INITDB = "/usr/lib/postgresql/*/bin/initdb"
 
 
 @contextmanager
@@ -25,12 +23,10 @@ def running() -> Iterator[dict[str, str]]:
     """Start a server, and yield libpq's variables of its empty database "mlflow", the password among them.
 
     Raises:
-        PostgresUnavailableError: the package is not installed.
+        UnavailableError: it is not installed and cannot be.
     """
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not programs:
-        raise PostgresUnavailableError("no PostgreSQL server: apt-get install postgresql")
-    programs_folder = programs[-1].parent
+    require((_INITDB, "createdb"), ("postgresql",))
+    programs_folder = max(Path("/").glob(_INITDB[1:])).parent
     # PostgreSQL refuses to run as root, and its own user may not look into pytest's folders.
     account = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
     folder = Path(tempfile.mkdtemp(prefix="vse-postgres-", dir="/tmp"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.integration.debian import require
 from tests.ports import free_port
 
 ACCESS_KEY, SECRET_KEY, REGION = "test:tester", "testing", "us-east-1"  # as in swift_server.py
@@ -17,10 +17,6 @@ ACCESS_KEY, SECRET_KEY, REGION = "test:tester", "testing", "us-east-1"  # as in 
 _PACKAGES = ("swift-proxy", "swift-account", "swift-container", "swift-object", "memcached")
 _START_SECONDS = 240.0
 _PYTHON = "/usr/bin/python3"
-
-
-class SwiftUnavailableError(Exception):
-    """Swift is not installed and cannot be; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +45,9 @@ def start(folder: Path) -> Swift:
     """Start a server over a folder, whose contents it keeps, and wait until it answers.
 
     Raises:
-        SwiftUnavailableError: it is not installed and cannot be.
+        UnavailableError: it is not installed and cannot be.
     """
-    _require_installed()
+    require(("swift-proxy-server", "memcached"), _PACKAGES)
     folder.mkdir(parents=True, exist_ok=True)
     port_file = folder / "port"
     port_file.unlink(missing_ok=True)
@@ -74,27 +70,6 @@ def start(folder: Path) -> Swift:
             raise RuntimeError(f"Swift has not started: {(folder / 'log').read_text(errors='replace')[-2000:]}")
         time.sleep(0.1)
     return Swift(int(port_file.read_text()), processes)
-
-
-def _require_installed() -> None:
-    """Install Debian's packages where they are missing and this process may do so.
-
-    Raises:
-        SwiftUnavailableError: it may not, or this system has no such packages.
-    """
-    if shutil.which("swift-proxy-server") and shutil.which("memcached"):
-        return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        wanted = " ".join(_PACKAGES)
-        raise SwiftUnavailableError(
-            f"no S3 server to test with; as root: apt-get install --no-install-recommends {wanted}"
-        )
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *_PACKAGES]):
-        command = ["apt-get", "-q", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SwiftUnavailableError(f"no S3 server to test with; apt-get says: {done.stderr.strip()[-300:]}")
 
 
 def _stop(processes: tuple[subprocess.Popen[bytes], ...]) -> None:

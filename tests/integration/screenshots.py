@@ -43,7 +43,7 @@ def search(options: argparse.Namespace) -> None:
     with serving(options.model, uri, "127.0.0.1", port), browser.running() as page:
         page.resize(1060, 800)
         page.open(f"http://127.0.0.1:{port}/")
-        page.wait_for("document.getElementById('model').textContent.includes('pictures')")
+        page.wait_for("document.getElementById('model').textContent.includes('images')")
         page.evaluate("document.getElementById('text').focus()")
         page.type(options.text)
         page.press_enter()

@@ -71,7 +71,7 @@ def test_shards_hold_what_the_extractor_gives(work_dir: Path, capsys: pytest.Cap
     config = scenes(work_dir, "features.actors=2")
     run_stages(config, ["extract"])
     assert "69 images, 345 captions" in capsys.readouterr().out
-    plan = extract.plan(config)
+    plan = extract.plan(config, {})
     assert plan.complete
     extractor = build_extractor("grid", **config.features.options())
     records = build_dataset("scenes", seed=0, images={"train": 60, "dev": 9}).records("dev")
@@ -94,13 +94,13 @@ def test_bytes_do_not_depend_on_the_number_of_actors(work_dir: Path, undisturbed
 def test_only_what_is_missing_or_damaged_is_made_again(tmp_path: Path, undisturbed: PipelineConfig) -> None:
     config = scenes(shutil.copytree(undisturbed.work_dir, tmp_path / "damaged"))
     before = shard_bytes(config)
-    train = extract.plan(config).outputs["train"]
+    train = extract.plan(config, {}).outputs["train"]
     (train / "shard-00001.tar").unlink()
     (train / "shard-00002.json").unlink()
     with (train / "shard-00003.tar").open("r+b") as shard:
         shard.truncate(100)
     times = {path: path.stat().st_mtime_ns for path in train.glob("*.tar")}
-    assert extract.plan(config).status == "partly done (9 of 12 shards)"
+    assert extract.plan(config, {}).status == "partly done (9 of 12 shards)"
     run_stages(config, ["extract"])
     assert shard_bytes(config) == before
     renewed = {path.name for path in train.glob("*.tar") if path.stat().st_mtime_ns != times.get(path)}
@@ -109,7 +109,7 @@ def test_only_what_is_missing_or_damaged_is_made_again(tmp_path: Path, undisturb
 
 def test_another_evaluation_split_leaves_the_training_split_alone(undisturbed: PipelineConfig) -> None:
     other = scenes(undisturbed.work_dir, "dataset.images={train: 60, dev: 9, test: 6}", "dataset.eval_split=test")
-    assert extract.plan(other).status == "partly done (10 of 11 shards)"
+    assert extract.plan(other, {}).status == "partly done (10 of 11 shards)"
 
 
 def saved(folder: Path, name: str, change: Callable[[Path], None] | None = None) -> str:
@@ -152,7 +152,7 @@ def test_no_image_stops_the_stage_and_none_disappears(
     config = scenes(work_dir, *flickr(folder, captions), "training.batch_size=4")
     run_stages(config, ["extract"])
     printed = capsys.readouterr().out
-    plan = extract.plan(config)
+    plan = extract.plan(config, {})
     for split in ("train", "dev"):
         reader = ShardReader(plan.outputs[split], "grid")
         assert [reader.meta(image)["image_id"] for image in range(len(reader))] == sound
@@ -193,7 +193,7 @@ def test_a_driver_that_is_killed(work_dir: Path, undisturbed: PipelineConfig, ra
     finally:
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
-    plan = extract.plan(killed)
+    plan = extract.plan(killed, {})
     assert not plan.complete
     times = {path: path.stat().st_mtime_ns for path in finished}
     run_stages(killed, ["extract"])

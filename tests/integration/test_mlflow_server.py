@@ -1,4 +1,4 @@
-"""MLflow's server and its database's backups, on a real PostgreSQL."""
+"""The team's MLflow server on a real PostgreSQL, with artifacts on S3: who gets in, what a pipeline leaves, backups."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
+from mlflow import MlflowClient
 
+from pipelines.config import load_config
+from pipelines.registry.models import describe_version, register_bundle
+from pipelines.tracking import PipelineRuns
+from preprocessing.storage import S3Storage
 from tests.infra.pins import INFRA
 from tests.integration import mlflow_server, postgres
+from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 BACKUP, RESTORE = (INFRA / "mlflow" / f"{name}.sh" for name in ("backup", "restore"))
 HOST = "mlflow.example.com:5000"
@@ -25,11 +32,8 @@ PASSWORD = "a long password"
 @pytest.fixture(scope="module")
 def database() -> Iterator[dict[str, str]]:
     """The variables of libpq for a server's empty database."""
-    try:
-        with postgres.running() as variables:
-            yield variables
-    except postgres.PostgresUnavailableError as error:
-        pytest.skip(str(error))
+    with postgres.running() as variables:
+        yield variables
 
 
 def run(script: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -145,10 +149,11 @@ def ask(
         return error.code, error.read().decode()
 
 
-@pytest.fixture
-def server(database: dict[str, str], tmp_path: Path) -> Iterator[int]:
-    """The port of a server with artifacts in a folder instead of S3."""
-    with mlflow_server.running(database, tmp_path, str(tmp_path / "artifacts"), PASSWORD, HOST) as port:
+@pytest.fixture(scope="module")
+def server(database: dict[str, str], bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a server that goes by two names."""
+    folder, hosts = tmp_path_factory.mktemp("mlflow"), f"{HOST},127.0.0.1:*"
+    with mlflow_server.running(database, folder, f"{bucket}/team", PASSWORD, hosts) as port:
         yield port
 
 
@@ -175,3 +180,35 @@ def test_a_team_works_with_the_server_and_gets_it_back(server: int, database: di
     # Runs and users are in the one database, and so in the one backup.
     assert sql(copy, "SELECT name FROM experiments WHERE name = 'flickr8k'") == "flickr8k"
     assert sql(copy, "SELECT username FROM users") == "admin"
+
+
+@pytest.mark.usefixtures("s3_client")
+def test_a_pipeline_logs_and_registers_through_the_server(
+    server: int, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
+    address = f"http://127.0.0.1:{server}"
+    config = load_config(None, [f"work_dir={tmp_path}", f"tracking={{uri: '{address}', experiment: tiny}}"])
+    with PipelineRuns(config, "0" * 64) as runs, runs.parent:
+        with runs.child("train") as tracker:
+            for step in range(5):
+                tracker.log_metrics({"train/loss": 30 / (1 + step)}, step)
+            figure = Figure()
+            figure.subplots().plot(range(5))
+            tracker.log_figure(figure, "plots/recall.png")
+        with runs.child("register") as register, register.active():
+            bundle = write_tiny_bundle(tmp_path / "bundle")
+            version = register_bundle(bundle, "tiny", "abc", {"vse.seed": "0"}, {"dev/rsum": 119.0})
+            describe_version("tiny", version.version, "Trained on six scenes.", address)
+
+    client = MlflowClient(address, address)
+    losses = client.get_metric_history(tracker.run_id, "train/loss")
+    assert [(entry.step, entry.value) for entry in losses] == [(step, 30 / (1 + step)) for step in range(5)]
+    assert client.get_run(tracker.run_id).data.tags["mlflow.parentRunId"] == runs.parent.run_id
+    registered = client.get_model_version_by_alias("tiny", "challenger")
+    assert (registered.description, registered.tags["vse.seed"]) == ("Trained on six scenes.", "0")
+    names = [entry.name for entry in S3Storage(f"{bucket}/team").list()]
+    assert f"{tracker.handle.experiment_id}/{tracker.run_id}/artifacts/plots/recall.png" in names
+    # The server takes them one by one.
+    assert 10 < len([name for name in names if f"/{version.model_id}/" in name]) < 40

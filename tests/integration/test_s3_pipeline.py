@@ -64,7 +64,7 @@ def hashes(config: PipelineConfig) -> dict[str, str]:
     """The sha256 of every shard by split and name."""
     return {
         f"{split}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()
-        for split, directory in extract.plan(config).outputs.items()
+        for split, directory in extract.plan(config, {}).outputs.items()
         for path in sorted(directory.glob("*.tar"))
     }
 
@@ -88,7 +88,7 @@ def test_the_same_shards_from_disk_and_from_s3(photographs: Path, work_dir: Path
     assert len(hashes(local)) == 4
     assert hashes(remote) == hashes(local)
     stored = S3Storage(f"{bucket}/outputs-both")
-    for split, directory in extract.plan(remote).outputs.items():
+    for split, directory in extract.plan(remote, {}).outputs.items():
         for path in directory.glob("*.tar"):
             name = path.relative_to(remote.work_dir).as_posix()
             assert hashlib.sha256(stored.read(name)).hexdigest() == hashes(local)[f"{split}/{path.name}"]
@@ -102,7 +102,7 @@ def test_another_machine_goes_on(
     run_stages(first, ["extract"])
     expected = hashes(first)
     second = loaded(photographs, another(work_dir, "second"), images, address)
-    plan = extract.plan(second)
+    plan = extract.plan(second, {})
     assert plan.complete
     with second.mirror.pinned(plan.outputs["train"]):
         assert len(ShardReader(plan.outputs["train"], "grid")) == 5
@@ -112,11 +112,11 @@ def test_another_machine_goes_on(
     stored.delete(f"{lost}/manifest.json")
     stored.delete(f"{lost}/shard-00001.json")
     third = loaded(photographs, another(work_dir, "third"), images, address)
-    assert (extract.plan(third).done, extract.plan(third).complete) == (3, False)
+    assert (extract.plan(third, {}).done, extract.plan(third, {}).complete) == (3, False)
     run_stages(third, ["extract"])
-    made = [path.name for path in extract.plan(third).outputs["train"].glob("*.tar")]
+    made = [path.name for path in extract.plan(third, {}).outputs["train"].glob("*.tar")]
     assert made == ["shard-00001.tar"]  # the others are not needed here
-    for directory in extract.plan(third).outputs.values():
+    for directory in extract.plan(third, {}).outputs.values():
         third.mirror.pull(directory)
         for path in directory.glob("*.tar"):
             verify_shard(path, deep=True)
@@ -127,7 +127,7 @@ def test_a_small_disk_keeps_the_last_shards(photographs: Path, work_dir: Path, b
     limit = f"storage={{address: {bucket}/outputs-small, cache_gb: 0.00004}}"  # 40 kB
     config = loaded(photographs, work_dir, str(photographs / "images"), limit)
     run_stages(config, ["extract"])
-    assert extract.plan(config).complete
+    assert extract.plan(config, {}).complete
     here = list((work_dir / "extract").rglob("shard-*.tar"))
     assert sum(path.stat().st_size for path in here) <= 40_000
     assert len(here) < 4

@@ -20,7 +20,7 @@ from pipelines.config import load_config
 from pipelines.retraining.journal import LOG, STATUS
 from pipelines.retraining.promotion import CHAMPION
 from tests.infra.pins import INFRA, ROOT
-from tests.integration.hosts import HEAD, Hosts, HostsUnavailableError
+from tests.integration.hosts import HEAD, Hosts
 
 # Its head has a network and processes of its own: it may run beside the tests that share a cluster.
 pytestmark = pytest.mark.timeout(900)
@@ -117,10 +117,7 @@ def machine(mlflow_template: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         "RAY_API_SERVER_ADDRESS": SERVER,
         "VSE_WORK_DIR": str(work_dir),
     }
-    try:
-        hosts = Hosts(folder, environment, head=(START_HEAD, "--num-cpus", "4"))
-    except HostsUnavailableError as error:
-        pytest.skip(str(error))
+    hosts = Hosts(folder, environment, head=(START_HEAD, "--num-cpus", "4"))
     try:
         hosts.start(HEAD)
         write_config(home / "job.yaml")

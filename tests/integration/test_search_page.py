@@ -1,4 +1,4 @@
-"""The search page in a real browser: a query is typed, pictures are shown, a map is laid over one of them."""
+"""The search page in a real browser: a query is typed, images are shown, a map is laid over one of them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,9 @@ SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[browser.Page]:
-    try:
-        with browser.running() as page:
-            page.resize(1200, 900)
-            yield page
-    except browser.BrowserUnavailableError as error:
-        pytest.skip(str(error))
+    with browser.running() as page:
+        page.resize(1200, 900)
+        yield page
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +48,11 @@ def served(model: SearchModel, token: str | None = None) -> Iterator[str]:
     thread.join(30)
 
 
-def test_a_typed_query_shows_pictures_and_where_its_words_are(page: browser.Page, model: SearchModel) -> None:
+def test_a_typed_query_shows_images_and_where_its_words_are(page: browser.Page, model: SearchModel) -> None:
     text = model.gallery.records[0].captions[0].text
     with served(model) as address:
         page.open(address)
-        page.wait_for(f"document.getElementById('model').textContent.includes('{IMAGES} pictures')")
+        page.wait_for(f"document.getElementById('model').textContent.includes('{IMAGES} images')")
         page.evaluate("document.getElementById('text').focus()")
         page.type(text)
         page.press_enter()
@@ -74,7 +71,7 @@ def test_a_typed_query_shows_pictures_and_where_its_words_are(page: browser.Page
         assert page.problems == []
 
 
-def test_a_picture_finds_captions(page: browser.Page, model: SearchModel, tmp_path: Path) -> None:
+def test_an_image_finds_captions(page: browser.Page, model: SearchModel, tmp_path: Path) -> None:
     file = tmp_path / "query.png"
     load_image(model.gallery.records[1].image_uri).save(file)
     with served(model) as address:
@@ -82,7 +79,7 @@ def test_a_picture_finds_captions(page: browser.Page, model: SearchModel, tmp_pa
         page.wait_for("document.getElementById('file').accept")
         page.choose_file("#file", file)
         page.wait_for("document.querySelectorAll('#results.captions li').length === 12")
-        assert page.evaluate("document.getElementById('query-picture').naturalWidth") > 0
+        assert page.evaluate("document.getElementById('query-image').naturalWidth") > 0
         assert page.problems == []
 
 
@@ -111,7 +108,7 @@ def test_the_page_asks_for_the_token(page: browser.Page, model: SearchModel) -> 
         page.wait_for("!document.getElementById('token-form').hidden")
         page.evaluate(f"document.getElementById('token').value = '{TOKEN}'")
         page.evaluate("document.getElementById('token-form').requestSubmit()")
-        page.wait_for("document.getElementById('model').textContent.includes('pictures')")
+        page.wait_for("document.getElementById('model').textContent.includes('images')")
         page.evaluate("document.getElementById('text').value = 'a red ring'")
         page.evaluate("document.getElementById('search').requestSubmit()")
         page.wait_for(f"{SHOWN} === {IMAGES}")

@@ -9,9 +9,9 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
-from pipelines.stages import train
-from pipelines.tuning import search
+from pipelines.stages.runner import plan_stages
 from pipelines.tuning.results import read_results
+from pipelines.tuning.search import BEST, TABLE, run_search
 from pipelines.tuning.space import SearchConfig
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
@@ -29,13 +29,13 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     margins = [0.1, 0.2]
     space = {"loss.margin": {"values": margins}, "training.gradient_clip": {"values": [2.0]}}
     search = SearchConfig.model_validate({"name": "margins", "method": "grid", "space": space, "concurrent": 2})
-    folder = search.run_search(config, search)
+    folder = run_search(config, search)
     out = capsys.readouterr().out
     assert all(f"{margin:.4g}" in out for margin in margins)
-    results = (folder / search.TABLE).read_text().splitlines()
+    results = (folder / TABLE).read_text().splitlines()
     assert len(results) == 3
-    best = load_config(folder / search.BEST)
-    assert train.plan(best).complete  # it is a trial, trained under its own fingerprint
+    best = load_config(folder / BEST)
+    assert plan_stages(best, last="train")["train"].complete  # it is a trial, trained under its own fingerprint
     client = MlflowClient(config.tracking_uri)
     experiment = client.get_experiment_by_name(config.experiment)
     runs = client.search_runs([experiment.experiment_id])
@@ -48,13 +48,13 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     # As after a kill behind the last trial: nothing is trained again, and the table is the same.
     (folder / "manifest.json").unlink()
     steps = {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")}
-    assert search.run_search(config, search) == folder
-    assert (folder / search.TABLE).read_text().splitlines() == results
+    assert run_search(config, search) == folder
+    assert (folder / TABLE).read_text().splitlines() == results
     assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
     # Without the state of the search its trials are found all the same.
     (folder / "manifest.json").unlink()
     shutil.rmtree(folder / "trials")
-    search.run_search(config, search)
+    run_search(config, search)
     assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
 
 
@@ -63,8 +63,8 @@ def test_a_bayesian_search_repeats_each_setting_with_other_seeds(work_dir: Path)
     config = load_config(None, [f"work_dir={work_dir}", *TINY, "training.epochs=1"])
     space = {"loss.margin": {"uniform": [0.1, 0.4]}}
     settings = {"name": "bayes", "method": "bayesian", "trials": 2, "seeds": 2, "space": space, "concurrent": 2}
-    folder = search.run_search(config, SearchConfig.model_validate(settings))
-    results = read_results(folder / search.TABLE)
+    folder = run_search(config, SearchConfig.model_validate(settings))
+    results = read_results(folder / TABLE)
     drawn = [(trial.settings["loss.margin"], trial.seed) for trial in results.trials]
     margins = {margin for margin, _ in drawn}
     assert len(margins) == 2
@@ -74,4 +74,4 @@ def test_a_bayesian_search_repeats_each_setting_with_other_seeds(work_dir: Path)
     assert best.mean == pytest.approx(
         sum(trial.rsum or 0.0 for trial in results.trials if trial.settings == best.settings) / 2
     )
-    assert load_config(folder / search.BEST).loss.margin == best.settings["loss.margin"]
+    assert load_config(folder / BEST).loss.margin == best.settings["loss.margin"]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation.evaluator import GALLERY, metrics_of
+from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageReport
-from pipelines.stages import evaluate, extract
-from pipelines.stages.runner import run_stages
+from pipelines.runtime.stage import manifest_in
+from pipelines.stages import extract
+from pipelines.stages.runner import plan_stages, run_stages
 from preprocessing.loading.image_source import FeatureSource
 from preprocessing.shards import ShardReader, read_index
 from vse_core.evaluation.members import compare
@@ -63,8 +63,8 @@ def write_role_graphs(root: Path, captions: Iterable[list[str]]) -> Path:
 
 
 def evaluated(config: PipelineConfig) -> tuple[dict[str, float], Gallery]:
-    directory = evaluate.plan(config).outputs[GALLERY].parent
-    return metrics_of(StageReport("evaluate", directory, "")), Gallery.load(directory / GALLERY)
+    directory = plan_stages(config)["evaluate"].directory
+    return manifest_in(directory)["metrics"], Gallery.load(directory / GALLERY)
 
 
 def recall_at_1(gallery: Gallery) -> tuple[float, float]:
@@ -143,7 +143,7 @@ def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
             *SMALL,
         ],
     )
-    options = extract.extractor_options(config)
+    options = extract.extractor_options(config.features)
     for split in extract.splits_of(config):
         actor = extract._Extraction("frames", options, config.features.batch_size, 1, 60.0, config.mirror)
         actor.prepare()
@@ -156,5 +156,5 @@ def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
     assert [item["image_id"] for item in index.skipped] == ["train3.mp4"]
     assert [caption["text"] for caption in dev.meta(1)["captions"]] == ["a cat", "the cat moves"]
     model = build_model(train.feature_dim, 20, **config.model.specification()).eval()
-    videos_B1D = model.encode_images(*FeatureSource(train, 0, "none", 0.0).whole(range(5)))
+    videos_B1D = model.encode_images(*FeatureSource(train, 0, "none", 0.0).unaugmented(range(5)))
     assert videos_B1D.shape == (5, 1, 16)

@@ -73,7 +73,7 @@ def relevance_figures(subject: Subject, kinds: dict[str, list[list[Phrase]]]) ->
     Features have to be a square grid of cells.
     """
     model = subject.texts.model
-    side = math.isqrt(len(subject.reader.features(0))) if not subject.reader.is_pictures else 0
+    side = math.isqrt(len(subject.reader.features(0))) if not subject.reader.is_image_files else 0
     if not isinstance(model, UnifiedModel) or side * side != len(subject.reader.features(0)):
         return {}
     device = next(model.parameters()).device

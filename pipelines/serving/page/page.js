@@ -53,8 +53,8 @@ function searchText(text) {
   return search(() => post("search", { text }), text);
 }
 
-function searchPicture(file) {
-  const shown = element("query-picture");
+function searchImage(file) {
+  const shown = element("query-image");
   URL.revokeObjectURL(shown.src);
   shown.src = URL.createObjectURL(file);
   const options = { method: "POST", headers: { "Content-Type": file.type }, body: file };
@@ -162,7 +162,7 @@ async function begin() {
   }
   element("token-form").hidden = true;
   say("");
-  element("model").textContent = `${facts.model}: ${facts.images.toLocaleString("en")} pictures, `
+  element("model").textContent = `${facts.model}: ${facts.images.toLocaleString("en")} images, `
     + `${facts.captions.toLocaleString("en")} captions`;
   element("text").maxLength = facts.max_text;
   element("file").accept = facts.image_types.join(",");
@@ -189,7 +189,7 @@ element("token-form").onsubmit = (event) => {
 element("file").onchange = () => {
   const [file] = element("file").files;
   element("file").value = "";
-  if (file) searchPicture(file);
+  if (file) searchImage(file);
 };
 document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
 document.addEventListener("dragleave", () => document.body.classList.remove("dropping"));
@@ -197,6 +197,6 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dropping");
   const [file] = event.dataTransfer.files;
-  if (file && facts.takes_pictures) searchPicture(file);
+  if (file && facts.takes_pictures) searchImage(file);
 });
 begin();

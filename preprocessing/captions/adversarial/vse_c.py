@@ -13,7 +13,6 @@ from preprocessing.captions.adversarial.grammar import (
     PLURAL_ONLY,
     number_value,
     plural,
-    third_person,
 )
 from preprocessing.captions.adversarial.lexicon import Lexicon, irrelevant_to
 from preprocessing.captions.adversarial.prepositions import PREPOSITIONS, wrong_prepositions
@@ -26,6 +25,7 @@ from preprocessing.captions.adversarial.sentence import (
     relation_span,
 )
 from preprocessing.captions.graph import SceneObject
+from preprocessing.captions.inflection import inflect
 
 VSECAttack = Literal["noun", "numeral", "relation"]
 
@@ -139,7 +139,7 @@ def _verb_edits(caption: TokenizedCaption, thing: SceneObject, end: int, *, many
         span = relation_span(caption, relation)
         if caption.graph.objects[relation.subject] is thing and span and span[0] == end:
             verb = relation.lemma.split()[0]
-            old, new = (third_person(verb), verb) if many else (verb, third_person(verb))
+            old, new = (inflect(verb, "VBZ"), verb) if many else (verb, inflect(verb, "VBZ"))
             if tokens[end] == old and verb not in PREPOSITIONS:
                 yield end, end + 1, (new,)
             return

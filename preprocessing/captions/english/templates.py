@@ -13,13 +13,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Literal
 
+import yaml
 from jinja2 import Environment, FileSystemLoader
 
-from preprocessing.captions.english import lexicon
 from preprocessing.captions.english.treebank import Word
+from preprocessing.captions.inflection import inflect
 
 _FOLDER = Path(__file__).parent
+
+
+def _read_lists(path: Path) -> dict[str, list[str]]:
+    lists: dict[str, str | list[str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {
+        name: entries if isinstance(entries, list) else [entry.strip() for entry in entries.split(",")]
+        for name, entries in lists.items()
+    }
+
+
+_LISTS = _read_lists(_FOLDER / "lexicon.yaml")
 # The part of speech of a word whose template names none.
 _UPOS_OF_TAG = {
     "NN": "NOUN", "NNS": "NOUN", "VB": "VERB", "VBP": "VERB", "VBZ": "VERB", "VBG": "VERB", "VBN": "VERB",
@@ -51,8 +64,8 @@ class CaptionWriter:
             closed=_closed, modify=_modify, without_determiner=_without_determiner, without_relation=_without_relation
         )
         environment.globals.update(
-            lexicon.LISTS,
-            lists=lexicon.LISTS,
+            _LISTS,
+            lists=_LISTS,
             random=rng.random,
             chance=lambda probability: rng.random() < probability,
             pick=rng.choice,
@@ -60,7 +73,7 @@ class CaptionWriter:
             noun=_noun,
             verb=_verb,
             is_plural=lambda noun: "/NNS" in noun.split()[-1],
-            is_plural_only=lambda noun: noun.split()[-1].partition("/")[0] in lexicon.PLURAL_ONLY,
+            is_plural_only=lambda noun: noun.split()[-1].partition("/")[0] in _LISTS["plural_only"],
             first_word=lambda tree: next(part for part in tree.split() if not part.startswith("(")),
         )
         module = environment.get_template("captions.jinja").module
@@ -131,23 +144,24 @@ def _noun(lemma: str, plural: bool = False) -> str:
     for modifier, following in itertools.pairwise([*modifiers, last]):
         if modifier == "-":
             continue
-        adjective = modifier in lexicon.LISTS["adjectives_in_compounds"]
+        adjective = modifier in _LISTS["adjectives_in_compounds"]
         hyphen = "(punct -/HYPH)" if following == "-" else ""
         tree = f"({'amod' if adjective else 'compound'} {tree} {modifier}/{'JJ' if adjective else 'NN'} {hyphen})"
     return f"{tree} {_head_noun(last, plural)}"
 
 
 def _head_noun(word: str, plural: bool) -> str:
-    if word in lexicon.PLURAL_ONLY:
+    if word in _LISTS["plural_only"]:
         return f"{word}/NNS"
-    if word in lexicon.PLURAL_OF_PAIRS:
-        return f"{word}/NNS//{lexicon.PLURAL_OF_PAIRS[word]}"
-    return f"{lexicon.plural(word)}/NNS//{lexicon.PLURAL_LEMMAS.get(word, word)}" if plural else f"{word}/NN"
+    if word in _LISTS["pairs"]:
+        return f"{word}/NNS//{word.removesuffix('s')}"
+    # The treebank takes "people" for a base form.
+    return f"{inflect(word, 'NNS')}/NNS//{'people' if word == 'person' else word}" if plural else f"{word}/NN"
 
 
-def _verb(lemma: str, tag: str) -> str:
-    forms = {"VBZ": lexicon.third_person, "VBG": lexicon.gerund, "VBN": lexicon.participle}
-    return f"{forms.get(tag, str)(lemma)}/{tag}//{lemma}"
+def _verb(lemma: str, tag: Literal["VB", "VBP", "VBZ", "VBG", "VBN"]) -> str:
+    form = lemma if tag in ("VB", "VBP") else inflect(lemma, tag)
+    return f"{form}/{tag}//{lemma}"
 
 
 def _closed(tree: str) -> str:

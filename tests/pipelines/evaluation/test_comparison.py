@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.csv
@@ -11,13 +10,12 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-import pipelines.evaluation.comparison as compare_module
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation import evaluator
 from pipelines.evaluation.comparison import compare
-from pipelines.evaluation.ensemble import Member
+from pipelines.evaluation.ensemble import EvaluatedModel
+from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageDir, StageError, StageReport
+from pipelines.runtime.stage import StageDir, StageError
 from preprocessing.datasets import Caption, Record
 from vse_core.evaluation import evaluate_retrieval
 
@@ -38,31 +36,35 @@ def gallery_of(noise: float, order: list[int]) -> Gallery:
 
 
 GALLERIES = {
-    Path("good"): gallery_of(1.0, list(range(IMAGES))),
-    Path("bad"): gallery_of(3.0, list(reversed(range(IMAGES)))),
-    Path("short"): gallery_of(1.0, list(range(IMAGES - 1))),
+    "good": gallery_of(1.0, list(range(IMAGES))),
+    "bad": gallery_of(3.0, list(reversed(range(IMAGES)))),
+    "short": gallery_of(1.0, list(range(IMAGES - 1))),
 }
 
 
 @pytest.fixture
-def members(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Member]:
-    def evaluated(_: PipelineConfig, model: Path) -> StageReport:
-        stage = StageDir(work_dir, evaluator.NAME, f"fingerprint of {model}")
-        GALLERIES[model].save(stage.create() / evaluator.GALLERY)
+def config(work_dir: Path) -> PipelineConfig:
+    return load_config(None, [f"work_dir={work_dir}"])
+
+
+@pytest.fixture
+def models(work_dir: Path) -> dict[str, EvaluatedModel]:
+    models = {}
+    for name, gallery in GALLERIES.items():
+        stage = StageDir(work_dir, "evaluate", f"fingerprint of {name}")
+        gallery.save(stage.create() / GALLERY)
         stage.complete({"metrics": {}, "summary": ""})
-        return StageReport(evaluator.NAME, stage.path, "")
-
-    monkeypatch.setattr(compare_module, "evaluate_model", evaluated)
-    config = load_config(None, [f"work_dir={work_dir}"])
-    return {str(model): Member(str(model), config, model) for model in GALLERIES}
+        models[name] = EvaluatedModel(name, Path(name), "fingerprint of features", stage.path)
+    return models
 
 
-def test_metrics_tables_and_queries(members: dict[str, Member], capsys: pytest.CaptureFixture[str]) -> None:
-    report = compare(members["good"], members["bad"])
+def test_metrics_tables_and_queries(
+    models: dict[str, EvaluatedModel], config: PipelineConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = compare(config, (models["good"], models["bad"]))
     expected = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2).rsum for g in list(GALLERIES.values())[:2]]
     assert report.summary.startswith(f"dev RSUM {expected[0]:.1f} and {expected[1]:.1f}: difference +")
 
-    config = members["good"].config
     client = MlflowClient(config.tracking_uri)
     (run,) = client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
     metrics = {name.removeprefix("dev/difference/"): value for name, value in run.data.metrics.items()}
@@ -92,12 +94,9 @@ def test_metrics_tables_and_queries(members: dict[str, Member], capsys: pytest.C
     out = capsys.readouterr().out
     assert "better: good" in out
     assert f"{metrics['rsum']:+.1f}" in out
-    assert compare(members["good"], members["bad"]).directory == report.directory
+    assert compare(config, (models["good"], models["bad"])).directory == report.directory
 
 
-def test_models_of_other_images_or_folds_are_refused(members: dict[str, Member]) -> None:
-    with pytest.raises(StageError, match="good and short cannot be put side by side"):
-        compare(members["good"], members["short"])
-    folded = replace(members["bad"], config=load_config(None, ["evaluation.folds=2"]))
-    with pytest.raises(StageError, match=r"evaluation\.folds is 1 for one model and 2 for the other"):
-        compare(members["good"], folded)
+def test_models_of_other_images_are_refused(models: dict[str, EvaluatedModel], config: PipelineConfig) -> None:
+    with pytest.raises(StageError, match="good and short cannot be compared"):
+        compare(config, (models["good"], models["short"]))

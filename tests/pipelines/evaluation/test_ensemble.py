@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,13 @@ import torch
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation import ensemble, evaluator
-from pipelines.evaluation.ensemble import Member, evaluate_members
+from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble
+from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageDir, StageError, StagePlan, StageReport
-from pipelines.stages import extract
+from pipelines.runtime.stage import StageDir, StageError
 from preprocessing.datasets import Caption, Record
-from vse_core.evaluation import evaluate_ensemble, evaluate_retrieval
+from vse_core.evaluation import evaluate_ensemble as mean_of_similarities
+from vse_core.evaluation import evaluate_retrieval
 
 IMAGES = 12
 
@@ -37,39 +36,36 @@ def gallery_of(seed: int, views: int, dim: int, order: list[int]) -> Gallery:
 
 
 @pytest.fixture
-def config(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> PipelineConfig:
-    plan = StagePlan("extract", "fingerprint of features", work_dir, 1, 1, "shards", "")
-    monkeypatch.setattr(extract, "plan", lambda _: plan)
+def config(work_dir: Path) -> PipelineConfig:
     return load_config(None, [f"work_dir={work_dir}"])
 
 
 @pytest.fixture
-def members(config: PipelineConfig, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> list[Member]:
+def members(work_dir: Path) -> list[EvaluatedModel]:
     """Three models, whose galleries differ in width, number of views and order."""
     galleries = {
-        Path("a"): gallery_of(1, 1, 8, list(range(IMAGES))),
-        Path("b"): gallery_of(2, 3, 6, list(reversed(range(IMAGES)))),
-        Path("c"): gallery_of(3, 1, 8, list(range(IMAGES - 1))),
+        "a": gallery_of(1, 1, 8, list(range(IMAGES))),
+        "b": gallery_of(2, 3, 6, list(reversed(range(IMAGES)))),
+        "c": gallery_of(3, 1, 8, list(range(IMAGES - 1))),
     }
+    return [evaluated(work_dir, name, gallery) for name, gallery in galleries.items()]
 
-    def evaluated(_: PipelineConfig, model: Path) -> StageReport:
-        stage = StageDir(work_dir, evaluator.NAME, f"fingerprint of {model}")
-        galleries[model].save(stage.create() / evaluator.GALLERY)
-        counts = [2] * len(galleries[model].records)
-        result = evaluate_retrieval(galleries[model].images_BKD, galleries[model].texts_CD, counts)
-        stage.complete({"metrics": result.as_dict(), "summary": f"{model} alone"})
-        return StageReport(evaluator.NAME, stage.path, f"{model} alone")
 
-    monkeypatch.setattr(ensemble, "evaluate_model", evaluated)
-    return [Member(str(model), config, model) for model in galleries]
+def evaluated(work_dir: Path, name: str, gallery: Gallery) -> EvaluatedModel:
+    """The output of an evaluation."""
+    stage = StageDir(work_dir, "evaluate", f"fingerprint of {name}")
+    gallery.save(stage.create() / GALLERY)
+    result = evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, [2] * len(gallery.records))
+    stage.complete({"metrics": result.as_dict(), "summary": f"{name} alone"})
+    return EvaluatedModel(name, Path(name), "fingerprint of features", stage.path)
 
 
 def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
-    members: list[Member], config: PipelineConfig, capsys: pytest.CaptureFixture[str]
+    members: list[EvaluatedModel], config: PipelineConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = evaluate_members(members[:2])
+    report = evaluate_ensemble(config, members[:2])
     first, second = gallery_of(1, 1, 8, list(range(IMAGES))), gallery_of(2, 3, 6, list(range(IMAGES)))
-    expected = evaluate_ensemble([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)
+    expected = mean_of_similarities([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)
     alone = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2) for g in (first, second)]
     assert report.summary.startswith(f"2 models together: dev RSUM {expected.rsum:.1f} (")
     assert report.summary.endswith(") over 12 images and 24 captions")
@@ -86,24 +82,11 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
     assert [run.data.metrics[f"member_{n}/rsum"] for n in (1, 2)] == pytest.approx([each.rsum for each in alone])
     assert run.data.tags["vse.models"] == "a b"
 
-    again = evaluate_members(members[:2])
+    again = evaluate_ensemble(config, members[:2])
     assert again.directory == report.directory
     assert len(client.search_runs([experiment.experiment_id])) == 1
 
 
-def test_one_model_is_its_own_evaluation(members: list[Member]) -> None:
-    assert evaluate_members(members[:1]).summary == "a alone"
-    assert not (members[0].config.work_dir / ensemble.NAME).exists()
-
-
-def test_models_of_other_images_are_refused(members: list[Member]) -> None:
-    with pytest.raises(
-        StageError, match=r"a and c cannot be put side by side: .* 1 are only in the first, such as 11; give"
-    ):
-        evaluate_members([members[0], members[2]])
-
-
-def test_protocols_must_agree(members: list[Member]) -> None:
-    folded = replace(members[1], config=load_config(None, ["evaluation.folds=2"]))
-    with pytest.raises(StageError, match=r"evaluation\.folds differs between the configurations: 1 and 2; make it one"):
-        evaluate_members([members[0], folded])
+def test_models_of_other_images_are_refused(members: list[EvaluatedModel], config: PipelineConfig) -> None:
+    with pytest.raises(StageError, match=r"a and c cannot be compared: .* 1 are only in the first, such as 11; give"):
+        evaluate_ensemble(config, [members[0], members[2]])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import load_config
-from pipelines.evaluation.evaluator import embed_split, evaluate_model, pooling_figures
+from pipelines.evaluation.evaluator import EvaluationData, embed_split, pooling_figures
 from pipelines.inference.feature_check import require_features, write_reads
 from pipelines.runtime.stage import StageError
 from vse_core.models import build_model, save_model
@@ -23,23 +23,21 @@ SPECIFICATION = {
 
 
 def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path) -> None:
-    config = load_config(None, [f"work_dir={tmp_path}"])
+    config = load_config(None)
+    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, None)
     with pytest.raises(StageError, match=r"evaluate: .* holds no model: model\.json is missing"):
-        embed_split(config, tmp_path)
+        embed_split(data, tmp_path)
     save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
     with pytest.raises(StageError, match=r"neither vocabulary\.json nor tokenizer\.json"):
-        embed_split(config, tmp_path)
+        embed_split(data, tmp_path)
 
 
 def test_a_model_is_never_given_other_features_than_its_own(tmp_path: Path) -> None:
     """Shards may hold several features of one width, of which a model would take any."""
-    one = "{extractor: %s, weights: tiny_resnet, random_seed: 0}"
-    both = f"features={{extractor: several, of: [{one % 'grid'}, {one % 'pyramid'}], model_reads: %s}}"
-    settings = {name: load_config(None, [f"work_dir={tmp_path}", both % name]) for name in ("grid", "pyramid")}
-    write_reads(tmp_path, settings["grid"].features.member)
-    require_features(settings["grid"], tmp_path)
-    with pytest.raises(StageError, match=r"reads the features 'grid', .* gives it 'pyramid': set features.model_reads"):
-        evaluate_model(settings["pyramid"], tmp_path)
+    write_reads(tmp_path, "grid")
+    require_features("grid", tmp_path)
+    with pytest.raises(StageError, match=r"on the features 'grid', .* gives it 'pyramid': set features.model_reads"):
+        require_features("pyramid", tmp_path)
 
 
 @pytest.mark.parametrize(

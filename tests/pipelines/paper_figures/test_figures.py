@@ -12,8 +12,8 @@ from mlflow import MlflowClient
 from PIL import Image
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.paper_figures import draw, exhibit, of_models, of_runs
-from pipelines.paper_figures.exhibit import Exhibit
+from pipelines.paper_figures import draw, of_models, of_runs, registered_model
+from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
@@ -39,13 +39,13 @@ def points(values: Sequence[float], steps: Sequence[int] | None = None) -> list[
 
 def trained(
     name: str, config: PipelineConfig, loss: str, metrics: Mapping[str, list[Point]], split: str = "dev"
-) -> Exhibit:
+) -> RegisteredModel:
     """A model of which nothing is known but its training."""
-    exhibit = Exhibit(name, config)
+    registered = RegisteredModel(name, config)
     params = {"loss.name": loss, "loss.bound": "joint", "loss.lam": "0.7"}
-    vars(exhibit)["bundle"] = (name, Path("/nowhere"))
-    vars(exhibit)["training"] = RecordedRun("r", "FINISHED", 0, 1, params, {"vse.split": split}, metrics)
-    return exhibit
+    vars(registered)["bundle"] = (name, Path("/nowhere"))
+    vars(registered)["training"] = RecordedRun("r", "FINISHED", 0, 1, params, {"vse.split": split}, metrics)
+    return registered
 
 
 @pytest.mark.parametrize(
@@ -101,30 +101,30 @@ def test_options_that_a_figure_does_not_take_are_refused(words: list[str], capsy
 
 
 def test_the_retrieved_images_are_those_of_a_naive_search(bundle: Path, config: PipelineConfig) -> None:
-    exhibit = Exhibit(str(bundle), config)
-    (figure,) = of_models.relevance_maps(exhibit, ["red circle"]).values()
-    query = exhibit.embedder.embed_texts(["red circle"])[0]
-    scores = sorted((float(image[0] @ query) for image in exhibit.gallery.images_BKD), reverse=True)[:3]
+    registered = RegisteredModel(str(bundle), config)
+    (figure,) = of_models.relevance_maps(registered, ["red circle"]).values()
+    query = registered.embedder.embed_texts(["red circle"])[0]
+    scores = sorted((float(image[0] @ query) for image in registered.gallery.images_BKD), reverse=True)[:3]
     titles = [axes.get_title() for axes in figure.axes[:3]]
     assert titles == [f"{place}. similarity {score:.3f}" for place, score in enumerate(scores, start=1)]
-    regions = exhibit.embedder.embed_with_regions(exhibit.gallery.records[0].image_uri)
-    assert len(exhibit.gallery.records) == IMAGES
+    regions = registered.embedder.embed_with_regions(registered.gallery.records[0].image_uri)
+    assert len(registered.gallery.records) == IMAGES
     assert regions.places == (6, 6)
 
 
 def test_a_query_that_cannot_be_embedded_is_named(bundle: Path, config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="the query ' ' cannot be embedded: the text is empty"):
-        of_models.relevance_maps(Exhibit(str(bundle), config), ["dog", " "])
+        of_models.relevance_maps(RegisteredModel(str(bundle), config), ["dog", " "])
 
 
 def test_a_model_of_one_view_has_no_attention_to_compare(bundle: Path, config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="has one view of each image"):
-        of_models.view_attention(Exhibit(str(bundle), config))
+        of_models.view_attention(RegisteredModel(str(bundle), config))
 
 
 def test_nothing_is_known_of_the_training_of_a_directory(bundle: Path, config: PipelineConfig) -> None:
-    with pytest.raises(StageError, match="of whose training nothing is known: name a registered model"):
-        of_runs.convergence([Exhibit(str(bundle), config)])
+    with pytest.raises(StageError, match="whose training is unknown: name a registered model"):
+        of_runs.convergence([RegisteredModel(str(bundle), config)])
 
 
 def two_views(images: int = 5) -> Gallery:
@@ -140,9 +140,9 @@ def two_views(images: int = 5) -> Gallery:
 
 
 def test_view_diversity_counts_the_captions_of_each_view(config: PipelineConfig) -> None:
-    exhibit = trained("mv/1", config, "multi_view", {})
-    vars(exhibit)["gallery"] = two_views()
-    (axes,) = of_models.view_diversity([exhibit])["view_diversity"].axes
+    registered = trained("mv/1", config, "multi_view", {})
+    vars(registered)["gallery"] = two_views()
+    (axes,) = of_models.view_diversity([registered])["view_diversity"].axes
     bars = [bar.get_height() for container in axes.containers for bar in container]
     assert bars == pytest.approx([60.0, 40.0])
     assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.000"
@@ -179,7 +179,7 @@ def test_a_search_that_has_not_ended_is_said_to_be(config: PipelineConfig, tmp_p
     file = tmp_path / "search.yaml"
     file.write_text("name: grid\nmethod: grid\nspace:\n  loss.margin: {values: [0.1, 0.2]}\n")
     options = draw._parser().parse_args(["kmax-grid", "--search", str(file)])
-    with pytest.raises(StageError, match=r"has not come to its end .*pipelines/tune\.py"):
+    with pytest.raises(StageError, match=r"has not finished .*pipelines/tune\.py"):
         draw.draw("kmax-grid", config, options)
 
 
@@ -190,16 +190,18 @@ def test_the_training_of_a_registered_model_is_found_by_its_tag(
         tracker.set_tags({"vse.fingerprint": "abc"})
         tracker.log_params({"loss": {"name": "adopt"}})
     tags = {"vse.train_fingerprint": "abc"}
-    monkeypatch.setattr(exhibit, "version_of", lambda *_: 7)
-    monkeypatch.setattr(exhibit, "tags_of", lambda name, version, _: tags if (name, version) == ("scenes", 7) else {})
-    model = Exhibit("scenes@champion", config)
+    monkeypatch.setattr(registered_model, "version_of", lambda *_: 7)
+    monkeypatch.setattr(
+        registered_model, "tags_of", lambda name, version, _: tags if (name, version) == ("scenes", 7) else {}
+    )
+    model = RegisteredModel("scenes@champion", config)
     vars(model)["bundle"] = ("scenes@champion", Path("/nowhere"))
     assert model.training.params == {"loss.name": "adopt"}
     tags["vse.train_fingerprint"] = "another"
-    again = Exhibit("scenes@champion", config)
+    again = RegisteredModel("scenes@champion", config)
     vars(again)["bundle"] = ("scenes@champion", Path("/nowhere"))
     with pytest.raises(StageError, match="has no run of its training"):
         _ = again.training
     del tags["vse.train_fingerprint"]
-    with pytest.raises(StageError, match="does not say which training it comes from"):
+    with pytest.raises(StageError, match=r"has no tag vse\.train_fingerprint"):
         _ = again.training

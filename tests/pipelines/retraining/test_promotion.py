@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.registry.models import CHALLENGER, RegistryError
+from pipelines.retraining import promotion
 from pipelines.retraining.promotion import BEFORE_TAG, CHAMPION, DECISION_TAG, guarded_falls, promote, rollback
 from pipelines.runtime.stage import StageError, StageReport
 
@@ -44,8 +45,8 @@ def contest(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: P
         (tmp_path / "manifest.json").write_text(json.dumps({"recalls": recalls, "metrics": metrics}))
         return StageReport("compare", tmp_path, "")
 
-    monkeypatch.setattr("pipelines.evaluation.comparison.compare", compared)
-    monkeypatch.setattr("pipelines.registry.models.find_model", lambda reference, _: Path(reference))
+    monkeypatch.setattr(promotion, "compare_models", compared)
+    monkeypatch.setattr(promotion.NamedModel, "find", lambda reference, _: reference)
     return found
 
 

@@ -46,7 +46,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     ],
 )
 def test_what_fits_passes(nodes: list[dict[str, Any]], settings: list[str]) -> None:
-    require_room(config(*settings))
+    require_room(config(*settings).training)
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,18 @@ def test_what_never_fits_is_refused(nodes: list[dict[str, Any]], settings: list[
     with pytest.raises(
         ClusterError, match=rf"more than the {total} that .* 10.0.0.2 has 8 CPUs, 4 GPUs \(A100\).*: lower workers"
     ):
-        require_room(config(*settings))
+        require_room(config(*settings).training)
 
 
 def test_a_cluster_that_grows_is_not_judged(nodes: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_internals, "is_autoscaled", lambda: True)
-    require_room(config("workers=1000"))
+    require_room(config("workers=1000").training)
 
 
 def test_a_real_cluster_is_judged(ray_cluster: str) -> None:
-    require_room(config("workers=4"))
+    require_room(config("workers=4").training)
     with pytest.raises(ClusterError, match="more than the 4 that the cluster has room for"):
-        require_room(config("workers=5"))
+        require_room(config("workers=5").training)
 
 
 def test_workers_fixed_and_elastic() -> None:

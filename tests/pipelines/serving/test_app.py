@@ -31,7 +31,7 @@ def resident_megabytes() -> float:
     return pages * 4096 / 1e6
 
 
-def test_a_text_finds_pictures_that_are_shown_by_their_ids(client: TestClient, search_model: SearchModel) -> None:
+def test_a_text_finds_images_that_are_shown_by_their_ids(client: TestClient, search_model: SearchModel) -> None:
     answer = client.post("/search", json={"text": "a red ring", "k": 3})
     assert answer.status_code == 200
     body = answer.json()
@@ -46,7 +46,7 @@ def test_a_text_finds_pictures_that_are_shown_by_their_ids(client: TestClient, s
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
-def test_a_picture_finds_captions_and_pictures(client: TestClient, search_model: SearchModel, kind: str) -> None:
+def test_an_image_finds_captions_and_images(client: TestClient, search_model: SearchModel, kind: str) -> None:
     record = search_model.gallery.records[2]
     data = io.BytesIO()
     load_image(record.image_uri).save(data, kind)
@@ -148,7 +148,7 @@ def test_an_error_of_our_own_shows_no_trace(
 
 
 def test_a_flood_of_searches_is_answered_or_refused(service: SearchService, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixty at once where the only thread is held up: 32 get a place, the others are told to come back."""
+    """Sixty at once where the only thread is held up: 32 are taken, the others are told to come back."""
     held, search_text = threading.Event(), service.search_text
 
     def slow(text: str, k: int, target: str) -> dict[str, object]:

@@ -26,5 +26,5 @@ def test_any_other_address_does(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_a_short_token_is_refused(host: str) -> None:
-    with pytest.raises(StageError, match="VSE_SERVE_TOKEN has 6 characters; take 16 at least"):
+    with pytest.raises(StageError, match="VSE_SERVE_TOKEN has 6 characters; use 16 at least"):
         serve.read_token(host, "secret")

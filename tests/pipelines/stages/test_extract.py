@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.stages import extract, train
+from pipelines.stages import extract
+from pipelines.stages.runner import plan_stages
 from preprocessing.features import load_image
 from preprocessing.shards import ShardReader, read_arrays
 
@@ -32,7 +33,7 @@ def loaded(folder: Path, *overrides: str) -> PipelineConfig:
 
 
 def test_a_plan_counts(tmp_path: Path) -> None:
-    plan = extract.plan(loaded(tmp_path))
+    plan = extract.plan(loaded(tmp_path), {})
     assert (plan.total, plan.done, plan.status) == (3 + 2, 0, "to do")
     assert plan.size == "11 images, 55 captions"
     assert set(plan.outputs) == {"train", "dev"}
@@ -53,12 +54,12 @@ def test_a_plan_counts(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_fingerprint_depends_on(tmp_path: Path, override: str, changes: bool) -> None:
-    first, second = extract.plan(loaded(tmp_path)), extract.plan(loaded(tmp_path, override))
+    first, second = extract.plan(loaded(tmp_path), {}), extract.plan(loaded(tmp_path, override), {})
     assert (first.fingerprint != second.fingerprint) == changes
 
 
 def test_a_split_has_a_directory_of_its_own(tmp_path: Path) -> None:
-    first, second = extract.plan(loaded(tmp_path)), extract.plan(loaded(tmp_path, "dataset.images.dev=5"))
+    first, second = extract.plan(loaded(tmp_path), {}), extract.plan(loaded(tmp_path, "dataset.images.dev=5"), {})
     assert first.outputs["train"] == second.outputs["train"]
     assert first.outputs["dev"] != second.outputs["dev"]
 
@@ -69,7 +70,7 @@ def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
         (tmp_path / f"{split}_ids.txt").write_text("".join(f"{number}\n" for number in range(images)))
         (tmp_path / f"{split}_caps.txt").write_text("a red square .\n" * 5 * images)
     published = [f"dataset={{format: precomputed, root: {tmp_path}}}", "features={extractor: precomputed}"]
-    plan = extract.plan(load_config(None, [f"work_dir={tmp_path}/work", *published]))
+    plan = extract.plan(load_config(None, [f"work_dir={tmp_path}/work", *published]), {})
     assert plan.size == "5 images, 25 captions"
     assert plan.total == 2
 
@@ -78,11 +79,11 @@ def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> No
     (tmp_path / "source").mkdir()
     np.savez(tmp_path / "source" / "1.npz", x=np.ones((4, 8), np.float32))
     features = f"features={{extractor: imported, form: npz, source: {tmp_path}/source, shard_size: 3}}"
-    first = extract.plan(loaded(tmp_path / "work", features))
+    first = extract.plan(loaded(tmp_path / "work", features), {})
     assert first.total == 3 + 2
-    assert extract.plan(loaded(tmp_path / "work", features)).fingerprint == first.fingerprint
+    assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint == first.fingerprint
     np.savez(tmp_path / "source" / "2.npz", x=np.ones((4, 8), np.float32))
-    assert extract.plan(loaded(tmp_path / "work", features)).fingerprint != first.fingerprint
+    assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> No
 def test_other_extractors_are_planned_alike(tmp_path: Path, features: str, member: str) -> None:
     config = loaded(tmp_path, f"features={features}")
     assert config.features.member == member
-    assert extract.plan(config).fingerprint != extract.plan(loaded(tmp_path)).fingerprint
+    assert extract.plan(config, {}).fingerprint != extract.plan(loaded(tmp_path), {}).fingerprint
 
 
 BUTD = (
@@ -110,7 +111,7 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
     config = load_config(None, [f"work_dir={tmp_path}", "dataset.images={train: 2, dev: 1}", BUTD])
     for split in extract.splits_of(config):
         actor = extract._Extraction(
-            "butd", extract.extractor_options(config), config.features.batch_size, 1, 60.0, config.mirror
+            "butd", extract.extractor_options(config.features), config.features.batch_size, 1, 60.0, config.mirror
         )
         actor.prepare()
         assert sum(actor.work(spec) for spec in split.missing_specs()) == {"train": 2, "dev": 1}[split.name]
@@ -139,21 +140,21 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
 )
 def test_a_detector_that_cannot_be_had(tmp_path: Path, features: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        extract.plan(loaded(tmp_path, f"features={features}"))
+        extract.plan(loaded(tmp_path, f"features={features}"), {})
 
 
 def test_weights_that_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"features: .*{tmp_path}"):
-        extract.plan(loaded(tmp_path, f"features={{extractor: grid, weights: {tmp_path}}}"))
+        extract.plan(loaded(tmp_path, f"features={{extractor: grid, weights: {tmp_path}}}"), {})
 
 
 def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     """In a process of its own, since this one has imported everything already."""
-    extract.plan(loaded(tmp_path))
+    extract.plan(loaded(tmp_path), {})
     overrides = [f"work_dir={tmp_path}", *SMALL]
     code = (
         "import sys; from pipelines.stages import extract; from pipelines.config import load_config\n"
-        f"extract.plan(load_config(None, {overrides!r}))\n"
+        f"extract.plan(load_config(None, {overrides!r}), {{}})\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
@@ -169,16 +170,16 @@ SEVERAL = (
 
 def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
     configs = {reads: loaded(tmp_path, SEVERAL.format(reads=reads)) for reads in ("grid", "pyramid", "null")}
-    plans = {reads: extract.plan(config) for reads, config in configs.items()}
+    plans = {reads: extract.plan(config, {}) for reads, config in configs.items()}
     assert plans["grid"] == plans["pyramid"] == plans["null"]
-    trained = {reads: train.plan(config).fingerprint for reads, config in configs.items()}
+    trained = {reads: plan_stages(config, last="train")["train"].fingerprint for reads, config in configs.items()}
     assert trained["grid"] == trained["null"] != trained["pyramid"]
     assert configs["pyramid"].features.member == "pyramid"
     # As it travels to training workers.
     assert all(PipelineConfig.model_validate(config.model_dump(mode="json")) == config for config in configs.values())
     assert configs["null"].features.read.options() == configs["grid"].features.read.options()
     config = configs["pyramid"]
-    actor = extract._Extraction("several", extract.extractor_options(config), 2, 1, 60.0, config.mirror)
+    actor = extract._Extraction("several", extract.extractor_options(config.features), 2, 1, 60.0, config.mirror)
     actor.prepare()
     for split in extract.splits_of(config):
         for spec in split.missing_specs():
@@ -206,11 +207,11 @@ def test_a_shard_may_be_limited_in_bytes(tmp_path: Path) -> None:
     config = loaded(tmp_path, "features.shard_mb=0.034")
     train_split, _ = extract.splits_of(config)
     assert [train_split.shard_size, len(train_split.shards)] == [2, 4]
-    assert extract.plan(loaded(tmp_path, "features.shard_mb=9")).total == extract.plan(loaded(tmp_path)).total
-    make = extract._Extraction("grid", extract.extractor_options(config), 2, 1, 60.0, config.mirror)
+    assert extract.plan(loaded(tmp_path, "features.shard_mb=9"), {}).total == extract.plan(loaded(tmp_path), {}).total
+    make = extract._Extraction("grid", extract.extractor_options(config.features), 2, 1, 60.0, config.mirror)
     make.prepare()
     for spec in train_split.missing_specs():
         make.work(spec)
         assert spec.path.stat().st_size <= 0.034e6 + tarfile.RECORDSIZE
     with pytest.raises(ConfigError, match=r"features\.shard_mb: an image's features are larger than 0\.01 MB"):
-        extract.plan(loaded(tmp_path, "features.shard_mb=0.01"))
+        extract.plan(loaded(tmp_path, "features.shard_mb=0.01"), {})

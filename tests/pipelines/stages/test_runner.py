@@ -10,7 +10,8 @@ from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.config.training import EvaluationConfig
-from pipelines.runtime.stage import StageDir, StageError, StagePlan, StageReport
+from pipelines.runtime import cli
+from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport
 from pipelines.stages import runner
 from pipelines.tracking import Tracker
 
@@ -34,12 +35,12 @@ class CountingStage:
     def _directory(self, config: PipelineConfig) -> StageDir:
         return StageDir(config.work_dir, self.name, str(config.seed) * 64)
 
-    def plan(self, config: PipelineConfig) -> StagePlan:
+    def plan(self, config: PipelineConfig, upstream: Plans) -> StagePlan:
         stage = self._directory(config)
         done = int(stage.is_complete())
         return StagePlan(self.name, stage.fingerprint, stage.path, total=1, done=done, unit="parts", size="a lot")
 
-    def run(self, config: PipelineConfig, tracker: Tracker) -> StageReport:
+    def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
         self.runs += 1
         if self.failure is not None:
             raise self.failure
@@ -54,7 +55,7 @@ class CountingStage:
 def stages(monkeypatch: pytest.MonkeyPatch) -> dict[str, CountingStage]:
     stages = {name: CountingStage(name) for name in runner.STAGES}
     monkeypatch.setattr(runner, "_stage", stages.__getitem__)
-    monkeypatch.setattr(runner, "_LOG_COLUMNS", 400)  # whatever the length of pytest's paths
+    monkeypatch.setattr(cli, "_LOG_COLUMNS", 400)  # whatever the length of pytest's paths
     return stages
 
 

@@ -10,14 +10,14 @@ import pytest
 from pipelines.config import PipelineConfig, load_config
 from pipelines.stages import extract
 from pipelines.stages.extract import Split
-from pipelines.stages.shard_reuse import Version, take_over
+from pipelines.stages.shard_reuse import Version, reuse_shards
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.graph_shards import counts_path
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards import verify_shard
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path
-from tests.pipelines.stages.test_repair import Numbers
+from tests.pipelines.stages.test_shard_checks import Numbers
 
 
 @pytest.fixture(params=["disk", "storage"])
@@ -48,7 +48,7 @@ def make(split: Split, shards: int | None = None) -> list[str]:
 def grown(settings: list[str], images: int, shards: int | None = None, **overrides: Any) -> tuple[int, list[str]]:
     """Bring the split to so many images; returns how many shards were taken over, and which were made."""
     split = train_split(loaded(settings, images, *(f"{key}={value}" for key, value in overrides.items())))
-    return take_over(split, split.version), make(split, shards)
+    return reuse_shards(split, split.version), make(split, shards)
 
 
 def test_what_is_new_alone_is_made(settings: list[str], tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_belongs_to_a_shard_comes_along(settings: list[str]) -> None:
     counts = counts_path(split.shards[1])
     write_json_atomic(counts, GraphCounts().to_json())
     split.directory.mirror.push(counts)
-    assert take_over(later, later.version, counts_path) == 1
+    assert reuse_shards(later, later.version, counts_path) == 1
     assert counts_path(later.shards[1]).read_bytes() == counts.read_bytes()
     assert not later.shards[0].exists()
 

@@ -69,7 +69,7 @@ def _rank(
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
     dist.init_process_group("gloo", rank=rank, world_size=workers)
     config = load_config(None, settings)
-    outputs = extract.plan(config).outputs
+    outputs = extract.plan(config, {}).outputs
     splits = Splits(*(ShardReader(outputs[split], config.features.member) for split in ("train", "dev")))
     Trainer(
         config,

@@ -192,7 +192,7 @@ def test_the_model_can_be_searched_from_its_files_alone(
 def test_features_and_pictures_are_told_apart(shards: Path, undisturbed: tuple[Path, Recorder, Trainer]) -> None:
     model, reader = undisturbed[2].model, ShardReader(shards / "dev", "jpg")
     assert misfit(model, reader) is None
-    assert image_source(model, reader).whole([0])[1].tolist() == [[True] * 4]
+    assert image_source(model, reader).unaugmented([0])[1].tolist() == [[True] * 4]
     text = {"pooling": {"name": "mean"}, "word_dim": 4}
     other = build_model(5, 9, 8, {"pooling": {"name": "mean"}, "mlp": False}, text)
     assert misfit(other, reader) == "takes features, the configuration has pictures"

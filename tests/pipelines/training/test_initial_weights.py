@@ -10,8 +10,8 @@ import torch
 
 from pipelines.config import ConfigError, load_config
 from pipelines.runtime.stage import StageError
-from pipelines.stages import train
 from pipelines.stages.preflight import check_before_start
+from pipelines.stages.runner import plan_stages
 from pipelines.training.checkpoints import adopt_checkpoints
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from preprocessing.captions import Vocabulary, save_caption_encoder
@@ -88,12 +88,12 @@ def test_the_run_is_identified_by_what_it_begins_with(tmp_path: Path) -> None:
     copy = saved(tmp_path / "copy", vocabulary("dog"))
     other = saved(tmp_path / "other", vocabulary("cat"))
     found = {
-        path: train.plan(load_config(None, [*settings, f"training.initial={path}"])).fingerprint
+        path: plan_stages(load_config(None, [*settings, f"training.initial={path}"]), last="train")["train"].fingerprint
         for path in ("null", first, copy, other)
     }
     assert found[first] == found[copy]
     assert len(set(found.values())) == 3
-    assert found["null"] == train.plan(load_config(None, settings)).fingerprint
+    assert found["null"] == plan_stages(load_config(None, settings), last="train")["train"].fingerprint
 
 
 def test_what_is_no_model_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.image_source import PixelSource, SizeAugmentation
 from preprocessing.loading.loader import TrainLoader, image_batches
-from preprocessing.loading.pixels import PixelFormat, decode_pixels, random_view, whole_view
+from preprocessing.loading.pixels import PixelFormat, decode_pixels, full_view, random_view
 from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
@@ -74,13 +74,13 @@ def test_evaluation_shows_whole_pictures_in_order(reader: ShardReader) -> None:
     pixels = torch.cat([pixels for pixels, _ in batches])
     assert pixels.dtype == torch.uint8
     for number in range(IMAGES):
-        assert torch.equal(pixels[number], whole_view(decode_pixels(jpeg(number)), 12))
+        assert torch.equal(pixels[number], full_view(decode_pixels(jpeg(number)), 12))
 
 
 def test_pictures_can_be_read_in_inference_mode(reader: ShardReader) -> None:
     with torch.inference_mode():
         pixels, _ = next(image_batches(source(reader), 7))
-    assert torch.equal(pixels, source(reader).whole(list(range(7)))[0])
+    assert torch.equal(pixels, source(reader).unaugmented(list(range(7)))[0])
 
 
 def test_training_equals_a_sample_by_sample_loop(reader: ShardReader) -> None:
@@ -110,14 +110,16 @@ def test_each_augmentation_can_be_left_out_alone(reader: ShardReader) -> None:
     pixels, kept = source(reader).augmented(images, 0, samples)
     assert torch.equal(source(reader, size="none").augmented(images, 0, samples)[0], pixels)
     assert torch.equal(source(reader, augment=False).augmented(images, 0, samples)[1], kept)
-    assert torch.equal(source(reader, augment=False).augmented(images, 0, samples)[0], source(reader).whole(images)[0])
+    assert torch.equal(
+        source(reader, augment=False).augmented(images, 0, samples)[0], source(reader).unaugmented(images)[0]
+    )
     assert source(reader, size="none").augmented(images, 0, samples)[1].all()
     assert not torch.equal(pixels[0], pixels[1])  # two captions of one image
     with pytest.raises(ValueError, match="none, region, grid"):
         source(reader, size="cells")  # type: ignore[arg-type]
 
 
-def test_a_picture_damaged_in_its_shard_is_named(reader: ShardReader, tmp_path: Path) -> None:
+def test_an_image_damaged_in_its_shard_is_named(reader: ShardReader, tmp_path: Path) -> None:
     tar = tmp_path / "shard-00001.tar"
     table = json.loads(tar.with_suffix(".json").read_text())["members"]["jpg"]
     data = bytearray(tar.read_bytes())
@@ -126,8 +128,8 @@ def test_a_picture_damaged_in_its_shard_is_named(reader: ShardReader, tmp_path: 
     tar.write_bytes(data)
     broken = ShardReader(tmp_path, "jpg")
     whole = list(range(5))
-    assert torch.equal(source(broken).whole(whole)[0], source(reader).whole(whole)[0])
-    with pytest.raises(ShardError, match=r"shard-00001\.tar, sample 1: the picture is damaged .* delete"):
-        source(broken).whole([0, 5])
-    with pytest.raises(ShardError, match="sample 1: the picture is damaged"):
+    assert torch.equal(source(broken).unaugmented(whole)[0], source(reader).unaugmented(whole)[0])
+    with pytest.raises(ShardError, match=r"shard-00001\.tar, sample 1: the image is damaged .* delete"):
+        source(broken).unaugmented([0, 5])
+    with pytest.raises(ShardError, match="sample 1: the image is damaged"):
         list(epoch_of(broken, 0, 1, 2, 0))

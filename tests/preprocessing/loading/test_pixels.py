@@ -11,7 +11,7 @@ from PIL import Image
 
 from preprocessing.captions.augment import sample_rng
 from preprocessing.features.images import ImageError
-from preprocessing.loading.pixels import decode_pixels, random_view, whole_view
+from preprocessing.loading.pixels import decode_pixels, full_view, random_view
 
 
 def picture(height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -40,7 +40,7 @@ def bilinear(source: torch.Tensor, size: int) -> np.ndarray:
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 24))
 def test_whole_view_pixel_by_pixel(height: int, width: int, size: int) -> None:
     source = picture(height, width)
-    view = whole_view(source, size)
+    view = full_view(source, size)
     assert view.dtype == torch.uint8
     assert view.shape == (3, size, size)
     # Whole numbers, and the weights' own rounding.
@@ -55,7 +55,7 @@ def test_random_view_is_a_crop_and_perhaps_mirrored() -> None:
         ratio, top, left, flip = sample_rng(7, 0, sample, 2).random(4)
         h, w = int(height * (0.6 + 0.4 * ratio)), int(width * (0.6 + 0.4 * ratio))
         y, x = int(top * (height - h + 1)), int(left * (width - w + 1))
-        expected = whole_view(source[:, y : y + h, x : x + w], size)
+        expected = full_view(source[:, y : y + h, x : x + w], size)
         expected = expected.flip(2) if flip < 0.5 else expected
         assert torch.equal(random_view(source, size, sample_rng(7, 0, sample, 2)), expected)
         ratios.append(h / height)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-import pytest
-
-from preprocessing.captions.english import lexicon
 from preprocessing.captions.english.fragments import lower_cased, noun_phrases, stop_apart, without_stop
 from preprocessing.captions.english.templates import CaptionWriter
 from preprocessing.captions.english.train import compose
@@ -68,35 +65,6 @@ def test_captions_show_what_the_treebank_lacks() -> None:
     assert {("front", "NN", "obl"), ("next", "RB", "advmod"), ("There", "EX", "expl"), ("waves", "VBZ", "root")} <= seen
     nominal = sum(next(word for word in caption if word.head < 0).upos == "NOUN" for caption in captions)
     assert 0.25 < nominal / len(captions) < 0.6
-
-
-@pytest.mark.parametrize(
-    ("verb", "third", "gerund", "participle"),
-    [
-        ("run", "runs", "running", "run"),
-        ("ride", "rides", "riding", "ridden"),
-        ("carry", "carries", "carrying", "carried"),
-        ("catch", "catches", "catching", "caught"),
-        ("lie", "lies", "lying", "lain"),
-        ("canoe", "canoes", "canoeing", "canoed"),
-        ("play", "plays", "playing", "played"),
-        ("hop", "hops", "hopping", "hopped"),
-        ("gather", "gathers", "gathering", "gathered"),
-        ("look", "looks", "looking", "looked"),
-        ("have", "has", "having", "had"),
-        ("go", "goes", "going", "gone"),
-    ],
-)
-def test_verbs(verb: str, third: str, gerund: str, participle: str) -> None:
-    assert (lexicon.third_person(verb), lexicon.gerund(verb), lexicon.participle(verb)) == (third, gerund, participle)
-
-
-@pytest.mark.parametrize(
-    ("noun", "plural"), [("dog", "dogs"), ("woman", "women"), ("baby", "babies"), ("boy", "boys"), ("bench", "benches"),
-                         ("potato", "potatoes"), ("jeans", "jeans"), ("leaf", "leaves"), ("sheep", "sheep")],
-)  # fmt: skip
-def test_plurals(noun: str, plural: str) -> None:
-    assert lexicon.plural(noun) == plural
 
 
 def test_composition() -> None:

@@ -1,4 +1,4 @@
-"""A model as a figure needs it: what is registered of it, and what MLflow has recorded of its training."""
+"""A registered model with the run of its training in MLflow, as figures need it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from preprocessing.features import ExtractorError
 
 
 @dataclass(frozen=True)
-class Exhibit:
-    """A registered model, or a directory with the same parts.
+class RegisteredModel:
+    """A registered model (NAME, NAME@ALIAS, NAME/VERSION), or a directory with the same parts.
 
-    Attributes:
-        reference: NAME, NAME@ALIAS, NAME/VERSION, or the directory.
-        config: says where MLflow is.
+    `config` names the MLflow server.
     """
 
     reference: str
@@ -30,17 +28,17 @@ class Exhibit:
 
     @cached_property
     def bundle(self) -> tuple[str, Path]:
-        """What to call the model, and the directory of its parts."""
+        """Name of the model, and the directory of its parts."""
         return find_bundle(self.reference, self.config.tracking_uri)
 
     @property
     def name(self) -> str:
-        """What to call the model."""
+        """Name of the model."""
         return self.bundle[0]
 
     @cached_property
     def gallery(self) -> Gallery:
-        """Images and captions of the split it was evaluated on, embedded.
+        """The embedded images and captions of its evaluation split.
 
         Raises:
             StageError: it cannot be read.
@@ -64,10 +62,10 @@ class Exhibit:
 
     @cached_property
     def training(self) -> RecordedRun:
-        """The run in which it was trained, the last one where there were several.
+        """The last run of its training in MLflow.
 
         Raises:
-            StageError: it is no registered model, or MLflow has no such run.
+            StageError: it is a directory, or MLflow has no such run.
         """
         runs = recorded_runs(self.config, "train", self._train_fingerprint())
         if not runs:
@@ -79,9 +77,9 @@ class Exhibit:
 
     def _train_fingerprint(self) -> str:
         if self.name == str(self.bundle[1]):
-            raise StageError(f"{self.name} is a directory, of whose training nothing is known: name a registered model")
+            raise StageError(f"{self.name} is a directory, whose training is unknown: name a registered model")
         version = version_of(self.name, self.config.tracking_uri)
         tags = tags_of(re.split("[@/]", self.name)[0], version, self.config.tracking_uri)
         if "vse.train_fingerprint" not in tags:
-            raise StageError(f"{self.name} does not say which training it comes from: it was registered by other means")
+            raise StageError(f"{self.name} has no tag vse.train_fingerprint: it was not registered by this pipeline")
         return tags["vse.train_fingerprint"]

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.stages import extract, parse, repair
+from pipelines.stages import extract, shard_checks
+from pipelines.stages.runner import plan_stages
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.features.images import ImageError
 from preprocessing.shards import read_index
@@ -80,29 +81,29 @@ def flip(path: Path, place: int = 600) -> None:
 def test_whole_shards_stay(config: PipelineConfig, capsys: pytest.CaptureFixture[str]) -> None:
     make(config)
     before = state(config)
-    repair.verify(config)
+    shard_checks.verify(config)
     assert state(config) == before
-    assert extract.plan(config).complete
+    assert extract.plan(config, {}).complete
     assert capsys.readouterr().out == "verify: 0 of the shards that are there are broken\n"
 
 
 def test_a_flipped_bit_costs_one_shard(config: PipelineConfig, capsys: pytest.CaptureFixture[str]) -> None:
     _, second, *_ = make(config)
-    before, plan = state(config), extract.plan(config)
+    before, plan = state(config), extract.plan(config, {})
     good = second.read_bytes()
     flip(second)
     if config.mirror.address is not None:
         config.mirror.push(second)
-    assert extract.plan(config).complete, "size and sidecar do not tell"
-    repair.verify(config, dry_run=True)
+    assert extract.plan(config, {}).complete, "size and sidecar do not tell"
+    shard_checks.verify(config, dry_run=True)
     assert second in state(config)
-    repair.verify(config)
+    shard_checks.verify(config)
     assert capsys.readouterr().out.count(f"{second}: shard {second} has sha256") == 2
     assert set(before) - set(state(config)) == {second}
-    assert not extract.plan(config).complete
+    assert not extract.plan(config, {}).complete
     assert make(config) == [second]
     assert second.read_bytes() == good
-    assert extract.plan(config) == plan
+    assert extract.plan(config, {}) == plan
 
 
 def test_a_broken_copy_is_taken_from_the_storage(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_a_broken_copy_is_taken_from_the_storage(tmp_path: Path) -> None:
     _, second, *_ = make(config)
     good = second.read_bytes()
     flip(second)
-    repair.verify(config)
+    shard_checks.verify(config)
     assert second.read_bytes() == good
     assert make(config) == []
 
@@ -120,29 +121,33 @@ def test_images_that_failed_are_tried_once_more(config: PipelineConfig, capsys: 
     uris = [record.image_uri for record in split.dataset.records("train")]
     shards = make(config, failing=[uris[4], uris[7]])
     lacking = [shards[1], shards[2]]
-    before, plan, graphs = state(config), extract.plan(config), parse.plan(config)
-    assert "set aside: 2 cannot be read" in plan.size
-    repair.retry_failed(config, dry_run=True)
+    before, plan, graphs = (
+        state(config),
+        extract.plan(config, {}),
+        plan_stages(config, ["parse"], last="parse")["parse"],
+    )
+    assert "skipped: 2 cannot be read" in plan.size
+    shard_checks.retry_failed(config, dry_run=True)
     assert state(config) == before
-    repair.retry_failed(config)
+    shard_checks.retry_failed(config)
     assert f"{shards[1]}: lacks 1 images, the first {uris[4]}: cannot be read" in capsys.readouterr().out
     assert set(before) - set(state(config)) == set(lacking)
     assert make(config, failing=[uris[7]]) == lacking
     assert [read_index(path).count for path in shards[:3]] == [3, 3, 1]
     # What was made of the features before is not taken for up to date, and the features stand where they stood.
-    again = extract.plan(config)
+    again = extract.plan(config, {})
     assert again.complete
     assert again.fingerprint != plan.fingerprint
     assert again.outputs == plan.outputs
-    assert parse.plan(config).outputs["train"] != graphs.outputs["train"]
-    assert parse.plan(config).outputs["dev"] == graphs.outputs["dev"]
+    assert plan_stages(config, ["parse"], last="parse")["parse"].outputs["train"] != graphs.outputs["train"]
+    assert plan_stages(config, ["parse"], last="parse")["parse"].outputs["dev"] == graphs.outputs["dev"]
 
 
 def test_a_retry_in_vain_changes_nothing(config: PipelineConfig) -> None:
     split, _ = extract.splits_of(config)
     failing = [next(split.dataset.records("train")).image_uri]
     make(config, failing)
-    plan = extract.plan(config)
-    repair.retry_failed(config)
+    plan = extract.plan(config, {})
+    shard_checks.retry_failed(config)
     make(config, failing)
-    assert extract.plan(config) == plan
+    assert extract.plan(config, {}) == plan

@@ -1,18 +1,18 @@
-"""What may be done about feature shards that are there: find the broken ones, try images once more that failed.
+"""Checks of existing feature shards: find the broken ones, retry images that failed.
 
-The shards in question are removed, and the stage then makes them anew; all others stay.
+The shards in question are removed, and the stage then makes them again; all others stay.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.config import PipelineConfig
-from pipelines.runtime.cli import Repair
 from pipelines.runtime.progress import progress_bar
 from pipelines.stages import extract
 from pipelines.stages.shard_work import ShardedSplit
@@ -22,11 +22,25 @@ from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path
 
 
-def verify(config: PipelineConfig, dry_run: bool = False) -> None:
-    """Read all feature shards and remove those that are not whole.
+@dataclass(frozen=True)
+class ShardCheck:
+    """A check of the shards before the stage runs.
 
-    The stage itself takes a shard whose sidecar agrees with its size for whole; only reading it tells whether its bytes
-    are still those that were written.
+    Attributes:
+        option: of the command line: "verify" is ``--verify``.
+        help: for the user.
+        run: removes the shards to be made again; in a dry run only prints them.
+    """
+
+    option: str
+    help: str
+    run: Callable[[PipelineConfig, bool], None]
+
+
+def verify(config: PipelineConfig, dry_run: bool = False) -> None:
+    """Read all feature shards and remove the broken ones.
+
+    The stage itself only compares the size of a shard with its sidecar; reading it shows whether bytes have changed.
     """
     broken = broken_shards(extract.splits_of(config), config.mirror)
     sys.stdout.write(f"verify: {len(broken)} of the shards that are there are broken\n")
@@ -34,7 +48,7 @@ def verify(config: PipelineConfig, dry_run: bool = False) -> None:
 
 
 def retry_failed(config: PipelineConfig, dry_run: bool = False) -> None:
-    """Remove the feature shards that lack images, so that these are tried once more."""
+    """Remove the feature shards that lack images, so that these are tried again."""
     failed: dict[Path, str] = {}
     for split in extract.splits_of(config):
         split.directory.pull(lambda name: name.endswith(".json"))
@@ -47,19 +61,19 @@ def retry_failed(config: PipelineConfig, dry_run: bool = False) -> None:
     remove(failed, config.mirror, dry_run)
 
 
-REPAIRS = (
-    Repair("verify", "read all shards, and make anew those whose bytes are not as written", verify),
-    Repair("retry-failed", "make anew the shards that lack images which could not be read", retry_failed),
+SHARD_CHECKS = (
+    ShardCheck("verify", "read all shards, and make those again whose bytes have changed", verify),
+    ShardCheck("retry-failed", "make the shards again that lack images which could not be read", retry_failed),
 )
 
 
 def broken_shards(splits: Sequence[ShardedSplit], mirror: Mirror) -> dict[Path, str]:
     """Read every shard and compare it with its sidecar: hash, and the place and size of all members.
 
-    A broken copy of a shard that is on the storage as well is taken from there again.
+    A broken copy of a shard that is on the storage as well is downloaded again.
 
     Returns:
-        The shards that are not whole, with the reason. Those that are not there at all are no part of it.
+        The broken shards with the reason; missing ones are not among them.
 
     Raises:
         StorageError: the storage does not answer.
@@ -76,7 +90,7 @@ def broken_shards(splits: Sequence[ShardedSplit], mirror: Mirror) -> dict[Path, 
 
 
 def images_that_failed(index: ShardIndex) -> list[dict[str, str]]:
-    """What a shard lacks for a reason that may pass: images that have captions and could not be used."""
+    """Return the images that a shard lacks for a reason that may pass: they have captions and could not be used."""
     return [item for item in index.skipped if "caption_id" not in item and item["reason"] != NO_CAPTION]
 
 
@@ -90,7 +104,7 @@ def remove(shards: Mapping[Path, str], mirror: Mirror, dry_run: bool) -> None:
 
 
 def _reason(shard: Path, mirror: Mirror) -> str | None:
-    """Why a shard is not whole; None where it is, if need be once it has been copied from the storage again."""
+    """Return why a shard is broken, None where it is not; a broken copy is downloaded from the storage again first."""
     reason = _defect(shard, mirror)
     if reason is None or mirror.address is None:
         return reason

@@ -1,0 +1,179 @@
+"""The evaluation of named models, alone, as an ensemble or against each other: the commands evaluate and compare."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.config.training import EVALUATION_PROTOCOLS
+from pipelines.evaluation.comparison import compare
+from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble
+from pipelines.evaluation.evaluator import NAME, VERSION
+from pipelines.inference.feature_check import require_features
+from pipelines.runtime.cli import make_parser
+from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
+from pipelines.stages.evaluate import evaluate_directory, evaluation_content
+from pipelines.stages.runner import run_stages
+
+_MODEL = "model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow"
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model with the configuration of its data and features.
+
+    Attributes:
+        reference: what the user calls the model.
+        config: names the data set, the split and the features.
+        model: directory of the model.
+    """
+
+    reference: str
+    config: PipelineConfig
+    model: Path
+
+    @classmethod
+    def find(cls, reference: str, config: PipelineConfig) -> NamedModel:
+        """Find a model directory or a registered model.
+
+        Raises:
+            RegistryError: there is no such model.
+        """
+        from pipelines.registry.models import find_model
+
+        return cls(reference, config, find_model(reference, config.tracking_uri))
+
+
+def evaluate_model(named: NamedModel) -> EvaluatedModel:
+    """Evaluate any model on the evaluation split of its configuration; missing features are extracted first.
+
+    The model has its own caption encoder; the features must be those it was trained on.
+
+    Raises:
+        StageError: the model does not fit the features, or was trained on others.
+    """
+    from pipelines.tracking import PipelineRuns
+    from pipelines.training.checkpoints import weights_digest
+
+    config, model = named.config, named.model
+    require_features(config.features.member, model)
+    plans = run_stages(config, ["extract", "parse"] if config.reads_graphs else ["extract"])
+    content = {
+        "version": VERSION,
+        "model": weights_digest(model),
+        "features": plans["extract"].fingerprint,
+        # Of several in the same shards.
+        "reads": config.features.member,
+        **evaluation_content(config, plans),
+    }
+    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+    if not stage.is_complete():
+        with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
+            tracker.set_tags({"vse.model": str(model)})
+            evaluate_directory(config, plans, model, stage, tracker)
+    stage.pull()
+    return EvaluatedModel(named.reference, model, plans["extract"].fingerprint, stage.path)
+
+
+def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
+    """Evaluate each model by itself, and all together where there are several.
+
+    Raises:
+        StageError: a model does not fit its features, or the images, captions or protocols differ.
+    """
+    require_same_settings(models, "folds", "protocols", "cxc")
+    evaluated = [evaluate_model(named) for named in models]
+    if len(evaluated) > 1:
+        return evaluate_ensemble(models[0].config, evaluated)
+    directory = evaluated[0].directory
+    return StageReport(NAME, directory, manifest_in(directory)["summary"])
+
+
+def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
+    """Evaluate two models where they are not evaluated yet, and compare them.
+
+    Raises:
+        StageError: a model does not fit its features, or the images, captions or protocols differ.
+    """
+    require_same_settings([first, second], "folds")
+    return compare(first.config, (evaluate_model(first), evaluate_model(second)))
+
+
+def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
+    """Refuse models that are to be evaluated differently.
+
+    Raises:
+        StageError: with the first key of `evaluation` that differs.
+    """
+    for key in keys:
+        values = list(dict.fromkeys(getattr(named.config.evaluation, key) for named in models))
+        if len(values) > 1:
+            raise StageError(
+                f"{NAME}: evaluation.{key} differs between the configurations: {values[0]} and {values[1]}; make it one"
+            )
+
+
+def evaluate_main() -> None:
+    """Read the command line, and evaluate the configured model or the models that it names."""
+    parser = make_parser("Evaluate the best checkpoint of the configured run, any other model, or several together.")
+    parser.add_argument(
+        "--model",
+        nargs="+",
+        action="append",
+        metavar=("MODEL", "FILE"),
+        help=f"{_MODEL}; FILE configures its data and features where they are not those of --config (repeatable: "
+        "several models are also evaluated as an ensemble)",
+    )
+    parser.add_argument(
+        "--protocol",
+        action="append",
+        default=[],
+        choices=EVALUATION_PROTOCOLS[1:],
+        help="evaluate by this protocol besides retrieval (repeatable; default: evaluation.protocols)",
+    )
+    parser.add_argument("--split", help="split to evaluate instead of dataset.eval_split (with --model)")
+    options = parser.parse_args()
+    protocols = f"evaluation.protocols=[{', '.join(['retrieval', *options.protocol])}]"
+    overrides = [*options.set, *([protocols] if options.protocol else [])]
+    if options.model is None:
+        if options.split is not None:
+            parser.error("--split goes with --model: the stage itself evaluates dataset.eval_split")
+        run_stages(load_config(options.config, overrides), [NAME], options.dry_run)
+        return
+    if any(len(words) > 2 for words in options.model):
+        parser.error("--model takes a model and at most one configuration; repeat --model for the next model")
+    overrides += [f"dataset.eval_split={options.split}"] if options.split else []
+    _print(
+        evaluate_models(
+            [
+                NamedModel.find(reference, load_config(Path(files[0]) if files else options.config, overrides))
+                for reference, *files in options.model
+            ]
+        )
+    )
+
+
+def compare_main() -> None:
+    """Read the command line, and compare two models."""
+    parser = make_parser("Compare two models on the same queries.")
+    parser.add_argument("first", metavar="MODEL", help=_MODEL)
+    parser.add_argument("second", metavar="OTHER", help=f"the model to compare with: {_MODEL}")
+    parser.add_argument(
+        "--second-config", type=Path, metavar="FILE", help="data and features of the other model (default: --config)"
+    )
+    parser.add_argument("--split", help="split to compare on instead of dataset.eval_split")
+    options = parser.parse_args()
+    overrides = [*options.set, *([f"dataset.eval_split={options.split}"] if options.split else [])]
+    first = NamedModel.find(options.first, load_config(options.config, overrides))
+    second = NamedModel.find(options.second, load_config(options.second_config or options.config, overrides))
+    if options.dry_run:
+        sys.stdout.write(f"would evaluate and compare {first.reference} and {second.reference}\n")
+        return
+    _print(compare_models(first, second))
+
+
+def _print(report: StageReport) -> None:
+    sys.stdout.write(f"{report.summary}\n{report.directory}\n")

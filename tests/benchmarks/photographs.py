@@ -1,0 +1,110 @@
+"""The README's picture of photographs: captions of COCO, and the photographs that a model of Flickr8k finds for them.
+
+The photographs are those of $VSE_DATA/coco_mini whose licence allows it (CC BY or CC BY-SA); the page next to the
+picture credits them. The model has seen none of them. Each caption is the first one of its photograph.
+
+Run: python tests/benchmarks/photographs.py --model models:/flickr8k/1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from pipelines.retrieval.contact_sheet import contact_sheet_png
+from pipelines.retrieval.hits import Hit
+from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.retrieval.sheet_rows import SheetRow
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("VSE_DATA", ROOT.parent / "shared" / "data")) / "coco_mini"
+PICTURE = ROOT / "docs" / "images" / "photographs.png"
+ATTRIBUTION = ("Attribution License", "Attribution-ShareAlike License")
+# Subjects that Flickr8k has: people, dogs, sports, outdoors.
+QUERIES = (129648, 442450, 433998, 174375, 78499)
+
+
+def main() -> None:
+    """Write the picture and its credits."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", required=True, help="a registered model: models:/flickr8k/1")
+    arguments = parser.parse_args()
+    mlflow.set_tracking_uri(default_tracking_uri())
+    model = mlflow.pyfunc.load_model(arguments.model)
+    images, captions, licences = photographs()
+    with tempfile.TemporaryDirectory() as folder:
+        files = [str(squeezed(DATA / "images" / image["file_name"], Path(folder))) for image in images]
+        images_BD = embedded(model, "image", files)
+    texts_CD = embedded(model, "text", [captions[query] for query in QUERIES])
+    similarities_QB = texts_CD @ images_BD.T
+    rows = [row(query, captions[query], images, line) for query, line in zip(QUERIES, similarities_QB, strict=True)]
+    sheet = contact_sheet_png("Captions, and the nearest of 26 photographs", rows)
+    sheet.convert("RGB").quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(PICTURE, optimize=True)
+    PICTURE.with_name("credits.md").write_text(credits_page(images, licences), encoding="utf-8")
+
+
+def photographs() -> tuple[list[dict[str, Any]], dict[int, str], dict[int, dict[str, Any]]]:
+    """Return the photographs that may be shown, the first caption of each, and the licences by their ids."""
+    coco = json.loads((DATA / "annotations" / "captions_train2017.json").read_text(encoding="utf-8"))
+    licences = {licence["id"]: licence for licence in coco["licenses"]}
+    images = [image for image in coco["images"] if licences[image["license"]]["name"] in ATTRIBUTION]
+    captions = {note["image_id"]: note["caption"].strip() for note in reversed(coco["annotations"])}
+    return images, captions, licences
+
+
+def squeezed(path: Path, folder: Path) -> Path:
+    """Scale a photograph as those of the training are, to 224 x 224 whatever its aspect ratio."""
+    file = folder / path.name
+    Image.open(path).convert("RGB").resize((224, 224)).save(file, quality=95)
+    return file
+
+
+def embedded(model: Any, kind: str, values: list[str]) -> np.ndarray:
+    """Return the embeddings (N, D) of images or texts."""
+    return np.array(model.predict(pd.DataFrame({kind: values}))["embedding"].tolist())
+
+
+def row(query: int, caption: str, images: list[dict[str, Any]], similarities_B: np.ndarray) -> SheetRow:
+    """Return a row of the sheet: a caption and its nearest photographs."""
+    hits = [
+        Hit(
+            float(similarities_B[index]),
+            str(images[index]["id"]),
+            str(DATA / "images" / images[index]["file_name"]),
+            relevant=images[index]["id"] == query,
+        )
+        for index in np.argsort(-similarities_B)[:5]
+    ]
+    rank = int(np.sum(similarities_B >= similarities_B[[image["id"] for image in images].index(query)]))
+    return SheetRow(tuple(hits), query_text=caption, note=f"its photograph: rank {rank} of {len(images)}")
+
+
+def credits_page(images: list[dict[str, Any]], licences: dict[int, dict[str, Any]]) -> str:
+    """Return the page that credits the photographs."""
+    lines = [
+        "# Credits",
+        "",
+        "`photographs.png` shows photographs of COCO (train2017), scaled down. They belong to their photographers on",
+        "Flickr; the picture as a whole is available under CC BY-SA 2.0.",
+        "",
+        "| COCO id | photograph | licence |",
+        "| --- | --- | --- |",
+    ]
+    for image in images:
+        number, licence = image["flickr_url"].rsplit("/", 1)[1].partition("_")[0], licences[image["license"]]
+        page = f"[Flickr {number}](https://www.flickr.com/photo.gne?id={number})"
+        lines.append(f"| {image['id']} | {page} | [{licence['name']}]({licence['url']}) |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
