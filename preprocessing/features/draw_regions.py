@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from preprocessing.features.butd.labels import read_labels
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, load_image
 from preprocessing.features.importers import FORMS, PublishedRegions, Skipped, entries, image_key, open_source
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _draw_all(options: argparse.Namespace) -> int:
-    objects, attributes = _read_names(options.objects), _read_names(options.attributes)
+    objects, attributes = ([] if path is None else read_labels(path) for path in (options.objects, options.attributes))
     images = {image_key(path.name): path for path in options.images.rglob("*") if path.suffix.lower() in _IMAGES}
     options.out.mkdir(parents=True, exist_ok=True)
     drawn, skipped = 0, 0
@@ -139,13 +140,6 @@ def _drawn(
     names = region_names(entry.labels, objects, attributes) or [""] * len(entry.boxes)
     draw_regions(image, entry.boxes[chosen], [names[index] for index in chosen]).save(options.out / f"{key}.jpg")
     return ""
-
-
-def _read_names(path: Path | None) -> list[str]:
-    """Read the names of classes, one a line; of synonyms, separated by commas, the first."""
-    if path is None:
-        return []
-    return [line.partition(",")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

@@ -47,15 +47,7 @@ class ObjectEncoder(nn.Module):
         self.fusion = nn.Linear(word_dim + modifier_dim, 2 * embed_dim)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Initialise some of the basic embeddings with given vectors, GloVe's for instance.
-
-        Args:
-            words_W: (W,) word ids.
-            vectors_WE: (W, word_dim) their vectors.
-
-        Raises:
-            ValueError: the shapes disagree with each other or with the encoder.
-        """
+        """Initialise some of the basic embeddings with given vectors, GloVe's for instance."""
         fill_embedding(self.basic, words_W, vectors_WE)
 
     def forward(self, modifiers_U: Tensor, nouns_U: Tensor) -> Tensor:

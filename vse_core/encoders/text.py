@@ -43,15 +43,7 @@ class BiGRUEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Initialise some of the words with given vectors, GloVe's for instance; they are fine-tuned like the others.
-
-        Args:
-            words_W: (W,) word indices.
-            vectors_WE: (W, word_dim) their vectors.
-
-        Raises:
-            ValueError: the shapes disagree with each other or with the encoder.
-        """
+        """Initialise some of the words with given vectors, GloVe's for instance; all are fine-tuned."""
         fill_embedding(self.embed, words_W, vectors_WE)
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:

@@ -55,9 +55,8 @@ def evaluate_attack(
     captions of five adversarials each make 30,000 candidates); under `own` it ranks all true captions and only the
     adversarials of its own captions (VSE-C). Either way the rank is that of the image's best caption.
 
-    Adversarials stand behind the true captions, and of equally similar candidates the later one comes first, so a tie
-    with an adversarial counts against the model: one that overlooks the replaced word gains nothing. Among true
-    captions ties are as in `evaluate_retrieval`, with which the result without adversarials is identical.
+    A tie with an adversarial counts against the model: one that overlooks the replaced word gains nothing. Without
+    adversarials the result is that of `evaluate_retrieval`.
 
     Args:
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.

@@ -85,9 +85,6 @@ def plot_view_diversity(models: Sequence[ViewSummary]) -> Figure:
     Args:
         models: M of them.
 
-    Returns:
-        The figure.
-
     Raises:
         ValueError: there is no model.
     """

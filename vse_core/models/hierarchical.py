@@ -36,7 +36,7 @@ class HierarchicalModel(nn.Module):
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest caption that the text encoder reads, in tokens: there is no limit."""
+        """None: captions may have any number of tokens."""
         return None
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
@@ -61,16 +61,9 @@ def build_hierarchical_model(
 ) -> HierarchicalModel:
     """Build HGR-infinity from plain values, or a relative of it with another aggregator of the events.
 
-    Args:
-        feature_dim: F, width of the frames' features.
-        vocabulary_size: number of word ids.
-        embed_dim: D, width of all levels.
-        image: ``{"pooling": {"name": ..., **options}}``, and options of
-            :class:`~vse_core.encoders.levels.FrameLevelEncoder`; GPO where no aggregator is given.
-        text: the same for :class:`~vse_core.encoders.levels.RoleGraphEncoder`.
-
-    Raises:
-        ValueError: an aggregator or an option is unknown.
+    ``image`` and ``text`` are ``{"pooling": {"name": ..., **options}}``, GPO by default, and options of
+    :class:`~vse_core.encoders.levels.FrameLevelEncoder` and :class:`~vse_core.encoders.levels.RoleGraphEncoder`. The
+    sizes are those of :func:`~vse_core.models.two_tower.build_two_tower`; unknown names and options are a ValueError.
     """
     encoders: list[Any] = []
     for side, encoder, size, options in (

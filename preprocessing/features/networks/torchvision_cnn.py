@@ -72,7 +72,7 @@ def load_torchvision(
         weights: file with the network's state dict in torchvision's names, or VSE-infinity's
             original_updown_backbone.pth: safetensors, or a PyTorch file that holds tensors only. A folder stands for
             the model.safetensors in it.
-        image_size: what images are brought to.
+        image_size: as in :func:`~preprocessing.features.networks.build_network`; it must be given.
         device: where the model runs, as torch names it.
         seed: initialises the network from this number instead.
 
