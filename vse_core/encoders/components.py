@@ -106,12 +106,7 @@ def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Ten
 class ComponentEncoder(nn.Module):
     """Sentences, nouns, pairs and triples in one space, with the same weights (UniVSE, section 3.2).
 
-    Args:
-        vocabulary_size: number of word ids, of captions and of components.
-        embed_dim: D, width of the joint space.
-        word_dim: width of the basic embeddings of words.
-        modifier_dim: width of the modifier embeddings of words.
-        train_words: whether the basic embeddings are fine-tuned (:class:`ObjectEncoder`).
+    The arguments are those of :class:`ObjectEncoder`; captions and components have one vocabulary.
     """
 
     def __init__(

@@ -16,9 +16,6 @@ class Seq2SeqPooling(nn.Module):
 
     The "Seq2Seq" aggregator of VSE-infinity's table 1 (after Hu, Misra and van der Maaten, "Evaluating text-to-image
     matching using binary image selection (BISON)", 2019), with its 6.3 million parameters at D = 1024.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     def __init__(self, dim: int) -> None:
@@ -39,9 +36,6 @@ class SelfAttentionPooling(nn.Module):
 
     The "SelfAttn" aggregator of VSE-infinity's table 1 (after Wang et al., "Consensus-aware visual-semantic
     embedding", ECCV 2020), with its 3.2 million parameters at D = 1024.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     def __init__(self, dim: int) -> None:

@@ -127,9 +127,6 @@ class AttentionPooling(nn.Module):
 
     The aggregator of HGR's global branch, of frames and of words (Chen et al., CVPR 2020, sections 3.1 and 3.2), in
     whose place HGR-infinity has GPO.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     def __init__(self, dim: int) -> None:
@@ -150,9 +147,6 @@ class LocalImportancePooling(nn.Module):
     Gao, Wang and Wu, "LIP: Local importance-based pooling", ICCV 2019, equation (4), with the projection form of the
     importance: linear layer, instance norm over the set, sigmoid times 12. The window is the whole set. The norm's
     scale starts at 0, so that training starts from mean pooling; in their code the layer's weights do, to the same end.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     HIGHEST = 12.0

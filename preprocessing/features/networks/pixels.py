@@ -1,10 +1,11 @@
-"""From a image of any size to the normalised pixels that a network was trained with.
+"""From an image of any size to the normalised pixels that a network was trained with.
 
 Shapes: C channels, H x W pixels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,8 +53,13 @@ IMAGENET = Normalization((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 CAFFE = Normalization((102.9801, 115.9465, 122.7717), (1.0, 1.0, 1.0), bgr=True)
 
 
+def pixels_at(normalization: Normalization, image_size: ImageSize) -> Callable[[Image.Image], PixelsCHW]:
+    """Return a function from an image to its normalised pixels at a size."""
+    return lambda image: normalization(resized(image, image_size))
+
+
 def check_image_size(image_size: ImageSize) -> None:
-    """Raises ExtractorError unless the size is one that images can be brought to."""
+    """Raise ExtractorError unless images can be brought to a size."""
     if image_size == SHORT_600:
         return
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < SMALLEST_SIDE:
@@ -63,7 +69,7 @@ def check_image_size(image_size: ImageSize) -> None:
 
 
 def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, int]:
-    """Height and width that a image is brought to.
+    """Return the height and width that an image is brought to.
 
     Raises:
         ImageError: with its aspect ratio kept it would be too narrow for a network.
@@ -82,7 +88,7 @@ def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, in
 
 
 def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:
-    """The whole image at a size, (3, H, W) float32 from 0 to 255, red first.
+    """Resize the whole image, (3, H, W) float32 from 0 to 255, red first.
 
     Bilinear between pixel centres without smoothing before, as OpenCV does it, in which the published networks saw
     their images.

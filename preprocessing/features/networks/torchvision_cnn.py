@@ -19,9 +19,8 @@ from preprocessing.features.networks.pixels import (
     CAFFE,
     IMAGENET,
     ImageSize,
-    PixelsCHW,
     check_image_size,
-    resized,
+    pixels_at,
 )
 from preprocessing.features.weights import checked_device, is_state, mismatch, read_weights, weights_digest
 
@@ -99,11 +98,7 @@ def load_torchvision(
     trunk.eval().requires_grad_(False)
     trunk = trunk.to(place).to(memory_format=torch.channels_last)
 
-    def pixels(image: Any) -> PixelsCHW:
-        """One image in the size and range that the weights were trained with."""
-        return normalization(resized(image, image_size))
-
-    return Network(weights or f"{network} of seed {seed}", place, pixels, trunk, identity)
+    return Network(weights or f"{network} of seed {seed}", place, pixels_at(normalization, image_size), trunk, identity)
 
 
 def _build(name: str, seed: int) -> tuple[nn.Sequential, set[str]]:

@@ -24,7 +24,7 @@ from preprocessing.features.networks.pixels import (
     Normalization,
     PixelsCHW,
     check_image_size,
-    resized,
+    pixels_at,
 )
 from preprocessing.features.weights import checked_device, first_line, weights_digest
 
@@ -94,7 +94,7 @@ def load_transformers(
         state: torch.Tensor = model(pixel_values=pixels_BCHW).last_hidden_state
         return state
 
-    pixels = _Processed(processor) if image_size is None else _Resized(_normalization(processor), image_size)
+    pixels = _Processed(processor) if image_size is None else pixels_at(_normalization(processor), image_size)
     return Network(weights, place, pixels, forward, identity)
 
 
@@ -120,17 +120,6 @@ class _Processed:
             raise ImageError(
                 f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
             )
-
-
-class _Resized:
-    """Complete images at a size of the caller's, normalised as the model wants it."""
-
-    def __init__(self, normalization: Normalization, image_size: ImageSize) -> None:
-        self._normalization = normalization
-        self._image_size = image_size
-
-    def __call__(self, image: Image.Image) -> PixelsCHW:
-        return self._normalization(resized(image, self._image_size))
 
 
 def _normalization(processor: Any) -> Normalization:
