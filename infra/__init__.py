@@ -1,1 +1,1 @@
-"""How the pipeline runs for real: Ray clusters, servers, schedules."""
+"""Real machines: Ray clusters, servers, schedules, the doctor and the sizing."""

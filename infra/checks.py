@@ -31,7 +31,7 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing needs to be done."""
+        """Return whether nothing needs to be done."""
         return not self.remedy
 
     def line(self) -> str:

@@ -7,7 +7,8 @@ import sys
 
 import _repository  # noqa: F401
 
+from pipelines.runtime.cli import guarded
 from pipelines.stages.duplicates import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

@@ -1,12 +1,12 @@
 """Stage 1, extract: every image of the training and evaluation splits through the extractor, into feature shards.
 
 Each split has its own directory, `<work_dir>/extract/<split>/<fingerprint>/`: evaluating on another split never repeats
-the work on the training split. A split that has grown has a new directory, with the shards of the old one as far as
-they hold the same records.
+the work on the training split. A split that has grown gets a new directory, which reuses the shards of the old one
+that contain the same records.
 
 python pipelines/extract.py --config pipelines/config/data/flickr8k.yaml
 
---verify reads all shards first and makes the broken ones anew; --retry-failed makes those anew that lack images.
+--verify reads all shards first and makes damaged ones again; --retry-failed makes those again that lack images.
 """
 
 import _repository  # noqa: F401

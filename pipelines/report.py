@@ -1,6 +1,6 @@
-"""Write the report of a pipeline run: one HTML page that opens anywhere, also of a run that has not come to its end.
+"""Write the report of a pipeline run: one HTML page that opens anywhere, also of an unfinished run.
 
-Runs of the main job write it by themselves; this is for one that was made before, or that has failed:
+The main job writes it by itself; this is for an earlier run, or one that has failed:
 
     python pipelines/report.py --config pipelines/config/data/flickr8k.yaml
 """

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mlflow import MlflowClient
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +20,7 @@ SETTINGS = (
 )
 
 
+@pytest.mark.timeout(900)
 def test_from_scenes_to_a_registered_model(work_dir: Path) -> None:
     settings = [f"--set={setting}" for setting in (f"work_dir={work_dir}", *SETTINGS)]
     command = [sys.executable, str(ROOT / "pipelines" / "full.py"), *settings]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -101,6 +102,9 @@ def test_modules_and_options_of_commands_exist(page: Path) -> None:
         if "-m" in command:
             module = ROOT / command[command.index("-m") + 1].replace(".", "/")
             assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), command
+        if command[0] == "python":
+            options = [word.partition("=")[0].removeprefix("--") for word in command if word.startswith("--")]
+            assert [name for name in options if not re.search(rf'"(--)?{name}"', sources())] == [], command
 
 
 @each_page
@@ -111,6 +115,13 @@ def test_keys_exist(page: Path) -> None:
     known = keys_of(PipelineConfig)
     wrong = {key for key in keys if key.partition(".")[0] in sections and key not in known}
     assert {key for key in wrong if not key.endswith((".py", ".yaml", ".json", ".md", ".com"))} == set()
+
+
+@functools.cache
+def sources() -> str:
+    """The text of everything that parses a command line."""
+    folders = [ROOT / name for name in FOLDERS if name != "docs"]
+    return "".join(file.read_text(encoding="utf-8") for folder in folders for file in folder.rglob("*.py"))
 
 
 def keys_of(model: type, prefix: str = "") -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,12 +12,14 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pipelines.config.datasets import Dataset
 from pipelines.config.features import Features
-from pipelines.config.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from pipelines.config.layers import ConfigError, file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
-from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, LossConfig, TrainingConfig
+from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig
+from pipelines.kinds import KINDS, LossConfig, trained_kind
+from pipelines.kinds.kind import ModelKind
+from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from preprocessing.storage import Mirror
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
@@ -43,12 +46,12 @@ class TrackingConfig(Strict):
     artifacts: Address | None = Field(
         None,
         description="where a new experiment keeps artifacts: s3://bucket/folder or a folder; by default the server's "
-        "own place, or work_dir beside a database",
+        "own place, or work_dir next to a database",
     )
 
 
 class StorageConfig(Strict):
-    """Where outputs are kept besides work_dir, so that any machine can go on with them.
+    """Where outputs are kept besides work_dir, so that any machine can resume.
 
     With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir.
     work_dir is then a cache, which machines need not share: what is missing in one is copied from the address.
@@ -129,6 +132,17 @@ class RayConfig(Strict):
     )
 
 
+@dataclass(frozen=True)
+class ExperimentSettings:
+    """Where runs are recorded, for `pipelines.tracking`; see its `Experiment`."""
+
+    name: str
+    uri: str
+    artifacts: str | None
+    work_dir: Path
+    run_name: str
+
+
 class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
@@ -166,9 +180,10 @@ class PipelineConfig(Strict):
         return self.tracking.uri or f"sqlite:///{self.work_dir / 'mlflow.db'}"
 
     @property
-    def experiment(self) -> str:
-        """The MLflow experiment in force."""
-        return self.tracking.experiment or self.name
+    def experiment(self) -> ExperimentSettings:
+        """Where runs are recorded, defaults filled in."""
+        name = self.tracking.experiment or self.name
+        return ExperimentSettings(name, self.tracking_uri, self.tracking.artifacts, self.work_dir, self.preset)
 
     @property
     def registered_model(self) -> str:
@@ -176,9 +191,14 @@ class PipelineConfig(Strict):
         return self.registry.name or self.name
 
     @property
+    def kind(self) -> ModelKind:
+        """The kind of model that is trained."""
+        return trained_kind(self.loss.name)
+
+    @property
     def training_reads_graphs(self) -> bool:
         """Whether training needs the parsed captions."""
-        return self.model.is_unified or self.loss.name == "vse_c"
+        return self.kind.reads_graphs
 
     @property
     def reads_graphs(self) -> bool:
@@ -187,30 +207,26 @@ class PipelineConfig(Strict):
 
     @model_validator(mode="after")
     def _loss_fits_model(self) -> PipelineConfig:
-        if (self.loss.name == "unified") != self.model.is_unified:
-            raise ValueError(
-                f"loss.name: 'unified' goes with UniVSE's model (model.text.name 'components'); got {self.loss.name!r} "
-                f"with {self.model.text.name!r}"
-            )
+        for kind in KINDS:
+            if kind.text is not None and (self.loss.name == kind.loss) != (self.model.text.name == kind.text):
+                raise ValueError(
+                    f"loss.name: {kind.loss!r} goes with {kind.title}'s model (model.text.name {kind.text!r}); got "
+                    f"{self.loss.name!r} with {self.model.text.name!r}"
+                )
         return self
 
     @model_validator(mode="after")
-    def _hierarchical_parts_fit(self) -> PipelineConfig:
-        is_hierarchical = self.model.is_hierarchical
-        if (self.loss.name == "hierarchical") != is_hierarchical:
+    def _kind_allows(self) -> PipelineConfig:
+        if self.training.caption_augmentation and not self.kind.augments_captions:
             raise ValueError(
-                "loss.name: 'hierarchical' goes with HGR's model (model.text.name 'role_graphs'); got "
-                f"{self.loss.name!r} with {self.model.text.name!r}"
+                f"training.caption_augmentation: {self.kind.title} names the words of captions by their places, which "
+                "must stay; set it to false"
             )
-        if is_hierarchical and self.training.caption_augmentation:
+        unfit = [name for name in self.evaluation.protocols if name in GRAPH_PROTOCOLS or name == "cxc"]
+        if unfit and not self.kind.has_embeddings:
             raise ValueError(
-                "training.caption_augmentation: role graphs name words by their places, which must stay; set it to "
-                "false"
-            )
-        wanting = [name for name in self.evaluation.protocols if name in GRAPH_PROTOCOLS or name == "cxc"]
-        if is_hierarchical and wanting:
-            raise ValueError(
-                f"evaluation.protocols: {', '.join(wanting)} need embeddings, which HGR's model has not; leave them out"
+                f"evaluation.protocols: {', '.join(unfit)} need embeddings, which {self.kind.title}'s model has not; "
+                "leave them out"
             )
         return self
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipelines.config.fields import AbsolutePath, Address, Int, Strict
+from pipelines.schema.fields import AbsolutePath, Address, Int, Strict
 
 
 class _Dataset(Strict):

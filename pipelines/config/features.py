@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pipelines.config.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
+from pipelines.schema.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
 from preprocessing.storage.address import is_s3
 
 # The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pipelines.config.fields import Float, Int, Strict, folder_or_hub_name
+from pipelines.schema.fields import Float, Int, Strict, folder_or_hub_name
 
 
 class ParsingConfig(Strict):

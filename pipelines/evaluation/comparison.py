@@ -12,7 +12,8 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
 
 if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
+    from pipelines.tracking import Experiment, Tracker
+    from preprocessing.storage import Mirror
     from vse_core.evaluation.bootstrap import MetricDifference, RankDifference
     from vse_core.evaluation.ranks import Ranks
     from vse_core.evaluation.recall import RetrievalRanks
@@ -24,53 +25,60 @@ VERSION = 2
 _WAYS = {"i2t": "image to text", "t2i": "text to image"}
 
 
-def compare(config: PipelineConfig, models: tuple[EvaluatedModel, EvaluatedModel]) -> StageReport:
+def compare(
+    models: tuple[EvaluatedModel, EvaluatedModel], folds: int, split: str, mirror: Mirror, experiment: Experiment
+) -> StageReport:
     """Compare the recalls and ranks of two evaluated models, and print the differences.
 
     The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
     every recall, and ``i2t_won``, ``i2t_lost``, ``i2t_drawn``, ``i2t_gained``, ``i2t_missed``, ``t2i_won`` and so on.
 
     Args:
-        config: names the split, the folds and the place of the output.
         models: the model and the one that it is compared with.
+        folds: cuts of the split that recalls are averaged over.
+        split: its name.
+        mirror: the work folder, for the output.
+        experiment: where the run is recorded.
 
     Raises:
         StageError: the two were not evaluated on the same images and captions.
     """
+    from pipelines.tracking import PipelineRuns
+
     content = {"version": VERSION, "models": [model.directory.name for model in models]}
-    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+    stage = StageDir(mirror.root, NAME, fingerprint(content), mirror)
     if not stage.is_complete():
-        _compare(config, models, stage)
+        with PipelineRuns(experiment, stage.fingerprint) as runs, runs.parent as tracker:
+            _compare(models, folds, split, stage, tracker)
     manifest = stage.read_manifest()
     _print(models, manifest)
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
-def _compare(config: PipelineConfig, models: tuple[EvaluatedModel, EvaluatedModel], stage: StageDir) -> None:
+def _compare(
+    models: tuple[EvaluatedModel, EvaluatedModel], folds: int, split: str, stage: StageDir, tracker: Tracker
+) -> None:
     from pipelines.evaluation.protocols.rankings import Embedded, retrieval_rows
     from pipelines.evaluation.query_table import write_comparison
-    from pipelines.tracking import PipelineRuns
     from vse_core.evaluation.bootstrap import compare_ranks, compare_retrieval
 
-    split, folds = config.dataset.eval_split, config.evaluation.folds
     galleries = aligned_galleries(models)
     directory = stage.create()
     ranks = [Embedded([gallery], split, directory, (folds,)).ranks[folds] for gallery in galleries]
     recalls = compare_retrieval(ranks[0], ranks[1])
     won = {way: compare_ranks(*(_direction(each, way) for each in ranks)) for way in _WAYS}
     files = write_comparison(directory, *(retrieval_rows(each, galleries[0].records) for each in ranks))
-    with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
-        tracker.set_tags(
-            {
-                "vse.fingerprint": stage.fingerprint,
-                "vse.models": " ".join(str(model.model) for model in models),
-                "vse.split": split,
-                "vse.protocol": f"paired comparison of image-text recall, {folds} fold(s)",
-            }
-        )
-        tracker.log_metrics({f"{split}/difference/{name}": value for name, value in _flat(recalls, won).items()})
-        for file in files:
-            tracker.log_artifact(file, NAME)
+    tracker.set_tags(
+        {
+            "vse.fingerprint": stage.fingerprint,
+            "vse.models": " ".join(str(model.model) for model in models),
+            "vse.split": split,
+            "vse.protocol": f"paired comparison of image-text recall, {folds} fold(s)",
+        }
+    )
+    tracker.log_metrics({f"{split}/difference/{name}": value for name, value in _flat(recalls, won).items()})
+    for file in files:
+        tracker.log_artifact(file, NAME)
     rsum = recalls["rsum"]
     summary = (
         f"{split} RSUM {rsum.first:.1f} and {rsum.second:.1f}: difference {rsum.difference:+.1f} "

@@ -17,8 +17,10 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 
 if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
+    from pipelines.config.training import EvaluationConfig
     from pipelines.retrieval.gallery import Gallery
+    from pipelines.tracking import Experiment, Tracker
+    from preprocessing.storage import Mirror
 
 NAME = "ensemble"
 # Raised when the same members would give other metrics.
@@ -50,51 +52,61 @@ class EvaluatedModel:
         return metrics
 
 
-def evaluate_ensemble(config: PipelineConfig, members: Sequence[EvaluatedModel]) -> StageReport:
+def evaluate_ensemble(
+    members: Sequence[EvaluatedModel],
+    settings: EvaluationConfig,
+    split: str,
+    mirror: Mirror,
+    experiment: Experiment,
+    seed: int,
+) -> StageReport:
     """Evaluate the mean of several models' similarities, and print a row for each model and one for the ensemble.
 
     Members are matched by the ids of the images. The run in MLflow has the metrics of the ensemble under the split's
     name and those of the members under `member_1`, `member_2` and so on.
 
     Args:
-        config: names the split, the protocols and the place of the output.
         members: at least two.
+        settings: folds and protocols.
+        split: its name.
+        mirror: the work folder, for the output.
+        experiment: where the run is recorded.
+        seed: of the configuration, for the record.
 
     Raises:
         StageError: the members' images or captions differ.
     """
+    from pipelines.tracking import PipelineRuns
+
     content = {"version": VERSION, "members": [member.directory.name for member in members]}
-    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+    stage = StageDir(mirror.root, NAME, fingerprint(content), mirror)
     if not stage.is_complete():
-        _evaluate(config, members, stage)
+        with PipelineRuns(experiment, stage.fingerprint) as runs, runs.parent as tracker:
+            tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.seed": seed})
+            _evaluate(members, settings, split, stage, tracker)
     manifest = stage.read_manifest()
     _print_rows([*(member.reference for member in members), NAME], [*manifest["members"], manifest["metrics"]])
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
-def _evaluate(config: PipelineConfig, members: Sequence[EvaluatedModel], stage: StageDir) -> None:
-    from pipelines.tracking import PipelineRuns
-
-    split, folds = config.dataset.eval_split, config.evaluation.folds
+def _evaluate(
+    members: Sequence[EvaluatedModel], settings: EvaluationConfig, split: str, stage: StageDir, tracker: Tracker
+) -> None:
     galleries = aligned_galleries(members)
-    with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
-        tracker.set_tags(
-            {
-                "vse.fingerprint": stage.fingerprint,
-                "vse.data_fingerprint": " ".join(member.data_fingerprint for member in members),
-                "vse.models": " ".join(str(member.model) for member in members),
-                "vse.split": split,
-                "vse.protocol": f"image-text recall of an ensemble of {len(members)}, {folds} fold(s)",
-                "vse.seed": config.seed,
-            }
-        )
-        directory = stage.create()
-        rows = [member.metrics for member in members]
-        for number, row in enumerate(rows, start=1):
-            tracker.log_metrics({f"member_{number}/{name}": value for name, value in row.items()})
-        found = rank(config.evaluation, split, galleries, directory)
-        metrics, summary = collect(found, split, tracker, directory / PICTURES)
-    content = {"metrics": metrics, "members": rows, "split": split, "folds": folds}
+    tracker.set_tags(
+        {
+            "vse.data_fingerprint": " ".join(member.data_fingerprint for member in members),
+            "vse.models": " ".join(str(member.model) for member in members),
+            "vse.split": split,
+            "vse.protocol": f"image-text recall of an ensemble of {len(members)}, {settings.folds} fold(s)",
+        }
+    )
+    directory = stage.create()
+    rows = [member.metrics for member in members]
+    for number, row in enumerate(rows, start=1):
+        tracker.log_metrics({f"member_{number}/{name}": value for name, value in row.items()})
+    metrics, summary = collect(rank(settings, split, galleries, directory), split, tracker, directory / PICTURES)
+    content = {"metrics": metrics, "members": rows, "split": split, "folds": settings.folds}
     stage.complete({**content, "summary": f"{len(members)} models together: {summary}"})
 
 

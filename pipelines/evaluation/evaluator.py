@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
+from pipelines.kinds import saved_kind
+from pipelines.kinds.kind import Split
 from pipelines.runtime.stage import StageDir, StageError
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pipelines.config.datasets import Dataset
     from pipelines.evaluation.protocols import Findings
     from pipelines.inference.text_embedder import TextEmbedder
+    from pipelines.kinds import TextEncoderConfig
     from pipelines.retrieval.gallery import Gallery
     from pipelines.tracking import Tracker
     from preprocessing.shards.reader import ShardReader
@@ -40,7 +43,7 @@ class EvaluationData:
         shards: directory of the split's features.
         feature: key of the features in the shards.
         graphs: split -> directory of its captions' graphs; empty where nothing needs them.
-        role_graphs: file of the captions' role graphs, for HGR's model.
+        text: settings of the text encoder, which may name files that it reads.
     """
 
     dataset: Dataset
@@ -48,7 +51,7 @@ class EvaluationData:
     shards: Path
     feature: str
     graphs: Mapping[str, Path]
-    role_graphs: Path | None
+    text: TextEncoderConfig
 
     @property
     def split(self) -> str:
@@ -180,7 +183,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     from pipelines.retrieval.gallery import build_gallery
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
-    from vse_core.models import HierarchicalModel, UnifiedModel, load_model
+    from vse_core.models import load_model
 
     try:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
@@ -194,13 +197,9 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
             f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(data.dataset.format, **data.dataset.options()).root
-    graphs = data.graphs[data.split] if isinstance(texts.model, UnifiedModel) else None
-    if isinstance(texts.model, HierarchicalModel) and data.role_graphs is None:
-        raise StageError(
-            f"{NAME}: the model in {directory} reads role graphs of captions: evaluate it with the configuration that "
-            "it was trained with, which names them as model.text.graphs"
-        )
-    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, graphs, role_graphs=data.role_graphs)
+    split = Split(reader, data.graphs.get(data.split))
+    inputs = saved_kind(directory).text_inputs(data.text, split, texts.caption_encoder)
+    gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
     return EmbeddedSplit(texts, gallery, reader, int(lengths_or_mask[0].sum()))
 
@@ -210,14 +209,12 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
 
     HGR's model has no sheets: they are searched by embeddings.
     """
-    from torch import Tensor
-
     from pipelines.retrieval.contact_sheet import contact_sheet_png
     from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
     sheets = {}
-    if isinstance(embedded.gallery.images, Tensor):
+    if embedded.gallery.has_embeddings:
         sheets = {
             "text_to_image": ("Captions and their nearest images", text_to_image_rows(embedded.gallery)),
             "image_to_text": ("Images and their nearest captions", image_to_text_rows(embedded.gallery)),

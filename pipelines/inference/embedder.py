@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +17,28 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.inference.image_inputs import pixel_format
+from pipelines.inference.image_inputs import feature_width, pixel_format
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
 from preprocessing.features.extractor import ImageExtractor
 from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
-from vse_core.encoders.image import FeatureEncoder
-from vse_core.encoders.regions import RegionEncoder
 from vse_core.evaluation.embedding import embed_images
-from vse_core.models import Model, UnifiedModel, load_model
+from vse_core.models import Model, load_model
 
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
 
 _IMAGES_AT_ONCE = 32
+
+
+@runtime_checkable
+class RegionReader(Protocol):
+    """An image encoder that embeds each feature by itself."""
+
+    def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit vectors of the regions, and the mask of those that are there."""
 
 
 @dataclass(frozen=True)
@@ -119,20 +125,19 @@ class Embedder:
 
     @property
     def finds_regions(self) -> bool:
-        """Whether the model embeds the regions of an image (UniVSE), and can take them from a picture."""
-        return isinstance(self._model, UnifiedModel) and self.takes_pictures
+        """Whether the model embeds regions and components of captions (UniVSE), and reads image files."""
+        return self._texts.components is not None and self.takes_pictures
 
-    @torch.inference_mode()
     def embed_regions(self, uri: str) -> Tensor:
         """Embed the regions of one image into (N, D) unit vectors, float32, on the CPU.
 
         Raises:
             QueryError: the image is missing or cannot be read.
+            ValueError: the model embeds no regions.
         """
-        assert isinstance(self._model, UnifiedModel)
-        features_1NF, lengths_1 = self._features([uri], 0)
-        regions_1ND, _ = self._model.encode_regions(features_1NF.to(self.device), lengths_1.to(self.device))
-        return regions_1ND[0].cpu()
+        if self._texts.components is None:
+            raise ValueError("the model embeds no regions of images")
+        return self._texts.components.embed_regions(*self._features([uri], 0))
 
     def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
         """Embed images by features that are ready, as the model's extractor gives them, into (B, K, D) unit vectors.
@@ -150,10 +155,9 @@ class Embedder:
         return images_BKD
 
     def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
-        if pixel_format(self._model) is not None:
-            raise QueryError(position, "the model takes pictures, no features")
-        encoder: Any = self._model.image_encoder
-        width = encoder.feature_dim
+        width = feature_width(self._model)
+        if width is None:
+            raise QueryError(position, "the model takes images, no features")
         if features_NF.ndim != 2 or features_NF.shape[1] != width or len(features_NF) == 0:
             raise QueryError(position, f"features of shape {features_NF.shape}; the model reads (N, {width}), N from 1")
         with np.errstate(over="ignore"):
@@ -172,11 +176,11 @@ class Embedder:
 
         Raises:
             QueryError: the image is missing or cannot be read.
-            ValueError: the model takes pictures whole, or where its features lie in an image is not known.
+            ValueError: the model takes images, or where its features lie in an image is not known.
         """
         encoder = self._model.image_encoder
-        if not isinstance(encoder, FeatureEncoder | RegionEncoder):
-            raise ValueError("the model takes pictures, not features of regions: its regions cannot be embedded")
+        if not isinstance(encoder, RegionReader):
+            raise ValueError("the model takes images, not features of regions: its regions cannot be embedded")
         try:
             (stored,) = self._extractor([self._extractor.load(uri)])
         except ImageError as error:

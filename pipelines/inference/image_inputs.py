@@ -1,25 +1,45 @@
-"""What a model's image encoder reads: sets of features from the shards, or the pictures themselves."""
+"""The images of a split as a model's image encoder takes them: features from the shards, or pixels."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from preprocessing.loading.image_source import FeatureSource, ImageSource, PixelSource, SizeAugmentation
 from preprocessing.loading.pixels import PixelFormat
 from preprocessing.shards.reader import ShardReader
-from vse_core.encoders.image import FeatureEncoder
-from vse_core.encoders.levels import FrameLevelEncoder
-from vse_core.encoders.regions import RegionEncoder
 from vse_core.models import Model
 
 
+@runtime_checkable
+class PixelEncoder(Protocol):
+    """An image encoder that takes pixels."""
+
+    image_size: int
+    cells: int
+
+    def fix_blocks(self, count: int) -> None:
+        """Keep the first blocks of the network as they are."""
+
+
+@runtime_checkable
+class FeatureReader(Protocol):
+    """An image encoder that takes sets of features."""
+
+    feature_dim: int
+
+
 def pixel_format(model: Model) -> PixelFormat | None:
-    """The pixels that a model takes; None where it takes features."""
-    encoder: Any = model.image_encoder
-    takes_features = isinstance(encoder, FeatureEncoder | RegionEncoder | FrameLevelEncoder)
-    return None if takes_features else PixelFormat(encoder.image_size, encoder.cells)
+    """Return the format of the pixels that a model takes; None where it takes features."""
+    encoder = model.image_encoder
+    return PixelFormat(encoder.image_size, encoder.cells) if isinstance(encoder, PixelEncoder) else None
+
+
+def feature_width(model: Model) -> int | None:
+    """Return F, the width of the features that a model takes; None where it takes pixels."""
+    encoder = model.image_encoder
+    return encoder.feature_dim if isinstance(encoder, FeatureReader) else None
 
 
 def image_source(
@@ -30,13 +50,13 @@ def image_source(
     size_augmentation: SizeAugmentation = "none",
     feature_dropout: float = 0.0,
 ) -> ImageSource:
-    """The images of a split as a model takes them; pictures are decoded by as many threads as torch computes with.
+    """Return the images of a split as a model takes them; image files are decoded by the number of torch's threads.
 
     Args:
         model: the model.
-        reader: of features or pictures, as the model takes them.
+        reader: of features or image files, as the model takes them.
         seed: of the augmentations in training.
-        image_augmentation: crop and mirror pictures.
+        image_augmentation: crop and mirror images.
         size_augmentation: leave out features or cells.
         feature_dropout: share of the features' dimensions to leave out.
     """
@@ -47,12 +67,11 @@ def image_source(
 
 
 def misfit(model: Model, reader: ShardReader) -> str | None:
-    """Why a model cannot read a split, None where it can."""
-    encoder: Any = model.image_encoder
+    """Return why a model cannot read a split; None where it can."""
     takes_pixels, are_pixels = pixel_format(model) is not None, reader.is_image_files
     if takes_pixels != are_pixels:
-        takes, are = ("pictures" if pixels else "features" for pixels in (takes_pixels, are_pixels))
+        takes, are = ("images" if pixels else "features" for pixels in (takes_pixels, are_pixels))
         return f"takes {takes}, the configuration has {are}"
-    if not takes_pixels and encoder.feature_dim != reader.feature_dim:
-        return f"takes features of width {encoder.feature_dim}, those of the configuration have {reader.feature_dim}"
+    if not takes_pixels and feature_width(model) != reader.feature_dim:
+        return f"takes features of width {feature_width(model)}, those of the configuration have {reader.feature_dim}"
     return None

@@ -95,7 +95,7 @@ def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image]
     except OSError as error:
         raise disk_error(NAME, folder, error) from error
     identity = fingerprint([NAME, name, [str(file) for file in files]])
-    with PipelineRuns(config, identity, f"figure {name}") as runs, runs.parent as tracker:
+    with PipelineRuns(config.experiment, identity, f"figure {name}") as runs, runs.parent as tracker:
         tracker.set_tags({"vse.figure": name})
         for file in files:
             tracker.log_artifact(file, NAME)

@@ -67,7 +67,7 @@ class RegisteredModel:
         Raises:
             StageError: it is a directory, or MLflow has no such run.
         """
-        runs = recorded_runs(self.config, "train", self._train_fingerprint())
+        runs = recorded_runs(self.config.tracking_uri, "train", self._train_fingerprint())
         if not runs:
             raise StageError(
                 f"{self.name}: MLflow at {self.config.tracking_uri} has no run of its training: name a model that was "

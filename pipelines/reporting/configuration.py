@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from pipelines.config import PipelineConfig
 from pipelines.config.layers import merged, preset_layers
 from pipelines.config.model import ModelConfig
-from pipelines.config.training import LossConfig, TrainingConfig
+from pipelines.config.training import TrainingConfig
+from pipelines.kinds import LossConfig
 from pipelines.reporting.run import Run
 
 # The sections of a preset; data, features and folders are the user's own.
@@ -53,13 +54,14 @@ def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
 
 
 def _preset(config: PipelineConfig) -> dict[str, Any]:
-    """Return the preset's settings, with the file that a preset of HGR leaves for the user to name."""
+    """Return the preset's settings, with what it leaves for the user to name, such as a file."""
     preset = merged(preset_layers(config.preset))
     text = preset["model"].get("text", {})
-    if config.model.text.name == "role_graphs" == text.get("name"):
-        named = {"graphs": str(config.model.text.graphs), **text}
-        return {**preset, "model": {**preset["model"], "text": named}}
-    return preset
+    if config.model.text.name != text.get("name"):
+        return preset
+    own = config.model.text
+    named = {key: getattr(own, key) for key, field in type(own).model_fields.items() if field.is_required()}
+    return {**preset, "model": {**preset["model"], "text": {**named, **text}}}
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What the papers report: recalls by system, features, text encoder and protocol, as they are printed there."""
+"""The published results: recalls by system, features, text encoder and protocol, as the papers print them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from pathlib import Path
 
 _FILE = Path(__file__).with_name("published.csv")
 RECALLS = ("i2t_r01", "i2t_r05", "i2t_r10", "t2i_r01", "t2i_r05", "t2i_r10")
-# Recalls are printed with one decimal: the sum of six of them is that far from the sum of the exact ones at most.
+# Recalls are printed with one decimal, so the sum of six of them is off by at most 6 * 0.05.
 _ROUNDING = 0.3
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of a paper's table.
+    """A row of a paper's table: `recalls` in per cent in the order of `RECALLS`, `rsum` as it is printed.
 
-    Attributes:
-        system: its name.
-        features: of the images.
-        text: the text encoder.
-        protocol: by its name in `vse_core.evaluation.protocols`.
-        recalls: per cent, in the order of `RECALLS`.
-        rsum: their sum as it is printed.
-        source: the paper.
-        remark: what is to be known about it.
+    `protocol` is a name of `vse_core.evaluation.protocols`, `text` the text encoder, `source` the paper.
     """
 
     system: str
@@ -38,7 +30,7 @@ class PublishedRow:
 
 
 def published_rows(protocol: str) -> list[PublishedRow]:
-    """The rows of a protocol; none where the papers have none."""
+    """Return the published rows of a protocol; there may be none."""
     with _FILE.open(newline="", encoding="utf-8") as file:
         return [_row(entry) for entry in csv.DictReader(file) if entry["protocol"] == protocol]
 

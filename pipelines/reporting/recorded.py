@@ -1,4 +1,4 @@
-"""What MLflow has recorded of the stages of a run: when they began and ended, how, and the metrics on the way."""
+"""The recorded runs of stages in MLflow: their times, status, parameters and metrics."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-    from pipelines.config import PipelineConfig
-
 
 @dataclass(frozen=True)
 class Point:
-    """One value of a metric.
-
-    Attributes:
-        step: it was logged at.
-        value: of the metric.
-        at: when, in milliseconds since 1970.
-    """
+    """One value of a metric; `at` is in milliseconds since 1970."""
 
     step: int
     value: float
@@ -35,11 +27,8 @@ class RecordedRun:
     """A run in MLflow.
 
     Attributes:
-        run_id: MLflow's number of it.
         status: "FINISHED", "FAILED", "KILLED" or "RUNNING".
-        began, ended: milliseconds since 1970; `ended` is None while it goes on.
-        params: by name.
-        tags: by name.
+        began, ended: milliseconds since 1970; `ended` is None while it is running.
         metrics: by name, in the order in which they were logged.
     """
 
@@ -53,29 +42,29 @@ class RecordedRun:
 
     @property
     def seconds(self) -> float | None:
-        """From its first start to its end, pauses between starts included; None while it goes on."""
+        """Seconds from its first start to its end, pauses between starts included; None while it is running."""
         return None if self.ended is None else (self.ended - self.began) / 1000
 
     def values(self, metric: str) -> list[float]:
-        """The values of a metric; none where it was not logged."""
+        """Return the values of a metric; none if it was not logged."""
         return [point.value for point in self.metrics.get(metric, ())]
 
 
-def recorded_runs(config: PipelineConfig, stage: str, fingerprint: str) -> list[RecordedRun]:
-    """The runs in which a stage has worked on this output, of whatever pipeline, the first one first.
+def recorded_runs(uri: str, stage: str, fingerprint: str) -> list[RecordedRun]:
+    """Return the runs of a stage, of any pipeline, for this fingerprint, the first one first.
 
     Raises:
         TrackingError: MLflow does not answer.
     """
     try:
-        client = connect(config.tracking_uri)
+        client = connect(uri)
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         wanted = f"tags.`vse.stage` = '{stage}' and tags.`vse.fingerprint` = '{fingerprint}'"
         runs = client.search_runs(experiments, wanted, order_by=["start_time ASC"]) if experiments else []
         return [_recorded(client, run) for run in runs]
     except outages() as error:
         reason = str(error).partition("\n")[0]
-        raise TrackingError(f"MLflow at {config.tracking_uri} does not answer: {reason}") from error
+        raise TrackingError(f"MLflow at {uri} does not answer: {reason}") from error
 
 
 def _recorded(client: MlflowClient, run: Run) -> RecordedRun:

@@ -1,4 +1,4 @@
-"""A pipeline run as its report sees it: the configuration, the stages' outputs, and what MLflow has recorded."""
+"""A pipeline run as its report sees it: the configuration, the stages' outputs, and their runs in MLflow."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FILE = "report.html"
 
 @dataclass(frozen=True)
 class Run:
-    """A run, whether it has come to its end or not.
+    """A run, finished or not.
 
     Attributes:
         config: its configuration.
-        plans: what each stage would do now, by name and in their order.
-        recorded: the runs in MLflow that have worked on each stage's output.
-        outage: why MLflow could not be asked; "" where it was.
+        plans: of the stages, by name and in their order.
+        recorded: the runs in MLflow of each stage's fingerprint.
+        outage: the reason why MLflow did not answer; "" if it did.
     """
 
     config: PipelineConfig
@@ -33,34 +33,38 @@ class Run:
 
     @classmethod
     def read(cls, config: PipelineConfig, plans: Mapping[str, StagePlan]) -> Run:
-        """Ask MLflow about every stage; where it does not answer, the report says so and goes without."""
+        """Read the runs of every stage from MLflow; if it does not answer, the report says so and has none."""
         if plans["evaluate"].complete:
             config.mirror.pull(plans["evaluate"].directory)
         try:
-            return cls(config, plans, {name: recorded_runs(config, name, plans[name].fingerprint) for name in plans})
+            return cls(
+                config,
+                plans,
+                {name: recorded_runs(config.tracking_uri, name, plans[name].fingerprint) for name in plans},
+            )
         except TrackingError as error:
             return cls(config, plans, {name: [] for name in plans}, str(error))
 
     def directory(self, stage: str) -> Path:
-        """Where the output of a stage is or will be."""
+        """Return the output directory of a stage."""
         return self.plans[stage].directory
 
     def manifest(self, stage: str) -> dict[str, Any]:
-        """The manifest of a stage; empty where it has not come to its end."""
+        """Return the manifest of a stage; empty if it has not finished."""
         return read_manifest(self.directory(stage))
 
     def splits(self) -> dict[str, dict[str, Any]]:
-        """The manifests of the splits that have been extracted, by their names."""
+        """Return the manifests of the extracted splits by their names."""
         found = {name: read_manifest(directory) for name, directory in self.plans["extract"].outputs.items()}
         return {name: manifest for name, manifest in found.items() if manifest}
 
     def logged(self, stage: str, metric: str) -> list[float]:
-        """All values of a metric of a stage, in the order of its runs; none where MLflow has none."""
+        """Return all values of a metric of a stage, in the order of its runs."""
         return [value for run in self.recorded[stage] for value in run.values(metric)]
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of an output; empty where there is none."""
+    """Return the manifest of an output; empty if there is none."""
     return manifest_in(directory) if (directory / MANIFEST).is_file() else {}
 
 

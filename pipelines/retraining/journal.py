@@ -1,9 +1,9 @@
-"""What retrainings leave behind for the next one, for schedulers and for people, in `<work_dir>/retrain/<model>/`.
+"""The journal of retrainings, for the next one, for schedulers and for people, in `<work_dir>/retrain/<model>/`.
 
-status.json   the last start: what came of it, or that it is under way
+status.json   outcome of the last start, or that it is running
 log.txt       a line for each start that has ended
-last.json     the record of the last retraining that went through
-<identity>/   of each retraining: record.json, what its data consisted of, and the model that it began with
+last.json     the record of the last finished retraining
+<identity>/   of each retraining: record.json, the hashes of its data, and its initial model
 
 All of it is kept on the storage as well, where there is one, and read from there: machines come and go.
 """
@@ -37,11 +37,11 @@ class Journal:
         self.folder, self._mirror = folder, mirror
 
     def last(self) -> dict[str, Any] | None:
-        """The record of the last retraining that went through; None where there has been none."""
+        """Return the record of the last finished retraining; None where there is none."""
         return self._read(self.folder / LAST)
 
     def start(self, identity: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What a retraining begins with: as it was chosen when it first started, before it was killed.
+        """Return the initial model of a retraining, as it was chosen at its first start.
 
         Args:
             identity: of the retraining.
@@ -55,24 +55,24 @@ class Journal:
         return chosen
 
     def data(self, identity: str, split: str) -> DataManifest | None:
-        """What a split consisted of in a retraining; None where that is not known."""
+        """Return the hashes of a split in a retraining; None where there are none."""
         data = self._mirror.read(self.of(identity) / f"{split}.npz")
         return None if data is None else DataManifest.load(data)
 
     def keep_data(self, identity: str, split: str, manifest: DataManifest) -> None:
-        """Keep what a split consists of."""
+        """Keep the hashes of a split."""
         path = self.of(identity) / f"{split}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
         manifest.save(path)
         self._mirror.push(path)
 
     def finish(self, identity: str, record: Mapping[str, Any]) -> None:
-        """Keep the record of a retraining that went through, the last one from now on."""
+        """Keep the record of a finished retraining, from now on the last one."""
         self._write(self.of(identity) / RECORD, record)
         self._write(self.folder / LAST, record)
 
     def status(self, outcome: str, **more: Any) -> None:
-        """Say how the start of this process stands.
+        """Write the status of this start.
 
         Args:
             outcome: running, nothing new, promoted, refused, failed or interrupted.
@@ -90,7 +90,7 @@ class Journal:
         self._mirror.push(path)
 
     def of(self, identity: str) -> Path:
-        """The folder of a retraining."""
+        """Return the folder of a retraining."""
         return self.folder / identity[:16]
 
     def _read(self, path: Path) -> dict[str, Any] | None:
@@ -105,5 +105,5 @@ class Journal:
 
 
 def now() -> str:
-    """The time, in UTC, to the second."""
+    """Return the time, in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

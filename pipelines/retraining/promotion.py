@@ -1,12 +1,4 @@
-"""Promote the newest registered model to champion where it is better than the champion, or go back to the one before.
-
-python pipelines/promote.py --config pipelines/config/data/flickr8k.yaml
-python pipelines/promote.py --config pipelines/config/data/flickr8k.yaml --rollback
-
-Both models are evaluated on the split of the configuration. The challenger takes the champion's place only where its
-RSUM is higher by more than chance (the 95 % interval of a paired bootstrap over the images lies above 0) and no metric
-of `registry.guards` falls by more than it may. The first model becomes champion without a contest.
-"""
+"""Promotion of a registered model to champion where it is better than the champion, and the way back."""
 
 from __future__ import annotations
 
@@ -28,13 +20,13 @@ DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided.
+    """A decision about a challenger.
 
     Attributes:
         promoted: the challenger is the champion now.
         challenger: its version.
         champion: the version that it was compared with; None where there was none.
-        reason: in words.
+        reason: for people.
     """
 
     promoted: bool
@@ -44,7 +36,7 @@ class Decision:
 
 
 def promote(config: PipelineConfig, reference: str | None = None) -> Decision:
-    """Judge a challenger, and make it champion where it has won; the decision is kept as a tag of its version.
+    """Compare a challenger with the champion, and promote it where it is better; the decision becomes a tag.
 
     Args:
         config: names the registered model, the data to compare on, and what is guarded.
@@ -73,7 +65,7 @@ def promote(config: PipelineConfig, reference: str | None = None) -> Decision:
 
 
 def rollback(config: PipelineConfig) -> tuple[int, int]:
-    """Make the champion before this one champion again; returns the versions that lost and that got the title.
+    """Make the previous champion champion again; returns the versions of the old and the new champion.
 
     Raises:
         StageError: there is no champion, or none before it.
@@ -109,7 +101,7 @@ def _contest(config: PipelineConfig, challenger: int, champion: int) -> Decision
 def guarded_falls(
     guards: Mapping[str, float], challenger: Mapping[str, float], champion: Mapping[str, float]
 ) -> list[str]:
-    """Say of each guarded metric that has fallen by more than it may by how much.
+    """Describe each guarded metric that has fallen by more than its limit.
 
     Args:
         guards: name of a metric -> by how much it may fall.

@@ -1,16 +1,4 @@
-r"""Retrain on a schedule: where the data has grown, train a challenger, and promote it where it is better.
-
-    python pipelines/retrain.py --config pipelines/config/data/flickr8k.yaml
-
-What is new since the last retraining is extracted and parsed; training begins with the champion's weights or, with
-`retrain.start: scratch`, with random ones; the model is evaluated, registered as challenger, and judged against the
-champion on the same evaluation split (pipelines/promote.py). Where neither data nor settings have changed there is
-nothing to do, and the command ends in seconds. A retraining that was killed goes on with the next start.
-
-Exit status: 0 done, or nothing new; 1 with one message where something is wrong; 75 another one is at work. `ray job
-submit` makes 1 of everything but 0: in <work_dir>/retrain/<model>/ status.json says what came of the last start, and
-log.txt has a line for each; the run in MLflow says it in its tag `vse.outcome`.
-"""
+"""Scheduled retraining: where the data has grown, train a challenger, and promote it where it is better."""
 
 from __future__ import annotations
 
@@ -38,10 +26,10 @@ BUSY = 75
 
 
 def retrain(config: PipelineConfig) -> str:
-    """Retrain where there is something new; return in a line what came of it.
+    """Retrain where data or settings are new; return the outcome in a line.
 
     Raises:
-        BusyError: another retraining of this model is at work.
+        BusyError: another retraining of this model is running.
         StageError: a stage cannot do its work.
     """
     journal = _journal(config)
@@ -57,7 +45,7 @@ def retrain(config: PipelineConfig) -> str:
 
 
 def preview(config: PipelineConfig) -> str:
-    """Say in a line what a retraining would find; nothing is done, and none that is at work is disturbed."""
+    """Return in a line what a retraining would do; nothing is done, and a running one is not disturbed."""
     journal = _journal(config)
     last = journal.last()
     if last is not None and last["identity"] == identity_of(config):
@@ -67,7 +55,7 @@ def preview(config: PipelineConfig) -> str:
 
 
 def identity_of(config: PipelineConfig) -> str:
-    """Identity of a retraining: data and settings, without the model that it begins with."""
+    """Return the identity of a retraining: data and settings, without its initial model."""
     evaluation = plan_stages(config, last="evaluate")["evaluate"]
     return fingerprint([NAME, config.retrain.start, evaluation.fingerprint, config.registered_model])
 
@@ -87,7 +75,7 @@ def _retrain(config: PipelineConfig, journal: Journal) -> str:
     record = _train_and_judge(config, journal, identity, last)
     journal.finish(identity, record)
     journal.status(record["outcome"], record=record)
-    text = _in_words(record)
+    text = _summary(record)
     journal.log(record["outcome"], text)
     return f"{record['outcome']}: {text}"
 
@@ -95,7 +83,7 @@ def _retrain(config: PipelineConfig, journal: Journal) -> str:
 def _train_and_judge(
     config: PipelineConfig, journal: Journal, identity: str, last: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Bring all stages up to date and let the challenger be judged; returns the record of it."""
+    """Bring all stages up to date and compare the challenger with the champion; returns the record."""
     from pipelines.retraining.promotion import promote
     from pipelines.tracking import PipelineRuns
 
@@ -104,7 +92,10 @@ def _train_and_judge(
     growth = _growth(manifests, journal, last)
     for split, manifest in manifests.items():
         journal.keep_data(identity, split, manifest)
-    with PipelineRuns(config, identity, f"{NAME}-{began[:10]}-{identity[:8]}") as runs, runs.parent as tracker:
+    with (
+        PipelineRuns(config.experiment, identity, f"{NAME}-{began[:10]}-{identity[:8]}") as runs,
+        runs.parent as tracker,
+    ):
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
         started = _started(config, start)
@@ -127,7 +118,7 @@ def _train_and_judge(
 
 
 def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
-    """What each split consists of now."""
+    """Return the hashes of each split's images and captions."""
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     splits = dict.fromkeys((config.dataset.train_split, config.dataset.eval_split))
     return {split: DataManifest.of(dataset, split) for split in splits}
@@ -136,7 +127,7 @@ def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
 def _growth(
     manifests: dict[str, DataManifest], journal: Journal, last: dict[str, Any] | None
 ) -> dict[str, DatasetDiff]:
-    """How each split has changed since the last retraining."""
+    """Return the changes of each split since the last retraining."""
     before = {split: None if last is None else journal.data(last["identity"], split) for split in manifests}
     return {split: manifest.since(before[split]) for split, manifest in manifests.items()}
 
@@ -150,7 +141,7 @@ def _changes(growth: dict[str, DatasetDiff]) -> str:
 
 
 def _starting_model(config: PipelineConfig) -> dict[str, Any]:
-    """The version that training begins with; None where it begins with random weights."""
+    """Return the version that training starts from; None for random weights."""
     from pipelines.registry.models import aliases_of
     from pipelines.retraining.promotion import CHAMPION
 
@@ -160,7 +151,7 @@ def _starting_model(config: PipelineConfig) -> dict[str, Any]:
 
 
 def _started(config: PipelineConfig, start: dict[str, Any]) -> PipelineConfig:
-    """The configuration with the model that training begins with."""
+    """Return the configuration with the initial model."""
     from pipelines.registry.models import find_model
 
     if start["version"] is None:
@@ -175,7 +166,7 @@ def _registered_version(plans: Plans) -> int:
 
 
 def _is_champion(decision: Decision) -> bool:
-    """Whether the challenger has won: now, or before this process was killed the last time."""
+    """Return whether the challenger has won: now, or in an earlier start that was killed."""
     return decision.promoted or decision.challenger == decision.champion
 
 
@@ -200,7 +191,7 @@ def _shards(manifest: dict[str, Any]) -> dict[str, int]:
 
 def _log(record: dict[str, Any], tracker: Tracker) -> None:
     tracker.set_tags({"vse.outcome": record["outcome"]})
-    tracker.describe(_in_words(record))
+    tracker.describe(_summary(record))
     counts = ("new_images", "gone_images", "new_captions", "gone_captions", "images", "captions")
     tracker.log_metrics(
         {f"{NAME}/{split}_{name}": data[name] for split, data in record["data"].items() for name in counts}
@@ -209,8 +200,8 @@ def _log(record: dict[str, Any], tracker: Tracker) -> None:
     tracker.log_dict(record, "record.json")
 
 
-def _in_words(record: dict[str, Any]) -> str:
-    """A line for people."""
+def _summary(record: dict[str, Any]) -> str:
+    """Return the record in a line of text."""
     decision, start = record["decision"], record["start"]["version"]
     names = [field.name for field in fields(DatasetDiff)]
     growth = {split: DatasetDiff(**{name: data[name] for name in names}) for split, data in record["data"].items()}
@@ -231,5 +222,5 @@ def main() -> None:
     try:
         sys.stdout.write(f"{preview(config) if options.dry_run else retrain(config)}\n")
     except BusyError as error:
-        sys.stderr.write(f"error: another retraining is at work: {error}; this one leaves\n")
+        sys.stderr.write(f"error: another retraining is running: {error}; this one exits\n")
         raise SystemExit(BUSY) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,6 @@ from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.sheet_rows import SheetRow
 from pipelines.templates.render import data_uri, render
 from preprocessing.features.images import ImageError, load_image
-
-Loader = Callable[[str], Image.Image]
 
 # Okabe-Ito green and vermillion, and neutrals with enough contrast on white.
 GREEN, ORANGE = "#009E73", "#D55E00"
@@ -45,27 +43,26 @@ LINE = 20
 _DPI = 100
 
 
-def contact_sheet_html(title: str, rows: Sequence[SheetRow], load: Loader = load_image) -> str:
+def contact_sheet_html(title: str, rows: Sequence[SheetRow]) -> str:
     """Return the rows as one HTML page that needs no other file.
-
-    Args:
-        title: one line.
-        rows: queries with their results; images and captions may be mixed.
-        load: reads the image of a URI; raises `ImageError` where it cannot.
 
     Raises:
         ValueError: there is no row.
     """
-    return render("sheet.html", title=title, rows=sheet_rows_html(_at_least_one(rows), load))
+    return render("sheet.html", title=title, rows=sheet_rows_html(_at_least_one(rows)))
 
 
-def sheet_rows_html(rows: Sequence[SheetRow], load: Loader = load_image, pixels: int = 2 * THUMBNAIL) -> Markup:
-    """Return the rows as a part of a page based on `base.html`; the longer side of an image has so many `pixels`."""
-    return render("sheet_rows.html", rows=rows, thumbnail=partial(_thumbnail_uri, load=load, pixels=pixels))
+def sheet_rows_html(rows: Sequence[SheetRow], pixels: int = 2 * THUMBNAIL) -> Markup:
+    """Return the rows as a part of a page based on `base.html`, with images whose longer side has `pixels`."""
+    return render("sheet_rows.html", rows=rows, thumbnail=partial(_thumbnail_uri, pixels=pixels))
 
 
-def contact_sheet_png(title: str, rows: Sequence[SheetRow], load: Loader = load_image) -> Image.Image:
-    """Draw the rows under a title; arguments and errors are those of `contact_sheet_html`."""
+def contact_sheet_png(title: str, rows: Sequence[SheetRow]) -> Image.Image:
+    """Draw the rows under a title.
+
+    Raises:
+        ValueError: there is no row.
+    """
     heights = [_row_height(row) for row in _at_least_one(rows)]
     headings = _wrapped(title, RESULTS_LEFT + TEXT_WIDTH, 20)
     width, top = RESULTS_LEFT + TEXT_WIDTH + GAP, len(headings) * 28 + GAP
@@ -76,8 +73,8 @@ def contact_sheet_png(title: str, rows: Sequence[SheetRow], load: Loader = load_
     _write(axes, GAP, GAP, "\n".join(headings), 20, weight="bold")
     for row, row_height in zip(rows, heights, strict=True):
         axes.hlines(top, GAP, width - GAP, color=PALE)
-        _draw_query(axes, row, top + GAP, load)
-        (_draw_captions if row.has_captions else partial(_draw_images, load=load))(axes, row.hits, top + GAP)
+        _draw_query(axes, row, top + GAP)
+        (_draw_captions if row.has_captions else _draw_images)(axes, row.hits, top + GAP)
         top += row_height
     canvas = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
@@ -92,9 +89,9 @@ def _at_least_one(rows: Sequence[SheetRow]) -> Sequence[SheetRow]:
     return rows
 
 
-def _thumbnail_uri(uri: str, load: Loader, pixels: int) -> str | None:
+def _thumbnail_uri(uri: str, pixels: int) -> str | None:
     """Return an image as the data URI of a small JPEG, None if it cannot be read."""
-    image = _thumbnail(uri, load, pixels)
+    image = _thumbnail(uri, pixels)
     if image is None:
         return None
     content = io.BytesIO()
@@ -102,9 +99,9 @@ def _thumbnail_uri(uri: str, load: Loader, pixels: int) -> str | None:
     return data_uri(content.getvalue(), "jpeg")
 
 
-def _thumbnail(uri: str, load: Loader, pixels: int) -> Image.Image | None:
+def _thumbnail(uri: str, pixels: int) -> Image.Image | None:
     try:
-        return ImageOps.contain(load(uri), (pixels, pixels))
+        return ImageOps.contain(load_image(uri), (pixels, pixels))
     except ImageError:
         return None
 
@@ -127,22 +124,22 @@ def _caption_lines(hit: Hit) -> list[str]:
     return _wrapped(hit.caption or "", TEXT_WIDTH - CAPTION_LEFT, 15) or [""]
 
 
-def _draw_query(axes: Axes, row: SheetRow, top: int, load: Loader) -> None:
+def _draw_query(axes: Axes, row: SheetRow, top: int) -> None:
     """Draw the query, an image or a text, with the note below it."""
     if row.query_image_uri is not None:
-        _draw_image(axes, GAP, top, row.query_image_uri, load)
+        _draw_image(axes, GAP, top, row.query_image_uri)
         top += THUMBNAIL + GAP
     lines = _query_lines(row)
     _write(axes, GAP, top, "\n".join(lines), 15, weight="bold")
     _write(axes, GAP, top + LINE * len(lines), "\n".join(_wrapped(row.note, QUERY_WIDTH, 13)), 13, color=MUTED)
 
 
-def _draw_images(axes: Axes, hits: Sequence[Hit], top: int, load: Loader) -> None:
+def _draw_images(axes: Axes, hits: Sequence[Hit], top: int) -> None:
     """Draw thumbnails in rows, each framed, marked, and labelled with rank, similarity and id."""
     for place, hit in enumerate(hits):
         x = RESULTS_LEFT + place % COLUMNS * (THUMBNAIL + GAP)
         y = top + place // COLUMNS * (THUMBNAIL + 3 * LINE)
-        _draw_image(axes, x, y, hit.image_uri or hit.item_id, load)
+        _draw_image(axes, x, y, hit.image_uri or hit.item_id)
         colour, width = (GREEN, 5) if hit.relevant else (GREY, 1.5)
         axes.add_patch(Rectangle((x, y), THUMBNAIL, THUMBNAIL, fill=False, edgecolor=colour, linewidth=width))
         _draw_mark(axes, x + THUMBNAIL - 18, y + 18, hit.relevant)
@@ -163,9 +160,9 @@ def _draw_captions(axes: Axes, hits: Sequence[Hit], top: int) -> None:
         top += LINE * len(lines) + 6
 
 
-def _draw_image(axes: Axes, x: int, y: int, uri: str, load: Loader) -> None:
+def _draw_image(axes: Axes, x: int, y: int, uri: str) -> None:
     """Draw an image in a square, or a grey square with the name of an image that cannot be read."""
-    image = _thumbnail(uri, load, THUMBNAIL)
+    image = _thumbnail(uri, THUMBNAIL)
     if image is None:
         axes.add_patch(Rectangle((x, y), THUMBNAIL, THUMBNAIL, color=PALE))
         name = _wrapped(uri.rpartition("/")[2] or uri, THUMBNAIL - 20, 13)[:5]

@@ -1,10 +1,10 @@
-"""FAISS indices over a gallery: what is nearest to a query, exactly, or for large galleries approximately.
+"""FAISS indices over a gallery: nearest items of a query, exact, or approximate for large galleries.
 
 Q queries of V views, B items (images or captions) of K views, D embedding.
 
-An index holds every view of every item as a vector of its own, and the similarity of a query and an item is the
-largest inner product over their views. The first ``k * K`` vectors of a query's view belong to at least k items, as an
-item has K of them, so that none of the first k items is missed by asking for so many.
+An index holds every view of every item as a vector of its own; the similarity of a query and an item is the largest
+inner product over their views. As an item has K vectors, the first ``k * K`` vectors of a query's view belong to at
+least k items.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Kind = Literal["exact", "approximate"]
 
 INDEX = "index.json"
 
-# An exact search of so many vectors of 1,024 dimensions reads 200 MB: some tens of milliseconds on one core.
+# An exact search of 50,000 vectors of 1,024 dimensions reads 200 MB: some tens of milliseconds on one core.
 _EXACT_VECTORS = 50_000
-# Neighbours of a vector in the graph, and candidates looked at while it is built: Malkov and Yashunin (2018), section
-# 4.1, find 5 to 48 neighbours reasonable, more for more dimensions.
+# HNSW's M and efConstruction: Malkov and Yashunin (2018), section 4.1, find M of 5 to 48 reasonable, more for more
+# dimensions.
 _NEIGHBOURS, _BUILD_CANDIDATES = 32, 200
-# Candidates looked at in a search, doubled until the recall is reached that is asked for.
+# HNSW's efSearch, doubled until the wanted recall is reached.
 _SEARCH_CANDIDATES = (64, 128, 256, 512, 1024)
 _WANTED_RECALL, _RECALL_DEPTH, _RECALL_QUERIES = 0.99, 10, 1000
 
 
 class GalleryIndexError(Exception):
-    """An index that cannot be used; the message names the folder and what is wrong with it."""
+    """An index that is missing, damaged, or of another gallery."""
 
 
 class Found(NamedTuple):
@@ -51,15 +51,12 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an index.
+    """The properties of an index of B items with K views of D dimensions.
 
     Attributes:
         kind: "exact" (every vector is compared) or "approximate" (a graph, HNSW).
-        items: B.
-        views: K.
-        dim: D.
-        candidates: vectors that an approximate search looks at; 0 where all are.
-        recall: share of the true first ten that it finds, measured on queries of the other kind; 1 where it is exact.
+        candidates: efSearch of an approximate index; 0 for an exact one.
+        recall: share of the true first ten that it finds, measured with queries of the other kind; 1 for an exact one.
     """
 
     kind: Kind
@@ -70,27 +67,16 @@ class Facts:
     recall: float
 
 
+@dataclass(frozen=True)
 class ItemIndex:
-    """The index of images, or of captions.
+    """The index of images, or of captions: FAISS's index of the B * K vectors, view after view."""
 
-    Args:
-        vectors: FAISS's index of the B * K vectors, view after view.
-        facts: what is known of it.
-    """
-
-    def __init__(self, vectors: faiss.Index, facts: Facts) -> None:
-        self.vectors = vectors
-        self.facts = facts
+    vectors: faiss.Index
+    facts: Facts
 
     @classmethod
     def build(cls, items_BKD: Tensor, queries_QVD: Tensor, kind: Kind) -> ItemIndex:
-        """Index unit vectors.
-
-        Args:
-            items_BKD: what is to be found.
-            queries_QVD: what it will be looked for with, of which a sample measures an approximate index.
-            kind: of the index.
-        """
+        """Index unit vectors; a sample of `queries_QVD` measures the recall of an approximate index."""
         items, views, dim = items_BKD.shape
         vectors = np.ascontiguousarray(items_BKD.flatten(0, 1).float().cpu().numpy())
         if kind == "exact":
@@ -110,7 +96,7 @@ class ItemIndex:
         return cls(index, Facts(kind, items, views, dim, candidates, round(recall, 4)))
 
     def search(self, queries_QVD: Tensor, k: int) -> list[Found]:
-        """The k items nearest to each query, all of them where there are fewer; an approximate index may miss some.
+        """Return the k items (or all) nearest to each query; an approximate index may miss some.
 
         Raises:
             ValueError: k is below 1, or the queries have another width.
@@ -152,16 +138,11 @@ class GalleryIndex:
         )
 
     def facts(self) -> dict[str, Facts]:
-        """What is known of both."""
+        """Return the properties of both."""
         return {name: index.facts for name, index in self._parts().items()}
 
     def save(self, directory: Path, origin: Mapping[str, str]) -> None:
-        """Write `images.faiss`, `captions.faiss` and, last, `index.json` into a directory, made where it is not there.
-
-        Args:
-            directory: where to write.
-            origin: what it was built from: name -> digest.
-        """
+        """Write `images.faiss`, `captions.faiss` and, last, `index.json` with its origin (see `index_origin`)."""
         directory.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {"origin": dict(origin)}
         for name, index in self._parts().items():
@@ -172,11 +153,7 @@ class GalleryIndex:
 
     @classmethod
     def load(cls, directory: Path, origin: Mapping[str, str]) -> GalleryIndex:
-        """Read what `save` has written.
-
-        Args:
-            directory: where it is.
-            origin: what it has to be built from.
+        """Read an index that `save` has written, and that has to be of this origin.
 
         Raises:
             GalleryIndexError: a file is missing or damaged, or it was built from something else.
@@ -200,12 +177,12 @@ class GalleryIndex:
 
 
 def index_origin(model: Path, gallery: Path) -> dict[str, str]:
-    """What an index belongs to: the digests of a model directory's weights and of a gallery's embeddings."""
+    """Return the origin of an index: the digests of a model directory's weights and of a gallery's embeddings."""
     return {"model": content_digest(model / "model.safetensors"), "gallery": content_digest(gallery / EMBEDDINGS)}
 
 
 def _kind(kind: Kind | Literal["auto"], items_BKD: Tensor, queries_QVD: Tensor) -> Kind:
-    """The kind that was asked for or that the size suggests; exact where an approximate one could not be measured."""
+    """Return the kind for a size; exact where the recall of an approximate one cannot be measured."""
     if not len(items_BKD) or not len(queries_QVD):
         return "exact"
     if kind != "auto":
@@ -218,22 +195,22 @@ def _load_items(directory: Path, name: str, content: dict[str, Any]) -> ItemInde
     facts = {key: value for key, value in content.items() if key != "digest"}
     if not file.is_file():
         raise GalleryIndexError(f"{directory} holds no index: {file.name} is missing")
-    # Before FAISS reads it, which trusts its files.
+    # Checked first, as FAISS trusts its files.
     if content_digest(file) != content["digest"]:
         raise GalleryIndexError(f"{file} is damaged: its digest is not the one in {INDEX}; build the index again")
     return ItemIndex(faiss.read_index(str(file)), Facts(**facts))
 
 
 def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k: int) -> Found:
-    """The k best items among the vectors that the views of one query have found, each item by its best vector."""
+    """Return the k best items among the vectors found by the views of one query, each item by its best vector."""
     order = np.argsort(-similarities, kind="stable")
-    order = order[vectors[order] >= 0]  # a graph may lead to fewer than were asked for
+    order = order[vectors[order] >= 0]  # FAISS fills up with -1 where the graph leads to fewer
     items = vectors[order] // views
     first = np.sort(np.unique(items, return_index=True)[1])[:k]
     return Found(similarities[order[first]], items[first])
 
 
 def _recall(found: list[Found], truth_Qk: np.ndarray) -> float:
-    """Share of the relevant items that were found."""
+    """Return the share of the true nearest items that were found."""
     hits = sum(len(np.intersect1d(each.places, truth)) for each, truth in zip(found, truth_Qk, strict=True))
     return hits / truth_Qk.size

@@ -1,4 +1,4 @@
-"""The gallery of a model: the embeddings of a split's images and captions, with what is needed to show them.
+"""The gallery of a model: the embeddings of a split's images and captions, and the records to show them.
 
 B images, C captions, K views, D embedding.
 """
@@ -16,17 +16,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipelines.inference.image_inputs import image_source
-from pipelines.inference.text_inputs import component_table, role_graph_table, text_batches
+from pipelines.inference.text_batches import text_batches
+from pipelines.kinds.kind import TextInputs, tokens_alone
 from pipelines.runtime.progress import counted
-from preprocessing.captions.components import ComponentTable
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.role_graphs import RoleGraphTable
 from preprocessing.datasets.record import Caption, Record
-from preprocessing.loading.loader import caption_batches, image_batches
+from preprocessing.loading.loader import image_batches
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage import join
 from vse_core.evaluation.embedding import embed_images, embed_texts
-from vse_core.models import HierarchicalModel, Model, UnifiedModel
+from vse_core.models import Model
 from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
 
 EMBEDDINGS = "embeddings.safetensors"
@@ -34,7 +33,7 @@ ITEMS = "items.json"
 
 
 class GalleryError(Exception):
-    """A gallery that cannot be read; the message names the folder and what is wrong with it."""
+    """A gallery that cannot be read, searched or compared."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +60,18 @@ class Gallery:
             )
 
     @property
-    def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
-        """The images' unit vectors.
+    def has_embeddings(self) -> bool:
+        """Whether images and captions have vectors of their own, rather than levels to be compared."""
+        return isinstance(self.images, Tensor)
 
-        Raises:
-            GalleryError: it is a gallery of levels.
-        """
+    @property
+    def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
+        """Unit vectors of the images; `GalleryError` if it is a gallery of levels."""
         return _embeddings(self.images)
 
     @property
     def texts_CD(self) -> Tensor:  # noqa: N802
-        """The captions' unit vectors.
-
-        Raises:
-            GalleryError: it is a gallery of levels.
-        """
+        """Unit vectors of the captions; `GalleryError` if it is a gallery of levels."""
         return _embeddings(self.texts)
 
     @cached_property
@@ -86,8 +82,8 @@ class Gallery:
     def in_order_of(self, other: "Gallery") -> "Gallery":
         """Return this gallery in the order of another one of the same images and captions, for comparing models.
 
-        Images are matched by their ids, the captions of an image by their words: readers of different formats give the
-        same caption different ids, and spaces and punctuation differ between published files.
+        Images are matched by their ids, the captions of an image by their words: ids of captions differ between
+        formats, and spaces and punctuation between published files.
 
         Raises:
             GalleryError: the images or the captions are not the same; the message names some of them.
@@ -104,7 +100,7 @@ class Gallery:
         return Gallery(self.images[images], self.texts[captions], other.records)
 
     def save(self, directory: Path) -> None:
-        """Write `embeddings.safetensors` and `items.json` into a directory, which is made where it is not there."""
+        """Write `embeddings.safetensors` and `items.json` into a directory, created if missing."""
         directory.mkdir(parents=True, exist_ok=True)
         tensors = {**_tensors("images_BKD", self.images), **_tensors("texts_CD", self.texts)}
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
@@ -139,9 +135,8 @@ def build_gallery(
     reader: ShardReader,
     caption_encoder: CaptionEncoder,
     root: str,
-    graphs: Path | None = None,
+    inputs: TextInputs = tokens_alone,
     batch_size: int = 128,
-    role_graphs: Path | None = None,
 ) -> Gallery:
     """Embed every image and every caption of a split of shards.
 
@@ -150,29 +145,15 @@ def build_gallery(
         reader: the shards of the split.
         caption_encoder: the model's own.
         root: folder that the shards' image URIs are relative to; "" where they stand alone.
-        graphs: directory of the captions' graphs, which UniVSE reads.
+        inputs: what the model reads of captions besides tokens (`ModelKind.text_inputs`).
         batch_size: images, or captions, encoded at once.
-        role_graphs: file of the captions' role graphs, which HGR reads.
 
     Returns:
         The gallery, on the CPU.
-
-    Raises:
-        ValueError: UniVSE is given no graphs, or HGR no role graphs.
-        StageError: a caption has no role graph.
     """
-    if isinstance(model, HierarchicalModel) and role_graphs is None:
-        raise ValueError("HGR reads role graphs of captions: give the file that holds them")
-    if isinstance(model, UnifiedModel) and graphs is None:
-        raise ValueError("UniVSE reads the components of captions: give the directory of their graphs")
     images = image_batches(image_source(model, reader), batch_size)
     images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
-    table: ComponentTable | RoleGraphTable | None = None
-    if role_graphs is not None:
-        table = role_graph_table(role_graphs, reader)
-    elif graphs is not None:
-        table = component_table(graphs, reader, caption_encoder)
-    captions = text_batches(caption_batches(reader, caption_encoder, batch_size), table)
+    captions = text_batches(reader, caption_encoder, inputs, batch_size)
     texts_CD = embed_texts(model, counted(captions, "embed captions", int(reader.caption_counts.sum()), "captions"))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 
@@ -184,7 +165,7 @@ def _embeddings(embedded: Images | Texts) -> Tensor:
 
 
 def _tensors(name: str, embedded: Images | Texts) -> dict[str, Tensor]:
-    """What is saved of one side: the embeddings under its name, or its levels."""
+    """Return the tensors of one side to save: the embeddings under its name, or its levels."""
     if isinstance(embedded, Tensor):
         return {name: embedded}
     return {f"{name}.{part}": tensor for part, tensor in embedded.tensors().items()}
@@ -206,16 +187,16 @@ def _require_same_images(own: Iterable[str], others: Sequence[str]) -> None:
             for whose, ids in (("the first", missing), ("this", extra))
             if ids
         )
-        raise GalleryError(f"two galleries that are to be compared hold different images: {examples}")
+        raise GalleryError(f"the compared galleries have different images: {examples}")
 
 
 def _matching_captions(record: Record, other: Record) -> list[int]:
-    """Where each caption of another record of the same image stands in this one."""
+    """Return the place in a record of each caption of another record of the same image."""
     own, wanted = ([_words(caption.text) for caption in each.captions] for each in (record, other))
     if sorted(own) != sorted(wanted):
         differing = next((words for words in wanted if words not in own), wanted[0] if wanted else [])
         raise GalleryError(
-            f"two galleries that are to be compared hold different captions of image {record.image_id}: "
+            f"the compared galleries have different captions of image {record.image_id}: "
             f"{len(wanted)} and {len(own)}, of which {' '.join(differing)!r} is not in both"
         )
     places = iter(sorted(range(len(own)), key=own.__getitem__))

@@ -25,7 +25,7 @@ class SheetRow:
 
     @property
     def has_captions(self) -> bool:
-        """Whether the results are captions rather than images."""
+        """True if the results are captions rather than images."""
         return all(hit.image_uri is None for hit in self.hits)
 
 

@@ -1,1 +1,1 @@
-"""What every stage stands on: its contract, the connection to Ray, progress, locks and the command line."""
+"""The basis of every stage: its contract, the connection to Ray, progress, locks and the command line."""

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class Actor(Protocol):
-    """What an actor of the pool offers; both are methods of a Ray actor, called with `.remote`."""
+    """The interface of an actor of the pool: methods of a Ray actor, called with `.remote`."""
 
     prepare: Any
     """Done once, before any item: loading weights."""
@@ -36,7 +36,7 @@ def map_unordered(
     """Yield what `work` returns for each item, in the order in which the actors finish.
 
     An item is drawn when an actor is free for it, so `items` may be a generator over more than fits in memory. Actors
-    that the cluster has no room for yet join when it has.
+    that the cluster has no room for yet join later.
 
     Args:
         start: starts an actor and returns its handle.
@@ -45,7 +45,7 @@ def map_unordered(
         describe: names an item in messages.
 
     Raises:
-        StageError: an item, or the preparation, has cost three actors their lives.
+        StageError: three actors died of the same item, or of the preparation.
         Exception: what `prepare` or `work` raised, as itself.
     """
     running: dict[Any, tuple[Actor, Any]] = {}

@@ -44,7 +44,7 @@ def local_cpus() -> int:
 
 
 def is_connected() -> bool:
-    """Whether this process is connected to a cluster."""
+    """Return whether this process is connected to a cluster."""
     if "ray" not in sys.modules:
         return False
     import ray

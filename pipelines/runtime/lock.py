@@ -1,4 +1,4 @@
-"""What only one process at a time may do, on this machine or on all that share a storage."""
+"""Locks for work that only one process at a time may do, on this machine or on all that share a storage."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _LOCK, _LEASE = "lock", "lease.json"
 
 @contextlib.contextmanager
 def exclusive(folder: Path, mirror: Mirror) -> Iterator[None]:
-    """Be the only process in a folder for as long as the block lasts.
+    """Lock a folder for the block.
 
-    A folder of this machine is locked by the kernel, which lets go of it with the process however that ends. On S3 a
-    lease is held, which comes free two minutes after its holder has died; a process that has lost it all the same,
-    having been stopped for as long, is told to end.
+    On this machine the lock is the kernel's, which ends with the process in any case. On S3 it is a lease, which
+    expires two minutes after its holder has died; a process that has lost it, having been stopped for as long, gets
+    SIGTERM.
 
     Args:
-        folder: in the work folder; made where it is not there.
-        mirror: the work folder, and what keeps copies of it.
+        folder: in the work folder; created where it is missing.
+        mirror: the work folder and its storage.
 
     Raises:
-        BusyError: another process is there; the message says which one.
+        BusyError: another process has the lock; the message names it.
         StorageError: the storage does not answer.
     """
     holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S %Z')}"
@@ -52,11 +52,11 @@ def _alone(lock: Path, holder: str) -> Iterator[None]:
         try:
             stack.enter_context(locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError:
-            raise BusyError(lock.read_text(encoding="utf-8") or "which has just begun") from None
+            raise BusyError(lock.read_text(encoding="utf-8") or "which has just started") from None
         lock.write_text(holder, encoding="utf-8")
         yield
 
 
 def _end() -> None:
-    """End this process as a user would: runs are ended, and the next start goes on."""
+    """End this process as a user would: runs are ended, and the next start resumes."""
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Progress bars that suit a terminal as well as the log of a job."""
+"""Progress bars for a terminal and for the log of a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 def progress_bar(title: str, total: int, unit: str) -> tqdm[None]:
-    """A bar for a ``with`` statement, to be moved by its ``update``.
+    """Return a progress bar for a ``with`` statement; ``update`` advances it.
 
     Args:
         title: what is done.
@@ -25,7 +25,7 @@ def progress_bar(title: str, total: int, unit: str) -> tqdm[None]:
 
 
 def counted(batches: Iterable[BatchT], title: str, total: int, unit: str) -> Iterator[BatchT]:
-    """Pass batches on, tuples whose first part has a row for each unit; a bar counts the rows."""
+    """Yield batches, tuples whose first part has a row for each unit, while a bar counts the rows."""
     with progress_bar(title, total, unit) as bar:
         for batch in batches:
             yield batch

@@ -1,4 +1,4 @@
-"""What every stage shares: its fingerprint, its output directory, its plan before work and its report afterwards."""
+"""The contract of the stages: fingerprint, output directory, plan before the work and report afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
 
 MANIFEST = "manifest.json"
-# What transformers reads of a folder of weights.
+# The files that transformers loads from a folder of weights.
 _READ = ("*.json", "*.txt", "*.safetensors")
 # A disk that is full, over its quota, read-only, not ours, or broken.
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
@@ -90,7 +90,7 @@ class StageDir:
         return self.path
 
     def is_complete(self) -> bool:
-        """Whether a manifest of this very fingerprint is there; one on the storage is copied to this machine."""
+        """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine."""
         manifest = self.path / MANIFEST
         if not self.mirror.has(manifest):
             return False
@@ -115,11 +115,11 @@ class StageDir:
         return manifest
 
     def stored(self) -> set[str]:
-        """Names of the files that the storage has of it, at any depth; none where nothing is kept on a storage."""
+        """Return the names of its files on the storage, at any depth; none without a storage."""
         return set(self.mirror.stored(self.path))
 
     def pull(self, wanted: Callable[[str], bool] = everything) -> None:
-        """Copy to this machine what only the storage has; does nothing where nothing is kept on a storage.
+        """Copy the files that only the storage has to this machine; does nothing without a storage.
 
         Args:
             wanted: chooses by the names relative to the directory.
@@ -139,7 +139,7 @@ class StageDir:
 
 
 def manifest_in(directory: Path) -> dict[str, Any]:
-    """The manifest of a stage that is complete, which is on this machine once its plan was asked for."""
+    """Return the manifest of a complete stage, which planning has copied to this machine."""
     manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     return manifest
 
@@ -164,7 +164,7 @@ class ShardSet:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What a stage would do now, found without doing it.
+    """The work that a stage would do now.
 
     Attributes:
         name: name of the stage and of its module: "extract".
@@ -225,7 +225,7 @@ Plans = Mapping[str, StagePlan]
 
 @dataclass(frozen=True)
 class StageReport:
-    """What a stage has done, for the final table.
+    """The work that a stage has done, for the final table.
 
     Attributes:
         name: name of the stage.

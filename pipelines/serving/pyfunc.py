@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -82,49 +81,32 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
             MlflowException: a row has none or several of text, image and features, or cannot be embedded; the message
                 names the row, counted from 0.
         """
-        given = _split_rows(model_input)
-        embed = {"text": self._embed_texts, "image": self._embed_images, "features": self._embed_features}
         embeddings: dict[int, tuple[list[float], int]] = {}
-        for name, cells in given.items():
+        for name, cells in _split_rows(model_input).items():
+            rows, values = list(cells), list(cells.values())
             try:
-                embeddings |= embed[name](list(cells), list(cells.values()))
+                embedded_BKD = self._embed(name, values)
             except QueryError as error:
-                shown = f" ({_shortened(cells[error.position])})" if name != "features" else ""
-                message = f"row {error.position}{shown}: {error.reason}"
-                raise MlflowException.invalid_parameter_value(message) from error
-        rows = [embeddings[row] for row in range(len(model_input))]
-        columns = {"embedding": [row[0] for row in rows], "views": [row[1] for row in rows]}
+                row = rows[error.position]
+                shown = f" ({_shortened(cells[row])})" if name != "features" else ""
+                raise MlflowException.invalid_parameter_value(f"row {row}{shown}: {error.reason}") from error
+            views = embedded_BKD.shape[1]
+            embeddings |= {
+                row: (vector, views) for row, vector in zip(rows, embedded_BKD.flatten(1).tolist(), strict=True)
+            }
+        ordered = [embeddings[row] for row in range(len(model_input))]
+        columns = {"embedding": [vector for vector, _ in ordered], "views": [views for _, views in ordered]}
         return pd.DataFrame(columns, index=model_input.index)
 
-    def _embed_texts(self, rows: list[int], texts: list[str]) -> dict[int, tuple[list[float], int]]:
-        """Embed the rows with texts: row -> (D floats, 1)."""
-        texts_CD = _of_rows(rows, self.embedder.embed_texts, texts)
-        return {row: (vector, 1) for row, vector in zip(rows, texts_CD.tolist(), strict=True)}
-
-    def _embed_images(self, rows: list[int], images: list[str]) -> dict[int, tuple[list[float], int]]:
-        """Embed the rows with images: row -> (K * D floats, K)."""
+    def _embed(self, name: str, values: list[Any]) -> Tensor:
+        """Embed the values of a column: (B, K, D), where texts have one view."""
+        if name == "text":
+            return self.embedder.embed_texts(values).unsqueeze(1)
+        if name == "features":
+            return self.embedder.embed_features([_array(position, value) for position, value in enumerate(values)])
         with tempfile.TemporaryDirectory(prefix="vse-images-") as folder:
-            uris = [_materialise(row, uri, Path(folder)) for row, uri in zip(rows, images, strict=True)]
-            return _with_views(rows, _of_rows(rows, self.embedder.embed_images, uris))
-
-    def _embed_features(self, rows: list[int], features: list[Any]) -> dict[int, tuple[list[float], int]]:
-        """Embed the rows with features: row -> (K * D floats, K)."""
-        arrays = [_array(row, cell) for row, cell in zip(rows, features, strict=True)]
-        return _with_views(rows, _of_rows(rows, self.embedder.embed_features, arrays))
-
-
-def _of_rows(rows: list[int], embed: Callable[[Sequence[Any]], Tensor], values: Sequence[Any]) -> Tensor:
-    """Embed the values of some rows; an error names the row."""
-    try:
-        return embed(values)
-    except QueryError as error:
-        raise QueryError(rows[error.position], error.reason) from error
-
-
-def _with_views(rows: list[int], images_BKD: Tensor) -> dict[int, tuple[list[float], int]]:
-    """Return row -> (K * D floats, K)."""
-    views = images_BKD.shape[1]
-    return {row: (vector, views) for row, vector in zip(rows, images_BKD.flatten(1).tolist(), strict=True)}
+            uris = [_materialise(position, uri, Path(folder)) for position, uri in enumerate(values)]
+            return self.embedder.embed_images(uris)
 
 
 def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
@@ -157,26 +139,26 @@ def _shortened(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
-def _array(row: int, cell: Any) -> np.ndarray:
+def _array(position: int, cell: Any) -> np.ndarray:
     """Return N lists of F numbers as an array (N, F), from any nesting of lists and arrays that MLflow makes."""
     try:
         return np.stack([np.asarray(vector, dtype=np.float64) for vector in cell])
     except (TypeError, ValueError) as error:
-        raise QueryError(row, f"features are lists of equally many numbers ({error})") from error
+        raise QueryError(position, f"features are lists of equally many numbers ({error})") from error
 
 
-def _materialise(row: int, uri: str, folder: Path) -> str:
+def _materialise(position: int, uri: str, folder: Path) -> str:
     """Write the bytes of a data URI to a file and return its path; any other URI is returned as it is."""
     if not uri.startswith("data:"):
         return uri
     header, comma, payload = uri.partition(",")
     if not comma or not header.endswith(";base64"):
-        raise QueryError(row, "a data URI must read data:image/...;base64,...")
+        raise QueryError(position, "a data URI must read data:image/...;base64,...")
     try:
         data = base64.b64decode(payload, validate=True)
     except binascii.Error as error:
-        raise QueryError(row, f"the data URI is not valid base64 ({error})") from error
-    path = folder / f"row-{row}"
+        raise QueryError(position, f"the data URI is not valid base64 ({error})") from error
+    path = folder / f"image-{position}"
     path.write_bytes(data)
     return str(path)
 

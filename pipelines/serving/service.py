@@ -102,9 +102,10 @@ class SearchService:
             RequestError: the model embeds no regions, there is no such image, or no word of the text is known.
         """
         embedder, uri = self._model.embedder, self._uri(image_id)
-        if not embedder.finds_regions:
+        components = embedder.texts.components
+        if components is None or not embedder.finds_regions:
             raise RequestError(409, "this model embeds no regions of images: there are no relevance maps")
-        phrases = embedder.texts.phrases(text)
+        phrases = components.phrases(text)
         if not phrases:
             raise RequestError(422, "text: names nothing that the model knows")
         try:
@@ -115,7 +116,7 @@ class SearchService:
         side = math.isqrt(len(regions_ND))
         if side * side != len(regions_ND):
             raise RequestError(409, "the regions of this model's features are no grid: there are no relevance maps")
-        queries_QD = embedder.texts.embed_phrases(phrases)
+        queries_QD = components.embed_phrases(phrases)
         maps_QN = relevance(queries_QD, regions_ND) * len(regions_ND)
         similarities_Q = queries_QD @ images_BKD[0, 0]
         found = [

@@ -53,9 +53,7 @@ def evaluate_directory(
         }
     )
     log_splits(config, upstream["extract"], tracker, {dataset.eval_split: "evaluation"})
-    text = config.model.text
-    role_graphs = text.graphs if text.name == "role_graphs" else None
-    data = EvaluationData(dataset, config.evaluation, shards, config.features.member, graphs, role_graphs)
+    data = EvaluationData(dataset, config.evaluation, shards, config.features.member, graphs, config.model.text)
     with config.mirror.pinned(shards, *graphs.values()):
         summary = evaluate_into(data, model, stage, tracker)
     return StageReport(NAME, stage.path, summary)

@@ -71,7 +71,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     if not stage.is_complete():
-        with PipelineRuns(config, stage.fingerprint) as runs, runs.parent as tracker:
+        with PipelineRuns(config.experiment, stage.fingerprint) as runs, runs.parent as tracker:
             tracker.set_tags({"vse.model": str(model)})
             evaluate_directory(config, plans, model, stage, tracker)
     stage.pull()
@@ -87,7 +87,9 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
     require_same_settings(models, "folds", "protocols", "cxc")
     evaluated = [evaluate_model(named) for named in models]
     if len(evaluated) > 1:
-        return evaluate_ensemble(models[0].config, evaluated)
+        config = models[0].config
+        split, place = config.dataset.eval_split, (config.mirror, config.experiment)
+        return evaluate_ensemble(evaluated, config.evaluation, split, *place, config.seed)
     directory = evaluated[0].directory
     return StageReport(NAME, directory, manifest_in(directory)["summary"])
 
@@ -99,7 +101,9 @@ def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
         StageError: a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings([first, second], "folds")
-    return compare(first.config, (evaluate_model(first), evaluate_model(second)))
+    config, evaluated = first.config, (evaluate_model(first), evaluate_model(second))
+    folds, split = config.evaluation.folds, config.dataset.eval_split
+    return compare(evaluated, folds, split, config.mirror, config.experiment)
 
 
 def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:

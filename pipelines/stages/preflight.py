@@ -1,4 +1,4 @@
-"""What is checked before any work starts: that the data, the folders, the machines and the servers named are there."""
+"""Checks before any work starts: the configured data, folders, machines and servers must be there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 def check_before_start(config: PipelineConfig) -> None:
-    """Check what a configuration refers to; takes a second or so, and at most a few where a server does not answer.
+    """Check everything that a configuration refers to, in about a second, or a few where a server does not answer.
 
     Raises:
         ConfigError: something is not there; one message with the key, the value and what to change.
@@ -60,14 +60,14 @@ def _check_writable(key: str, folder: Path) -> None:
 
 
 def check_storage(key: str, address: str | None) -> None:
-    """Write, read and delete a small file: that asks for the credentials, the bucket and all permissions.
+    """Write, read and delete a small file, which needs the credentials, the bucket and all permissions.
 
     Args:
         key: of the configuration, for the message.
         address: of the storage; None is none.
 
     Raises:
-        ConfigError: one of the three does not go.
+        ConfigError: one of the three fails.
     """
     if address is None:
         return
@@ -105,7 +105,7 @@ def _check_dataset(config: PipelineConfig) -> None:
 
 
 def _check_protocols(config: PipelineConfig) -> None:
-    """A protocol that the split does not fit would be refused after the training."""
+    """Refuse protocols that do not fit the split, which the evaluation would only find after the training."""
     settings, dataset = config.evaluation, config.dataset
     if GRAPH_PROTOCOLS.union({"retrieval"}).issuperset(settings.protocols):  # of any split
         return
@@ -133,19 +133,10 @@ def _check_image(config: PipelineConfig) -> None:
 
 def _check_text(config: PipelineConfig) -> None:
     text = config.model.text
-    if text.name == "role_graphs" and not text.graphs.is_file():
-        raise ConfigError(
-            f"model.text.graphs: there is no file {text.graphs}; correct the path. HGR's release has role graphs for "
-            "its data sets, as annotation/RET/sent2rolegraph.augment.json; none can be made here, since they come of "
-            "semantic role labelling, for which no parser ships"
-        )
-    if text.name != "bert":
-        if text.word_vectors is not None and not text.word_vectors.is_file():
-            raise ConfigError(
-                f"model.text.word_vectors: there is no file {text.word_vectors}; correct the path, or leave it out"
-            )
-        return
-    _check_weights("model.text.weights", text.weights, _BERT_FILES)
+    if text.name == "bert":
+        _check_weights("model.text.weights", text.weights, _BERT_FILES)
+    elif problem := text.missing_file():
+        raise ConfigError(f"model.text.{problem}")
 
 
 def _check_initial(config: PipelineConfig) -> None:
@@ -193,7 +184,7 @@ def _check_ray(config: PipelineConfig) -> None:
 
 
 def _check_room(config: PipelineConfig) -> None:
-    """On this machine alone a demand for more than there is would wait for ever."""
+    """Refuse more actors or workers than this machine has room for: Ray would wait for ever."""
     there = {"cpus": local_cpus(), "gpus": len(list(Path("/dev").glob("nvidia[0-9]*")))}
     for section, what, count in (
         ("features", "actor", config.features.actors),
@@ -210,7 +201,7 @@ def _check_room(config: PipelineConfig) -> None:
 
 
 def check_tracking(uri: str) -> None:
-    """See that something answers at an address of MLflow; whether it lets us in, is for MLflow's own client to tell.
+    """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
 
     Raises:
         ConfigError: nothing answers, or it is no such address.
@@ -237,7 +228,7 @@ def _check_server(uri: str) -> None:
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS):
             return
     except urllib.error.HTTPError as error:
-        if error.code in (401, 403):  # it is there; what it wants to know is for MLflow's own client to tell
+        if error.code in (401, 403):  # it is there; MLflow's own client checks the credentials
             return
         raise ConfigError(
             f"tracking.uri: {uri} answers, but not as an MLflow server (HTTP {error.code}); {remedy}"

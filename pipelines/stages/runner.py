@@ -141,10 +141,12 @@ def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
         StageError: what is asked for needs embeddings, and the model has none.
     """
     useless = {"parse"} if not config.reads_graphs and len(names) > 1 else set()
-    if config.model.is_hierarchical:
+    if not config.kind.has_embeddings:
         useless |= _OF_EMBEDDINGS
     if useless.issuperset(names):
-        raise StageError(f"{', '.join(names)}: HGR's model has no embeddings to search; it can be evaluated, no more")
+        raise StageError(
+            f"{', '.join(names)}: {config.kind.title}'s model has no embeddings to search; it can only be evaluated"
+        )
     return [name for name in names if name not in useless]
 
 
@@ -184,7 +186,7 @@ def _run(
             # Before hours of extraction; the room on this machine alone has been checked already.
             cluster.connect(config.ray.address)
             cluster.require_room(config.training)
-        with PipelineRuns(config, identity, within=within) as runs, runs.parent as parent:
+        with PipelineRuns(config.experiment, identity, within=within) as runs, runs.parent as parent:
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
             for name in planned:
@@ -283,7 +285,7 @@ def _print_outcomes(outcomes: Sequence[_Outcome]) -> None:
 
 def _mlflow_address(config: PipelineConfig, identity: str) -> str:
     """Return the page of the pipeline's run, and for a database the command that starts its server."""
-    page = recorded_run_url(config, identity) or config.tracking_uri
+    page = recorded_run_url(config.experiment, identity) or config.tracking_uri
     if not config.tracking_uri.startswith("sqlite:"):
         return page
     own = f"make ui VSE_WORK_DIR={config.work_dir}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
+from pipelines.kinds.kind import Split
 from pipelines.runtime.stage import (
     MANIFEST,
     Plans,
@@ -25,7 +26,6 @@ from pipelines.stages.shard_work import log_splits
 from pipelines.training.launch import fit
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
-from preprocessing.captions import adversarial
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
@@ -95,7 +95,8 @@ def run(
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     with open_splits(config, train, evaluation, train_graphs) as readers:
-        facts, total_steps = prepare(config, *readers, train_graphs, stage.path)
+        read = Split(readers[0], train_graphs), Split(readers[1], eval_graphs)
+        facts, total_steps = prepare(config, *read, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
     job = TrainingJob(
@@ -180,8 +181,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     }
     if config.training_reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
-    if config.loss.name == "vse_c":
-        content["adversarials"] = adversarial.VERSION
+    content |= config.kind.versions()
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

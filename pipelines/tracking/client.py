@@ -1,4 +1,4 @@
-"""The connection to MLflow: how it is set up, how it fails, and the addresses of its pages."""
+"""The connection to MLflow: its settings, its errors, and the addresses of its pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a pipeline: opened once, found again after a kill, ended as KILLED where nobody goes on with them."""
+"""The runs of a pipeline: opened once, found again after a kill, ended as KILLED where no process resumes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.tracking.client import TrackingError, connect, outages, page
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
@@ -20,8 +20,6 @@ from preprocessing.storage.atomic import locked, write_json_atomic
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-    from pipelines.config import PipelineConfig
 
 _LOCK = "alive.lock"
 _EXPERIMENT = """Models of images and sentences in one space.
@@ -37,43 +35,67 @@ register. Retrainings, searches and comparisons are runs as well.
 """
 
 
+class Experiment(Protocol):
+    """Where runs are recorded, and what is kept of them on this machine."""
+
+    @property
+    def name(self) -> str:
+        """Name in MLflow."""
+
+    @property
+    def uri(self) -> str:
+        """MLflow server or database."""
+
+    @property
+    def artifacts(self) -> str | None:
+        """Where a new experiment keeps artifacts; None where the server decides."""
+
+    @property
+    def work_dir(self) -> Path:
+        """Folder for run ids and for what MLflow has not received yet."""
+
+    @property
+    def run_name(self) -> str:
+        """Beginning of the names of runs."""
+
+
 class PipelineRuns:
     """The MLflow runs of one pipeline: the parent, and a child for each stage that works.
 
-    Their numbers are kept in `<work_dir>/pipelines/<fingerprint>/run.json`, so that a pipeline that was killed goes on
-    in the runs it had. Those of another pipeline that was killed, and is not going on, are ended as KILLED. Which ones
-    go on is told by locks, which the kernel lets go of with their processes. As a context it holds the pipeline's own.
+    Their ids are kept in `<work_dir>/pipelines/<fingerprint>/run.json`, so that a killed pipeline resumes its runs.
+    Those of another killed pipeline that no process has resumed are ended as KILLED; locks, which the kernel releases
+    with their processes, show which ones are alive. As a context it holds the pipeline's own lock.
 
     Args:
-        config: the pipeline's configuration.
+        experiment: where the runs are recorded.
         fingerprint: identity of the pipeline: of the outputs of all its stages.
-        name: of the parent's run; by default the preset's.
-        within: MLflow's number of a run that the parent stands below.
+        name: of the parent's run; by default the experiment's, with the fingerprint.
+        within: id of a run that becomes the parent of the pipeline's run.
 
     Raises:
         TrackingError: MLflow does not answer, or the experiment has been deleted there.
     """
 
     def __init__(
-        self, config: PipelineConfig, fingerprint: str, name: str | None = None, within: str | None = None
+        self, experiment: Experiment, fingerprint: str, name: str | None = None, within: str | None = None
     ) -> None:
-        self._config = config
-        self._file = _runs_file(config, fingerprint)
-        self._client = connect(config.tracking_uri)
+        self._experiment = experiment
+        self._file = _runs_file(experiment, fingerprint)
+        self._client = connect(experiment.uri)
         self._alive = contextlib.ExitStack()
         self._lock = self._file.with_name(_LOCK)
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         self._alive.enter_context(locked(self._lock, fcntl.LOCK_SH))
         with self._errors_named():
             self._tidy()
-            self._experiment_id = _experiment(self._client, config)
+            self._experiment_id = _experiment(self._client, experiment)
             tags = {"vse.fingerprint": fingerprint, **code_version()}
             if within is not None:
                 tags["mlflow.parentRunId"] = within
-            self.parent = self._open("parent", name or f"{config.preset}-{fingerprint[:8]}", tags)
+            self.parent = self._open("parent", name or f"{experiment.run_name}-{fingerprint[:8]}", tags)
 
     def child(self, stage: str) -> Tracker:
-        """Open the run of a stage, the one it had where it has been begun before.
+        """Open the run of a stage, the same one where the stage is resumed.
 
         Raises:
             TrackingError: MLflow does not answer.
@@ -86,20 +108,20 @@ class PipelineRuns:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """The runs have ended: there is nothing that the next start would have to look at."""
+        """Release the lock: the runs have ended."""
         self._lock.unlink(missing_ok=True)
         self._alive.close()
 
     def _tidy(self) -> None:
-        """Send what ended runs could not send, and end the runs of pipelines that were killed."""
-        for pending in sorted(_spool_folder(self._config).glob(f"*/*/{PENDING}")):
+        """Send what MLflow has not received of ended runs, and end the runs of killed pipelines."""
+        for pending in sorted(_spool_folder(self._experiment).glob(f"*/*/{PENDING}")):
             kept = json.loads(pending.read_text(encoding="utf-8"))
-            if kept["status"] is not None and kept["run"]["uri"] == self._config.tracking_uri:
+            if kept["status"] is not None and kept["run"]["uri"] == self._experiment.uri:
                 Tracker(RunHandle(**kept["run"])).close(kept["status"])
         for lock in sorted(self._file.parents[1].glob(f"*/{_LOCK}")):
             with contextlib.suppress(BlockingIOError, FileNotFoundError), locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 recorded = _recorded(lock.with_name(self._file.name))
-                if recorded.get("uri") in (None, self._config.tracking_uri):
+                if recorded.get("uri") in (None, self._experiment.uri):
                     for run_id in recorded.get("runs", {}).values():
                         _end_abandoned(self._client, run_id)
                     lock.unlink()
@@ -109,12 +131,12 @@ class PipelineRuns:
         try:
             yield
         except outages() as error:
-            raise TrackingError(f"tracking.uri {self._config.tracking_uri}: cannot open a run: {error}") from error
+            raise TrackingError(f"tracking.uri {self._experiment.uri}: cannot open a run: {error}") from error
 
     def _open(self, role: str, name: str, tags: dict[str, str]) -> Tracker:
         recorded = _recorded(self._file)
-        if recorded.get("uri") != self._config.tracking_uri or recorded.get("experiment_id") != self._experiment_id:
-            recorded = {"uri": self._config.tracking_uri, "experiment_id": self._experiment_id, "runs": {}}
+        if recorded.get("uri") != self._experiment.uri or recorded.get("experiment_id") != self._experiment_id:
+            recorded = {"uri": self._experiment.uri, "experiment_id": self._experiment_id, "runs": {}}
         run_id = recorded["runs"].get(role)
         if run_id is None or not _reopened(self._client, run_id):
             tags = {**tags, "mlflow.user": getpass.getuser(), "mlflow.source.name": "pipelines"}
@@ -122,62 +144,61 @@ class PipelineRuns:
             recorded["runs"][role] = run_id
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_json_atomic(self._file, recorded)
-        spool = str(_spool_folder(self._config))
-        tracker = Tracker(RunHandle(self._config.tracking_uri, self._experiment_id, run_id, spool))
+        spool = str(_spool_folder(self._experiment))
+        tracker = Tracker(RunHandle(self._experiment.uri, self._experiment_id, run_id, spool))
         tracker.recall()
         return tracker
 
 
 def end_children(uri: str, parent: str) -> None:
-    """End as KILLED the runs below a run whose processes were ended by whoever started them."""
+    """End as KILLED the runs below a run whose processes have been ended."""
     client = connect(uri)
     experiment = client.get_run(parent).info.experiment_id
     for run in client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'"):
         _end_abandoned(client, run.info.run_id)
 
 
-def recorded_run_url(config: PipelineConfig, fingerprint: str) -> str | None:
+def recorded_run_url(experiment: Experiment, fingerprint: str) -> str | None:
     """Return the page of a pipeline's parent run without asking MLflow, or None where there has been none."""
-    recorded = _recorded(_runs_file(config, fingerprint))
-    if recorded.get("uri") != config.tracking_uri:
+    recorded = _recorded(_runs_file(experiment, fingerprint))
+    if recorded.get("uri") != experiment.uri:
         return None
     return page(recorded["uri"], recorded["experiment_id"], recorded["runs"]["parent"])
 
 
-def _experiment(client: MlflowClient, config: PipelineConfig) -> str:
-    """Return the number of the experiment, making it where there is none."""
+def _experiment(client: MlflowClient, wanted: Experiment) -> str:
+    """Return the id of the experiment, which is created where there is none."""
     from mlflow.exceptions import MlflowException
 
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(wanted.name)
     if experiment is None:
-        location = _artifact_location(config)
+        location = _artifact_location(wanted)
         tags = {**TRAINING_EXPERIMENT, DESCRIPTION: _EXPERIMENT}
         try:
-            return str(client.create_experiment(config.experiment, artifact_location=location, tags=tags))
+            return str(client.create_experiment(wanted.name, artifact_location=location, tags=tags))
         except MlflowException:  # another process may have been faster
-            experiment = client.get_experiment_by_name(config.experiment)
+            experiment = client.get_experiment_by_name(wanted.name)
             if experiment is None:
                 raise
     if experiment.lifecycle_stage == "deleted":
         raise TrackingError(
-            f"tracking.experiment {config.experiment!r} has been deleted in MLflow at {config.tracking_uri}: "
+            f"tracking.experiment {wanted.name!r} has been deleted in MLflow at {wanted.uri}: "
             "restore it there, or set another name"
         )
-    if config.tracking.artifacts is not None and experiment.artifact_location != _artifact_location(config):
+    if wanted.artifacts is not None and experiment.artifact_location != _artifact_location(wanted):
         raise TrackingError(
-            f"tracking.artifacts: the experiment {config.experiment!r} keeps its artifacts in "
+            f"tracking.artifacts: the experiment {wanted.name!r} keeps its artifacts in "
             f"{experiment.artifact_location}, which MLflow cannot change; name that, or a new tracking.experiment"
         )
     return str(experiment.experiment_id)
 
 
-def _artifact_location(config: PipelineConfig) -> str | None:
-    """Where a new experiment keeps its artifacts; None where the server decides."""
-    address = config.tracking.artifacts
-    if address is not None:
-        return address if is_s3(address) else Path(address).as_uri()
-    local = config.tracking_uri.startswith("sqlite:")
-    return (config.work_dir / "mlartifacts").as_uri() if local else None
+def _artifact_location(wanted: Experiment) -> str | None:
+    """Return where a new experiment keeps its artifacts; None where the server decides."""
+    if wanted.artifacts is not None:
+        return wanted.artifacts if is_s3(wanted.artifacts) else Path(wanted.artifacts).as_uri()
+    local = wanted.uri.startswith("sqlite:")
+    return (wanted.work_dir / "mlartifacts").as_uri() if local else None
 
 
 def _reopened(client: MlflowClient, run_id: str) -> bool:
@@ -208,12 +229,12 @@ def _end_abandoned(client: MlflowClient, run_id: str) -> None:
             raise
 
 
-def _spool_folder(config: PipelineConfig) -> Path:
-    return config.work_dir / "mlflow-unsent"
+def _spool_folder(experiment: Experiment) -> Path:
+    return experiment.work_dir / "mlflow-unsent"
 
 
-def _runs_file(config: PipelineConfig, fingerprint: str) -> Path:
-    return config.work_dir / "pipelines" / fingerprint[:16] / "run.json"
+def _runs_file(experiment: Experiment, fingerprint: str) -> Path:
+    return experiment.work_dir / "pipelines" / fingerprint[:16] / "run.json"
 
 
 def _recorded(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What logs to one run of MLflow, from any process, and keeps what cannot be delivered."""
+"""Logging to one run of MLflow, from any process; keeps on disk what MLflow does not accept."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 @dataclass(frozen=True)
 class RunHandle:
-    """What another process needs to log to a run; plain strings, so that it travels in a training configuration.
+    """The address of a run for other processes; plain strings, so that it travels in a training configuration.
 
     Attributes:
         uri: address of the MLflow server or database.
-        experiment_id: MLflow's number of the experiment.
-        run_id: MLflow's number of the run.
+        experiment_id: id of the experiment.
+        run_id: id of the run.
         spool: folder for what cannot be delivered.
     """
 
@@ -82,7 +82,7 @@ class Tracker:
 
     @property
     def run_id(self) -> str:
-        """MLflow's number of the run."""
+        """Id of the run."""
         return self.handle.run_id
 
     def run_url(self) -> str:
@@ -231,7 +231,7 @@ class Tracker:
         return True
 
     def recall(self) -> None:
-        """Take up what earlier processes could not send to this run; the next flush sends it."""
+        """Load what earlier processes could not send to this run; the next flush sends it."""
         for spool in sorted(self._spools.glob("*")):
             if (spool / PENDING).is_file():
                 pending = json.loads((spool / PENDING).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Which code a run was made by."""
+"""The version of the code, for the tags of runs."""
 
 from __future__ import annotations
 

@@ -6,23 +6,20 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
-from pipelines.inference.feature_check import write_reads
-from pipelines.inference.text_embedder import write_parser
 from pipelines.runtime.stage import StageError
 from pipelines.training.checkpoint_uploads import CheckpointUploads
 from pipelines.training.initial_weights import INITIAL
-from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import sync_directory
 from preprocessing.storage.mirror import CONTENTS
-from vse_core.models import Model, UnifiedModel, save_model
+from vse_core.models import Model, save_model
 from vse_core.models.bundle import WEIGHTS
 from vse_core.training.state import Progress, read_progress, save_state
 
@@ -36,10 +33,7 @@ class Checkpoints:
     Args:
         directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
         specification: keyword arguments of ``vse_core.models.build_model``.
-        caption_encoder: saved beside every model.
-        parser: name of the pipeline that captions are parsed with, saved beside models that read components
-            (:func:`~pipelines.inference.text_embedder.write_parser`).
-        reads: name in the shards of the features that the model reads.
+        write_sidecars: writes next to a model what it is used with, such as its caption encoder.
         mirror: the work folder that the directory is in.
     """
 
@@ -47,16 +41,12 @@ class Checkpoints:
         self,
         directory: Path,
         specification: dict[str, Any],
-        caption_encoder: CaptionEncoder,
-        parser: str | None,
-        reads: str,
+        write_sidecars: Callable[[Path], None],
         mirror: Mirror,
     ) -> None:
         self.directory = directory
         self.specification = specification
-        self.caption_encoder = caption_encoder
-        self.parser = parser
-        self.reads = reads
+        self._write_sidecars = write_sidecars
         self.uploads = CheckpointUploads(directory, mirror)
         self._written: list[Path] = []
 
@@ -102,10 +92,7 @@ class Checkpoints:
 
     def _write_model(self, model: Model, directory: Path) -> None:
         save_model(model, self.specification, directory)
-        save_caption_encoder(self.caption_encoder, directory)
-        write_reads(directory, self.reads)
-        if isinstance(model, UnifiedModel):
-            write_parser(directory, self.parser)
+        self._write_sidecars(directory)
 
     def _prune(self, kept: set[Path]) -> None:
         """Remove the checkpoints beyond those, and what was being written when a process was killed."""

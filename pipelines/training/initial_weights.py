@@ -1,17 +1,17 @@
-"""A training that begins with the weights of a finished model: they are kept with the run, and fitted to its words."""
+"""The weights that training starts from: those of a finished model, fitted to the run's words, and word vectors."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from safetensors.torch import load_file
 
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
-from preprocessing.captions.spaced_words import SpacedWords
-from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.storage import Mirror
 from vse_core.models import Model, start_from
 from vse_core.models.bundle import WEIGHTS
@@ -34,6 +34,23 @@ def keep_initial(model: Path, directory: Path, mirror: Mirror) -> None:
         shutil.copytree(model, aside)
         aside.rename(kept)
     mirror.push_folder(kept)
+
+
+@runtime_checkable
+class WordEncoder(Protocol):
+    """A text encoder that reads words."""
+
+    def set_word_vectors(self, words_W: torch.Tensor, vectors_WE: torch.Tensor) -> None:
+        """Fill in the vectors of some words, by their ids."""
+
+
+def start_from_word_vectors(model: Model, directory: Path) -> None:
+    """Fill in the word vectors that a run's directory holds; does nothing where it holds none."""
+    path = directory / WordVectors.FILE
+    if path.exists() and isinstance(model.text_encoder, WordEncoder):
+        vectors, device = WordVectors.load(path), next(model.parameters()).device
+        words_W, vectors_WE = torch.from_numpy(vectors.words_W), torch.from_numpy(vectors.vectors_WE)
+        model.text_encoder.set_word_vectors(words_W.to(device), vectors_WE.to(device))
 
 
 def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory: Path) -> None:
@@ -60,7 +77,7 @@ def _common_words(own: CaptionEncoder, other: CaptionEncoder) -> tuple[torch.Ten
     Raises:
         ValueError: one model reads words and the other pieces.
     """
-    words, other_words = _vocabulary(own), _vocabulary(other)
+    words, other_words = own.vocabulary, other.vocabulary
     if words is None and other_words is None:
         return None
     if words is None or other_words is None:
@@ -69,10 +86,3 @@ def _common_words(own: CaptionEncoder, other: CaptionEncoder) -> tuple[torch.Ten
     common = [(own_id, other_id) for own_id, other_id in ids if other_id is not None]
     own_W, other_W = torch.tensor(common).T
     return own_W, other_W
-
-
-def _vocabulary(encoder: CaptionEncoder) -> Vocabulary | None:
-    """The words that a caption encoder knows; None where it reads pieces of words."""
-    if isinstance(encoder, SpacedWords):
-        return encoder.vocabulary
-    return encoder if isinstance(encoder, Vocabulary) else None

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +22,25 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config import PipelineConfig
-from pipelines.inference.image_inputs import image_source
-from pipelines.inference.text_inputs import component_table, role_graph_table, text_batches
+from pipelines.inference.feature_check import write_reads
+from pipelines.inference.image_inputs import PixelEncoder, image_source
+from pipelines.inference.text_batches import text_batches
+from pipelines.kinds.kind import Split
 from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
-from pipelines.training.initial_weights import start_from_initial
+from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
 from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dropout
 from pipelines.training.metrics import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
-from pipelines.training.negatives import ADVERSARIAL, adversarial_texts, negative_sampler
-from preprocessing.captions.adversarial.pool import AdversarialPool
-from preprocessing.captions.components import ComponentTable
-from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.negatives import NegativeSampler
-from preprocessing.captions.role_graphs import RoleGraphTable
-from preprocessing.captions.word_vectors import WordVectors
+from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.device import prefetch_to_device
-from preprocessing.loading.loader import TrainLoader, caption_batches, image_batches
+from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
-from preprocessing.shards.reader import ShardReader
 from vse_core.distributed import gather_output, rank, world_size
-from vse_core.encoders.role_graphs import RoleGraphs
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.evaluation.recall import evaluate_retrieval
-from vse_core.models import AdversarialModel, Components, Model, TwoTower, build_model, load_weights
+from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32
 from vse_core.training.compiling import compile_networks
@@ -62,27 +56,13 @@ EVALUATION_BATCH = 128
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Splits:
-    """The shards of the two splits that training reads.
-
-    Attributes:
-        train, evaluation: features.
-        train_graphs, evaluation_graphs: directories of the captions' graphs, where something reads them.
-    """
-
-    train: ShardReader
-    evaluation: ShardReader
-    train_graphs: Path | None = None
-    evaluation_graphs: Path | None = None
-
-
 class Trainer:
     """One process's part of a training run.
 
     Args:
         config: the pipeline's configuration.
-        splits: readers of the training and the evaluation split.
+        train: the training split.
+        evaluation: the split that is evaluated after every epoch.
         caption_encoder: gives the captions' tokens.
         directory: the stage's output: ``checkpoints/step-*`` to resume from, ``best-*``, ``losses.jsonl``.
         device: where to compute.
@@ -93,7 +73,8 @@ class Trainer:
     def __init__(
         self,
         config: PipelineConfig,
-        splits: Splits,
+        train: Split,
+        evaluation: Split,
         caption_encoder: CaptionEncoder,
         directory: Path,
         device: torch.device,
@@ -101,7 +82,8 @@ class Trainer:
         on_epoch: Callable[[dict[str, float]], None],
     ) -> None:
         self.config = config
-        self.splits = splits
+        self.kind = config.kind
+        self.evaluation = evaluation
         self.caption_encoder = caption_encoder
         self.directory = directory
         self.device = device
@@ -109,33 +91,27 @@ class Trainer:
         self.on_epoch = on_epoch
         training = config.training
         specification = {
-            "feature_dim": None if splits.train.is_image_files else splits.train.feature_dim,
+            "feature_dim": None if train.reader.is_image_files else train.reader.feature_dim,
             "vocabulary_size": len(caption_encoder),
             **config.model.specification(),
         }
-        self.checkpoints = Checkpoints(
-            directory, specification, caption_encoder, config.parsing.pipeline, config.features.member, config.mirror
-        )
+        self.checkpoints = Checkpoints(directory, specification, self._write_sidecars, config.mirror)
         torch.manual_seed(config.seed)
         self.model = build_model(**specification).to(device)
         if training.compile:
             compile_networks(self.model, device)
         self.sampler = BatchSampler(
-            splits.train.num_captions,
+            train.reader.num_captions,
             training.batch_size,
             config.seed,
-            splits.train.shard_captions,
+            train.reader.shard_captions,
             training.shuffle_shards,
         )
-        self.loader = self._loader()
+        self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
-        self.evaluation_images = image_source(self.model, splits.evaluation)
-        self.evaluation_table: ComponentTable | RoleGraphTable | None = (
-            self._role_graphs(splits.evaluation)
-            if config.model.is_hierarchical
-            else self._components(splits.evaluation, splits.evaluation_graphs)
-        )
-        self._set_word_vectors()
+        self.evaluation_images = image_source(self.model, evaluation.reader)
+        self.evaluation_inputs = self.kind.text_inputs(config.model.text, evaluation, caption_encoder)
+        start_from_word_vectors(self.model, directory)
         start_from_initial(self.model, caption_encoder, directory)
         self.optimizer = build_optimizer(
             self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
@@ -173,14 +149,14 @@ class Trainer:
             self.checkpoints.wait()
         return self.progress.history
 
-    def _loader(self) -> TrainLoader:
-        """What gives this process its share of every batch."""
+    def _loader(self, train: Split) -> TrainLoader:
+        """Return the loader of this process's part of every batch."""
         training = self.config.training
         return TrainLoader(
-            self.splits.train,
+            train.reader,
             image_source(
                 self.model,
-                self.splits.train,
+                train.reader,
                 self.config.seed,
                 training.image_augmentation,
                 training.size_augmentation,
@@ -192,51 +168,20 @@ class Trainer:
             world=world_size(),
             seed=self.config.seed,
             caption_augmentation=training.caption_augmentation,
-            components=self._negatives(),
-            adversarial=self._adversarial(),
-            graphs=self._role_graphs(self.splits.train),
+            extra=self.kind.train_inputs(self.config, train, self.caption_encoder, self.directory),
             pin=self.device.type == "cuda",
         )
+
+    def _write_sidecars(self, directory: Path) -> None:
+        """Write next to a model its caption encoder, the name of its features, and what else its kind needs."""
+        save_caption_encoder(self.caption_encoder, directory)
+        write_reads(directory, self.config.features.member)
+        self.kind.save_sidecars(directory, self.config)
 
     def _keep(self, path: Path) -> None:
         """Hand the trace of a profile to the observer."""
         assert self.observer is not None
         self.observer.log_artifact(path, "profile")
-
-    def _components(self, reader: ShardReader, graphs: Path | None) -> ComponentTable | None:
-        """The components of a split's captions; None where the model takes none."""
-        if not self.config.model.is_unified:
-            return None
-        assert graphs is not None, "UniVSE is trained on parsed captions"
-        return component_table(graphs, reader, self.caption_encoder)
-
-    def _role_graphs(self, reader: ShardReader) -> RoleGraphTable | None:
-        """The role graphs of a split's captions; None where the model takes none."""
-        text = self.config.model.text
-        return role_graph_table(text.graphs, reader) if text.name == "role_graphs" else None
-
-    def _negatives(self) -> NegativeSampler | None:
-        """What draws the negatives of captions' components; None where the model takes none."""
-        table = self._components(self.splits.train, self.splits.train_graphs)
-        if table is None:
-            return None
-        return negative_sampler(self.config, table, self.caption_encoder, self.directory)
-
-    def _adversarial(self) -> AdversarialPool | None:
-        """What draws adversarial captions; None where the loss takes none."""
-        loss = self.config.loss
-        if loss.name != "vse_c":
-            return None
-        texts = adversarial_texts(self.directory / ADVERSARIAL, self.splits.train)
-        return AdversarialPool(texts, self.caption_encoder, self.config.seed, loss.adversarial_captions)
-
-    def _set_word_vectors(self) -> None:
-        text = self.config.model.text
-        if text.name != "bert" and text.word_vectors is not None:
-            vectors = WordVectors.load(self.directory / WordVectors.FILE)
-            encoder: Any = self.model.text_encoder
-            words_W, vectors_WE = torch.from_numpy(vectors.words_W), torch.from_numpy(vectors.vectors_WE)
-            encoder.set_word_vectors(words_W.to(self.device), vectors_WE.to(self.device))
 
     def _fixed_blocks(self, epoch: int) -> int:
         image = self.config.model.image
@@ -244,16 +189,10 @@ class Trainer:
 
     def _wrapped(self, fixed: int) -> nn.Module:
         """The model ready for steps in which so many blocks of a backbone stay fixed."""
-        encoder: Any = self.model.image_encoder
-        if self.config.model.image.name == "backbone":
-            encoder.fix_blocks(fixed)
-        encoders: Model | ChunkedModel = self.model
-        if self.config.training.chunk_size is not None:
-            encoders = ChunkedModel(encoders, self.config.training.chunk_size)
-        trained: nn.Module = encoders
-        if self.config.loss.name == "vse_c":
-            assert isinstance(encoders, TwoTower | ChunkedModel)
-            trained = AdversarialModel(encoders)
+        if isinstance(self.model.image_encoder, PixelEncoder):
+            self.model.image_encoder.fix_blocks(fixed)
+        chunk_size = self.config.training.chunk_size
+        trained = self.kind.trained(self.model if chunk_size is None else ChunkedModel(self.model, chunk_size))
         if world_size() == 1:
             return trained
         devices = [self.device] if self.device.type == "cuda" else None
@@ -328,15 +267,9 @@ class Trainer:
                 self._log_step(self.observer, report, step_metrics(report, values))
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
-        """What the model is called with in a step, counted from 0."""
-        inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
-        if batch.components is not None:
-            return (*inputs, Components(**batch.components))
-        if batch.graphs is not None:
-            return (*inputs, RoleGraphs(**batch.graphs))
-        if batch.adversarial is not None and self.losses.takes_adversarial(step):
-            return (*inputs, *batch.adversarial)
-        return inputs
+        """Return the arguments of the trained module in a step, counted from 0."""
+        extra = self.kind.step_inputs(self.config.loss, batch, step, self.steps_per_epoch)
+        return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 
     def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
         append_loss(self.directory, report.step, metrics["train/loss"])
@@ -381,13 +314,12 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         """Metrics of the evaluation split; the processes share its encoding and all get the result."""
         self.model.eval()
-        reader = self.splits.evaluation
+        reader = self.evaluation.reader
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
         images = range(edges[rank()], edges[rank() + 1])
         images_bKD = embed_images(self.model, image_batches(self.evaluation_images, EVALUATION_BATCH, images))
-        tokens = caption_batches(reader, self.caption_encoder, EVALUATION_BATCH, images)
-        first = int(reader.caption_starts[images.start])
-        texts_cD = embed_texts(self.model, text_batches(tokens, self.evaluation_table, first))
+        captions = text_batches(reader, self.caption_encoder, self.evaluation_inputs, EVALUATION_BATCH, images)
+        texts_cD = embed_texts(self.model, captions)
         result = evaluate_retrieval(
             self._gathered(images_bKD, edges),
             self._gathered(texts_cD, reader.caption_starts[edges].tolist()),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.config.training import HingeLoss
+from pipelines.schema.losses import HingeLoss
 from vse_core.evaluation.plots import plot_loss_curve
 
 if TYPE_CHECKING:

@@ -6,14 +6,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.config import PipelineConfig
+from pipelines.kinds.kind import Split
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import DISK_ERRORS, disk_error
-
-if TYPE_CHECKING:
-    from pipelines.training.trainer import Splits
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,6 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
 
     from pipelines.training.checkpoints import adopt_checkpoints
     from pipelines.training.readers import open_splits
-    from pipelines.training.trainer import Splits
 
     # Ray says in so many words that it has received each epoch's metrics; they are in MLflow and in the final table.
     logging.getLogger().setLevel(logging.WARNING)
@@ -54,10 +51,10 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     graphs = [None if path is None else Path(path) for path in (job.train_graphs, job.eval_graphs)]
     with open_splits(config, Path(job.train_shards), Path(job.eval_shards), *graphs) as readers:
         adopt_checkpoints(Path(job.directory), config.mirror)
-        return _train(config, job, Splits(*readers, *graphs))
+        return _train(config, job, *map(Split, readers, graphs))
 
 
-def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str, Any]:
+def _train(config: PipelineConfig, job: TrainingJob, train: Split, evaluation: Split) -> dict[str, Any]:
     """Train as one of the processes."""
     import ray.train
     from ray.train.torch import get_device
@@ -72,7 +69,8 @@ def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str
     observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
     trainer = Trainer(
         config,
-        splits,
+        train,
+        evaluation,
         load_caption_encoder(directory),
         directory,
         get_device(),
@@ -94,7 +92,7 @@ def _train(config: PipelineConfig, job: TrainingJob, splits: Splits) -> dict[str
             observer.close()
     return {
         "history": list(history),
-        "chance": chance_rsum(splits.evaluation.caption_counts.tolist()),
+        "chance": chance_rsum(evaluation.reader.caption_counts.tolist()),
         "steps_per_epoch": trainer.steps_per_epoch,
     }
 

@@ -1,4 +1,4 @@
-"""Pictures of a search: how RSUM depends on each key, and all trials as lines through parallel axes."""
+"""Plots of a search: RSUM over each key, and all trials as lines through parallel axes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def plot_grid(results: Results, search: SearchConfig) -> Figure:
 
 
 class _Scale:
-    """Where the values of a key stand on an axis: by their size, its logarithm, or one after the other."""
+    """The positions of a key's values on an axis: by size, by its logarithm, or one after the other."""
 
     def __init__(self, key: str, trials: Sequence[Trial], search: SearchConfig) -> None:
         domain = search.space[key]
@@ -159,19 +159,19 @@ class _Scale:
         self._bounds = (float(min(shown)), float(max(shown)))
 
     def place(self, trial: Trial) -> float:
-        """Where a trial stands along the axis."""
+        """Return the position of a trial on the axis."""
         value = trial.settings[self.key]
         return float(value) if self._named is None else float(self._named.index(value_text(value)))
 
     def share(self, trial: Trial) -> float:
-        """The same from 0 to 1."""
+        """Return the position from 0 to 1."""
         low, high = self._bounds
         place = self.place(trial)
         shown = np.log(place) if self.is_logarithmic else place
         return float((shown - low) / (high - low)) if high > low else 0.5
 
     def labels(self) -> list[tuple[float, str]]:
-        """Labels along an axis from 0 to 1."""
+        """Return the labels of an axis from 0 to 1."""
         if self._named is not None:
             last = max(len(self._named) - 1, 1)
             single = len(self._named) == 1

@@ -1,4 +1,4 @@
-"""What a search has found: trials, settings with their means over seeds, and the table on disk."""
+"""The results of a search: trials, settings with their means over seeds, and the table on disk."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Setting:
 
     Attributes:
         settings: values by keys in dots.
-        mean: RSUM over the trainings that went through; None where one failed, for the others would flatter it.
+        mean: RSUM over the trainings; None where one failed, as the others alone would be too optimistic.
         deviation: standard deviation; None for fewer than two trainings.
         epochs: most epochs of a training.
         trainings: how many there were.
@@ -66,7 +66,7 @@ class Results:
     trials: Sequence[Trial]
 
     def by_setting(self) -> list[Setting]:
-        """The settings, the best first, those that failed last."""
+        """Return the settings, the best first, the failed ones last."""
         groups: dict[str, list[Trial]] = {}
         for trial in self.trials:
             groups.setdefault(json.dumps(trial.settings, sort_keys=True), []).append(trial)
@@ -74,7 +74,7 @@ class Results:
         return sorted(settings, key=lambda setting: (setting.mean is None, -(setting.mean or 0.0)))
 
     def best(self) -> Setting | None:
-        """The setting with the highest mean RSUM; None where none could be trained."""
+        """Return the setting with the highest mean RSUM; None where none could be trained."""
         first = next(iter(self.by_setting()), None)
         return first if first is not None and first.mean is not None else None
 
@@ -97,7 +97,7 @@ def read_results(path: Path) -> Results:
 
 
 def value_text(value: Any) -> str:
-    """What tables and plots call a value; of a mapping its values, the name first: ``kmax 10``."""
+    """Return the label of a value in tables and plots; of a mapping its values, the name first: ``kmax 10``."""
     if isinstance(value, Mapping):
         return " ".join(value_text(value[key]) for key in sorted(value, key=lambda key: (key != "name", key)))
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -122,11 +122,11 @@ def _trial(row: dict[str, str]) -> Trial:
 
 def _setting(trials: Sequence[Trial]) -> Setting:
     rsums = [trial.rsum for trial in trials if trial.rsum is not None]
-    whole = len(rsums) == len(trials)
+    complete = len(rsums) == len(trials)
     return Setting(
         trials[0].settings,
-        statistics.mean(rsums) if whole else None,
-        statistics.stdev(rsums) if whole and len(rsums) > 1 else None,
+        statistics.mean(rsums) if complete else None,
+        statistics.stdev(rsums) if complete and len(rsums) > 1 else None,
         max(trial.epochs for trial in trials),
         len(trials),
         next((trial.problem for trial in trials if trial.problem), ""),

@@ -1,7 +1,4 @@
-"""Search hyperparameters with Ray Tune around a configuration; ends with a table, plots and the winner as a YAML file.
-
-python pipelines/tune.py --search pipelines/config/searches/margin.yaml --config pipelines/config/data/flickr8k.yaml
-"""
+"""Hyperparameter search with Ray Tune around a configuration; makes a table, plots and the winner as a YAML file."""
 
 from __future__ import annotations
 
@@ -47,10 +44,10 @@ def main() -> None:
 
 
 def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
-    """Search, or go on with what an earlier start left; prints the table and returns the directory of the results.
+    """Search, or resume an earlier start; prints the table and returns the directory of the results.
 
-    All trials share the shards, which are made first. A trial is a training like any other, in a directory of its own:
-    what has been trained before is not trained again.
+    All trials share the shards, which are made first. A trial is an ordinary training in a directory of its own, so
+    finished trainings are not repeated.
 
     Raises:
         ConfigError: the space does not fit the configuration.
@@ -68,7 +65,7 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
         was_connected = cluster.is_connected()
         try:
             cluster.connect(config.ray.address)
-            with PipelineRuns(config, stage.fingerprint, search.name) as runs, runs.parent as tracker:
+            with PipelineRuns(config.experiment, stage.fingerprint, search.name) as runs, runs.parent as tracker:
                 _search(config, search, stage, tracker)
         finally:
             if not was_connected:

@@ -1,4 +1,4 @@
-"""The configuration of a hyperparameter search: which keys are searched, over which values, and how."""
+"""The configuration of a hyperparameter search: the keys, their values, and the method."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.fields import Float, Int, Strict
 from pipelines.config.layers import Layer, merged, override_layer, read_layer
 from pipelines.config.messages import explain
+from pipelines.schema.fields import Float, Int, Strict
 
 # Settings that the shards do not depend on: all trials share one extraction.
 _SEARCHABLE = ("model", "loss", "training", "vocabulary")
 
 
 class Domain(Strict):
-    """Where a value is drawn from: exactly one of these."""
+    """The distribution that a value is drawn from: exactly one of these."""
 
     values: tuple[Any, ...] | None = Field(None, min_length=1, description="one of these, which may be mappings")
     uniform: tuple[Float, Float] | None = Field(None, description="evenly between two numbers")
@@ -55,7 +55,7 @@ class Domain(Strict):
 
 
 class SearchConfig(Strict):
-    """A search around a configuration. What is maximised is the evaluation split's RSUM, that of the best epoch."""
+    """A search around a configuration for the highest RSUM on the evaluation split, that of the best epoch."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="name of the search in MLflow")
     method: Literal["random", "grid", "asha", "bayesian"] = Field(
@@ -68,8 +68,10 @@ class SearchConfig(Strict):
     trials: Int = Field(8, gt=0, description="settings that are drawn; a grid has as many as it has combinations")
     seeds: Int = Field(1, gt=0, description="trainings of each setting, with seed, seed + 1, ...; their mean counts")
     grace_epochs: Int = Field(1, gt=0, description="epochs that ASHA grants to every trial")
-    reduction: Int = Field(3, gt=1, description="ASHA keeps one of so many at each stop (Li et al., 2020: 3 or 4)")
-    concurrent: Int | None = Field(None, gt=0, description="trials at a time; by default as many as find room")
+    reduction: Int = Field(
+        3, gt=1, description="ASHA keeps one in this many trials at each stop (Li et al., 2020: 3 or 4)"
+    )
+    concurrent: Int | None = Field(None, gt=0, description="trials at a time; by default as the cluster has room for")
     draw_seed: Int = Field(0, ge=0, description="seed of the draws")
 
     @model_validator(mode="after")
@@ -111,7 +113,7 @@ def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
 
 
 def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int) -> PipelineConfig:
-    """The configuration of one trial.
+    """Return the configuration of one trial.
 
     Args:
         config: what is searched around.

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METRIC = "rsum"
-# The process that steers a trial waits almost all of the time. A CPU for each, or a hundredth of one, would leave too
-# few for the workers of a small cluster; with no resource at all Ray Tune does not start it.
-_STEERING = {"memory": 1 << 20}
+# The driver of a trial waits almost all of the time. A CPU for each, or a hundredth of one, would leave too few for the
+# workers of a small cluster; with no resource at all Ray Tune does not start it.
+_DRIVER = {"memory": 1 << 20}
 _SEED = "__seed__"
 _TRIALS = "trials"
 _RELEASE_SECONDS = 60.0
@@ -35,11 +35,11 @@ _RELEASE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class TrialJob:
-    """What every trial is told: plain values, since it travels to other machines.
+    """The arguments of a trial: plain values, since they travel to other machines.
 
     Attributes:
         config: the configuration that is searched around, as JSON.
-        search_run: MLflow's number of the search's run, which the trials' runs stand below.
+        search_run: id of the search's run in MLflow, which the trials' runs stand below.
     """
 
     config: dict[str, Any]
@@ -47,13 +47,13 @@ class TrialJob:
 
 
 def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
-    """Run all trials, or go on with those that an earlier start has not finished.
+    """Run all trials, or resume those that an earlier start has not finished.
 
     Args:
         config: what is searched around; connected to its cluster.
         search: keys, values and method.
         directory: where Ray Tune keeps the state of the search.
-        search_run: MLflow's number of the search's run.
+        search_run: id of the search's run in MLflow.
 
     Raises:
         ConfigError: the method needs a package that is not installed.
@@ -64,7 +64,7 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
 
     job = TrialJob(config.model_dump(mode="json"), search_run)
     trainable = tune.with_resources(
-        tune.with_parameters(run_trial, job=asdict(job)), tune.PlacementGroupFactory([_STEERING])
+        tune.with_parameters(run_trial, job=asdict(job)), tune.PlacementGroupFactory([_DRIVER])
     )
     state = directory / _TRIALS
     if tune.Tuner.can_restore(str(state)):
@@ -113,7 +113,7 @@ def _domain(domain: Domain, search: SearchConfig) -> Any:
 
 
 def _algorithm(search: SearchConfig, concurrent: int) -> Searcher | SearchAlgorithm:
-    """What draws the settings; every seed of a setting has the same values."""
+    """Return the algorithm that draws the settings; every seed of a setting has the same values."""
     from ray.tune.search import Repeater
     from ray.tune.search.basic_variant import BasicVariantGenerator
 
@@ -147,9 +147,9 @@ def _scheduler(search: SearchConfig, epochs: int) -> TrialScheduler | None:
 
 
 def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
-    """Train one setting with one seed, and tell Ray Tune of every epoch. It runs in a process of its own.
+    """Train one setting with one seed, and report every epoch to Ray Tune. It runs in a process of its own.
 
-    A training that cannot go on, as with too high a rate, is an outcome: RSUM 0, and the reason.
+    A training that fails, as with too high a rate, is a result: RSUM 0, and the reason.
     """
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
@@ -158,8 +158,8 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     from pipelines.stages.runner import plan_stages
     from pipelines.tracking import PipelineRuns
 
-    told = TrialJob(**job)
-    base = PipelineConfig.model_validate(told.config)
+    trial = TrialJob(**job)
+    base = PipelineConfig.model_validate(trial.config)
     settings, seed = _drawn(drawn, base.seed)
     config = with_settings(base, settings, seed)
     plans = plan_stages(config, last=train.NAME)
@@ -171,7 +171,7 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
         return
     name = ", ".join(f"{key.rpartition('.')[2]} {_brief(value)}" for key, value in settings.items())
     try:
-        with PipelineRuns(config, plan.fingerprint, name, told.search_run) as runs, runs.parent as tracker:
+        with PipelineRuns(config.experiment, plan.fingerprint, name, trial.search_run) as runs, runs.parent as tracker:
             tracker.log_params({f"search/{key}": value for key, value in settings.items()})
             train.run(config, plans, tracker, [TuneReportCallback()])
     except StageError as error:
@@ -179,7 +179,7 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
 
 
 def _drawn(drawn: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], int]:
-    """Settings and seed out of what Ray Tune has drawn."""
+    """Return settings and seed of a draw of Ray Tune."""
     from ray.tune.search.repeater import TRIAL_INDEX
 
     own = (_SEED, TRIAL_INDEX)
@@ -220,7 +220,7 @@ def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> 
 
 
 def _wait_for_release() -> None:
-    """Wait for the resources of trials that were ended: what trains next would wait for them in vain."""
+    """Wait until the resources of stopped trials are free: the next training would wait for them in vain."""
     import ray
 
     end = time.monotonic() + _RELEASE_SECONDS

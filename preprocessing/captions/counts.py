@@ -1,13 +1,14 @@
-"""What many captions consist of, counted."""
+"""Counts of what many captions name."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.scene_graph import ParsedCaption
 
 
 @dataclass
@@ -15,7 +16,7 @@ class GraphCounts:
     """Counts over the graphs of captions; those of parts add up to those of the whole.
 
     Attributes:
-        captions: how many there were.
+        captions: their number.
         without: captions without objects, without attributes and without relations, by these words.
         problems: reasons why a graph is empty or partial.
         objects: lemmas of objects.
@@ -30,11 +31,18 @@ class GraphCounts:
     attributes: Counter[str] = field(default_factory=Counter)
     relations: Counter[str] = field(default_factory=Counter)
 
-    def add(self, graph: SceneGraph, problem: str | None) -> None:
-        """Count one caption."""
-        self.captions += 1
-        if problem is not None:
-            self.problems[problem] += 1
+    @classmethod
+    def of(cls, captions: Iterable[ParsedCaption]) -> GraphCounts:
+        """Count what captions say."""
+        counts = cls()
+        for caption in captions:
+            counts.captions += 1
+            if caption.problem is not None:
+                counts.problems[caption.problem] += 1
+            counts._add(caption.graph)
+        return counts
+
+    def _add(self, graph: SceneGraph) -> None:
         attributes = [f"{attribute.lemma} {thing.lemma}" for thing in graph.objects for attribute in thing.attributes]
         relations = [relation.lemma for relation in graph.relations]
         for kind, found in (("objects", graph.objects), ("attributes", attributes), ("relations", relations)):
@@ -50,12 +58,12 @@ class GraphCounts:
             getattr(self, name).update(getattr(other, name))
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary whose bytes as JSON depend on the counts alone."""
+        """Return a dictionary whose bytes as JSON depend on the counts alone."""
         return {"captions": self.captions, **{name: dict(sorted(getattr(self, name).items())) for name in _COUNTERS}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GraphCounts:
-        """The inverse of :meth:`to_json`."""
+        """Read what :meth:`to_json` returned."""
         return cls(data["captions"], *(Counter(data[name]) for name in _COUNTERS))
 
 

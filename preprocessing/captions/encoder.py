@@ -22,7 +22,12 @@ class CaptionEncoder(Protocol):
 
     @property
     def pad_id(self) -> int:
-        """What fills a batch behind its shorter captions."""
+        """The id that fills a batch after its shorter captions."""
+        ...
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The words it knows; None where its tokens are pieces of words."""
         ...
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
-"""From the captions of a feature shard to a shard of scene graphs under the same keys.
+"""Shards of scene graphs, made from the captions of feature shards under the same keys.
 
-Nothing here knows about processes: the caller may make the shards one after another or on many machines.
+The caller may make the shards one after another or on many machines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph import parse_captions
+from preprocessing.captions.scene_graph import ParsedCaption, parse_captions
 from preprocessing.shards.reader import read_records, shard_paths
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
@@ -42,17 +42,17 @@ class ParseSpec:
 
 
 def counts_path(shard: Path) -> Path:
-    """Where the counts of a shard are kept."""
+    """Return the path of a shard's counts."""
     return shard.with_name(shard.name.replace("shard-", "counts-")).with_suffix(".json")
 
 
 def read_counts(shard: Path) -> GraphCounts:
-    """The counts of a shard that :func:`parse_shard` has made."""
+    """Read the counts of a shard that :func:`parse_shard` has made."""
     return GraphCounts.from_json(json.loads(counts_path(shard).read_text(encoding="utf-8")))
 
 
 def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
-    """Make one shard: a record of the same key for each image, and the counts beside it.
+    """Make one shard: a record of the same key for each image, with a file of counts next to it.
 
     A caption's record has its tokens in lower case and its graph, whose places count these tokens.
     A caption that gives no graph, or a part of one, keeps its place with the reason under ``problem``.
@@ -66,16 +66,17 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
         ShardError: the feature shard is damaged.
         OSError: the shard cannot be written.
     """
-    counts = GraphCounts()
-    # The counts of an earlier attempt go first: they must never stand beside a shard they do not describe.
+    # The counts of an earlier attempt go first: they must never lie next to a shard that they do not describe.
     counts_path(spec.path).unlink(missing_ok=True)
-    write_shard(spec.path, _samples(spec, nlp, batch_size, counts), spec.fingerprint)
+    images = list(_parsed_images(spec.features, nlp, batch_size))
+    counts = GraphCounts.of(caption for image in images for caption in image.captions)
+    write_shard(spec.path, map(_sample, images), spec.fingerprint)
     write_json_atomic(counts_path(spec.path), counts.to_json())
     return counts
 
 
 def read_captions(directory: Path) -> Iterator[list[TokenizedCaption]]:
-    """The parsed captions of a split, image by image, with the tokens that their graphs refer to.
+    """Yield the parsed captions of a split, image by image, with the tokens that their graphs refer to.
 
     Raises:
         ShardError: a shard is missing or damaged.
@@ -104,15 +105,27 @@ def read_graphs(shard: Path) -> Iterator[tuple[str, list[tuple[str, SceneGraph]]
         yield record["image_id"], captions
 
 
-def _samples(spec: ParseSpec, nlp: Language, batch_size: int, counts: GraphCounts) -> Iterator[Sample]:
-    records = list(read_records(spec.features))
-    texts = (caption["text"] for _, record in records for caption in record["captions"])
-    parsed = parse_captions(nlp, texts, batch_size)
+@dataclass(frozen=True, slots=True)
+class _ParsedImage:
+    """The record of an image in the feature shard, and what its captions say."""
+
+    key: str
+    record: dict[str, Any]
+    captions: list[ParsedCaption]
+
+
+def _parsed_images(features: Path, nlp: Language, batch_size: int) -> Iterator[_ParsedImage]:
+    records = list(read_records(features))
+    parsed = parse_captions(
+        nlp, (caption["text"] for _, record in records for caption in record["captions"]), batch_size
+    )
     for key, record in records:
-        captions: list[dict[str, Any]] = []
-        for caption in record["captions"]:
-            result = next(parsed)
-            counts.add(result.graph, result.problem)
-            graph = result.graph.to_json()
-            captions.append({**caption, "tokens": result.tokens, "graph": graph, "problem": result.problem})
-        yield Sample(key, {}, {**record, "captions": captions})
+        yield _ParsedImage(key, record, [next(parsed) for _ in record["captions"]])
+
+
+def _sample(image: _ParsedImage) -> Sample:
+    captions = [
+        {**caption, "tokens": parsed.tokens, "graph": parsed.graph.to_json(), "problem": parsed.problem}
+        for caption, parsed in zip(image.record["captions"], image.captions, strict=True)
+    ]
+    return Sample(image.key, {}, {**image.record, "captions": captions})

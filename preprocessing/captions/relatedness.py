@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.wordnet.taxonomy import WordKind, load_taxonomy
-from preprocessing.storage.atomic import write_json_atomic
 
 # Images in which one caption has the one word and another caption the other: at least so many, ...
 _MIN_IMAGES = 5
@@ -24,10 +20,6 @@ _APART_FOR_TOGETHER = 4
 _MIN_SIMILARITY = 0.1
 
 _Pair = tuple[str, str]
-
-
-class RelatednessError(ValueError):
-    """A file of related words cannot be read; the message says why and what to do."""
 
 
 class Relatedness:
@@ -58,8 +50,6 @@ class Relatedness:
     Args:
         learned: related pairs from captions, each in alphabetical order.
     """
-
-    FILE: ClassVar[str] = "related_words.json"
 
     def __init__(self, learned: Iterable[_Pair] = ()) -> None:
         self._learned = frozenset(learned)
@@ -102,28 +92,6 @@ class Relatedness:
     def learned(self) -> list[_Pair]:
         """The pairs that the captions gave, sorted."""
         return sorted(self._learned)
-
-    def save(self, path: Path) -> None:
-        """Write the learned pairs as JSON; WordNet is part of the package."""
-        write_json_atomic(path, {"learned": self.learned})
-
-    @classmethod
-    def load(cls, path: Path) -> Relatedness:
-        """Read what :meth:`save` has written.
-
-        Raises:
-            RelatednessError: the file is missing or damaged.
-        """
-        try:
-            data: Any = json.loads(path.read_text(encoding="utf-8"))
-            pairs = [tuple(entry) for entry in data["learned"]]
-        except OSError as error:
-            raise RelatednessError(f"cannot read the related words {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise RelatednessError(f"{path} holds no related words ({error}): build it again") from error
-        if any(len(pair) != 2 or not pair[0] < pair[1] for pair in pairs):
-            raise RelatednessError(f"{path}: an entry is not two words in alphabetical order: build it again")
-        return cls((pair[0], pair[1]) for pair in pairs)
 
 
 class _Usage:

@@ -94,6 +94,11 @@ class Vocabulary:
             )
         return cls([*_SPECIALS, *words])
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The words themselves, as every caption encoder that reads words has them."""
+        return self
+
     def __len__(self) -> int:
         return len(self._words)
 

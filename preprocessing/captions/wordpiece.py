@@ -49,6 +49,7 @@ class WordPiece:
                 f"the tokenizer has no entry {', '.join(missing)}, as BERT's have: use one of its kind"
             )
         self.pad_id, _, self._start_id, self._end_id, self._mask_id = (ids[name] for name in _SPECIALS)
+        self.vocabulary = None  # its tokens are pieces of words
         self._begins_word = np.ones(max(ids.values()) + 1, dtype=bool)
         prefix = model.continuing_subword_prefix
         self._begins_word[[index for piece, index in ids.items() if piece.startswith(prefix)]] = False

@@ -41,12 +41,9 @@ def build_dataset(format: str, **options: Any) -> Dataset:  # noqa: A002 (the co
     if format not in DATASET_FORMATS:
         raise DatasetError(f"there is no dataset format {format!r}; the formats are {', '.join(DATASET_FORMATS)}")
     reader = DATASET_FORMATS[format]
+    signature = inspect.signature(reader)
     try:
-        inspect.signature(reader).bind(**options)
+        signature.bind(**options)
     except TypeError as error:
-        raise DatasetError(f"dataset format {format!r}: {error}; it takes {_option_names(reader)}") from error
+        raise DatasetError(f"dataset format {format!r}: {error}; it takes {', '.join(signature.parameters)}") from error
     return reader(**options)
-
-
-def _option_names(reader: Callable[..., Dataset]) -> str:
-    return ", ".join(inspect.signature(reader).parameters)

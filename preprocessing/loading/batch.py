@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,7 @@ class Batch:
         token_lengths_B: int64, at least 1.
         image_indices_B: int64, numbers of the images in the reader.
         caption_indices_B: int64, flat numbers of the captions in the reader.
-        components: of the captions and their negatives, int64, by the names of
-            :class:`~preprocessing.captions.negatives.ComponentBatch`; None where the model takes none.
-        adversarial: token ids of adversarial captions, int64 (P, L), and their lengths (P,); None where the loss takes
-            none.
-        graphs: role graphs of the captions, by the names of
-            :class:`~preprocessing.captions.role_graphs.RoleGraphTable`; None where the model takes none.
+        extra: what the model takes besides, by name: components, role graphs, adversarial captions.
     """
 
     images: torch.Tensor
@@ -43,9 +38,7 @@ class Batch:
     token_lengths_B: torch.Tensor
     image_indices_B: torch.Tensor
     caption_indices_B: torch.Tensor
-    components: dict[str, torch.Tensor] | None = None
-    adversarial: tuple[torch.Tensor, torch.Tensor] | None = None
-    graphs: dict[str, torch.Tensor] | None = None
+    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.caption_indices_B)
@@ -75,9 +68,7 @@ class Batch:
             change(self.token_lengths_B),
             change(self.image_indices_B),
             change(self.caption_indices_B),
-            None if self.components is None else {name: change(ids) for name, ids in self.components.items()},
-            None if self.adversarial is None else (change(self.adversarial[0]), change(self.adversarial[1])),
-            None if self.graphs is None else {name: change(array) for name, array in self.graphs.items()},
+            {name: change(tensor) for name, tensor in self.extra.items()},
         )
 
 

@@ -5,25 +5,26 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Generator, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.adversarial.pool import AdversarialPool
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.negatives import NegativeSampler
-from preprocessing.captions.role_graphs import RoleGraphTable
-from preprocessing.loading.batch import Batch, collate, component_tensors, pad_tokens
+from preprocessing.loading.batch import Batch, collate, pad_tokens
 from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.reader import ShardReader
 
+CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
+"""What a batch holds of some captions besides their tokens, by name: of their numbers (B,), the epoch, and L."""
 
+
+@dataclass(eq=False)
 class TrainLoader:
     """One rank's local batches of training.
 
@@ -40,9 +41,7 @@ class TrainLoader:
         world: number of processes.
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
-        components: gives the captions' components with their negatives, where the model takes them.
-        adversarial: gives adversarial captions, where the loss takes them.
-        graphs: gives the captions' role graphs, where the model takes them.
+        extra: gives what the model takes besides images and tokens.
         prefetch: batches that a background thread prepares in advance.
         pin: let that thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
 
@@ -53,55 +52,40 @@ class TrainLoader:
         ValueError: the arguments do not fit together.
     """
 
-    def __init__(
-        self,
-        reader: ShardReader,
-        images: ImageSource,
-        caption_encoder: CaptionEncoder,
-        sampler: BatchSampler,
-        rank: int,
-        world: int,
-        seed: int,
-        caption_augmentation: bool,
-        components: NegativeSampler | None = None,
-        adversarial: AdversarialPool | None = None,
-        graphs: RoleGraphTable | None = None,
-        prefetch: int = 2,
-        pin: bool = False,
-    ) -> None:
-        if sampler.num_samples != reader.num_captions:
+    reader: ShardReader
+    images: ImageSource
+    caption_encoder: CaptionEncoder
+    sampler: BatchSampler
+    rank: int
+    world: int
+    seed: int
+    caption_augmentation: bool
+    extra: CaptionInputs | None = None
+    prefetch: int = 2
+    pin: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sampler.num_samples != self.reader.num_captions:
             raise ValueError(
-                f"the sampler counts {sampler.num_samples} samples, the reader has {reader.num_captions} captions"
+                f"the sampler counts {self.sampler.num_samples} samples, "
+                f"the reader has {self.reader.num_captions} captions"
             )
-        if not 0 <= rank < world:
-            raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
-        if sampler.smallest_batch < world:
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"rank must be from 0 to {self.world - 1}, got {self.rank}")
+        if self.sampler.smallest_batch < self.world:
             raise ValueError(
-                f"a batch of {sampler.smallest_batch} samples cannot be split over {world} workers: "
+                f"a batch of {self.sampler.smallest_batch} samples cannot be split over {self.world} workers: "
                 "raise batch_size or lower workers"
             )
-        if prefetch < 1:
-            raise ValueError(f"prefetch must be at least 1, got {prefetch}")
-        self._reader = reader
-        self._images = images
-        self._caption_encoder = caption_encoder
-        self._sampler = sampler
-        self._rank = rank
-        self._world = world
-        self._seed = seed
-        self._caption_augmentation = caption_augmentation
-        self._components = components
-        self._adversarial = adversarial
-        self._graphs = graphs
-        self._prefetch = prefetch
-        self._pin = pin
-        self._token_ids, self._token_starts = _encode_captions(reader, caption_encoder)
+        if self.prefetch < 1:
+            raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
+        self._token_ids, self._token_starts = _encode_captions(self.reader, self.caption_encoder)
         self.wait_seconds = 0.0
 
     @property
     def steps_per_epoch(self) -> int:
         """Return the number of batches of an epoch, the same on all ranks."""
-        return self._sampler.steps_per_epoch
+        return self.sampler.steps_per_epoch
 
     def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
         """Yield this rank's batches of an epoch, in order.
@@ -120,47 +104,38 @@ class TrainLoader:
         if not 0 <= start_step <= self.steps_per_epoch:
             raise ValueError(f"start_step must be from 0 to {self.steps_per_epoch}, got {start_step}")
         batches = self._batches(epoch, start_step)
-        if self._pin:
+        if self.pin:
             batches = (batch.pin() for batch in batches)
-        return self._timed(prefetch(batches, self._prefetch))
+        return self._timed(prefetch(batches, self.prefetch))
 
     def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
         """Yield the batches from a step on, while the shards of the next window are fetched."""
-        ahead = self._sampler.window_steps if self._reader.is_streamed else None
+        ahead = self.sampler.window_steps if self.reader.is_streamed else None
         for step in range(start_step, self.steps_per_epoch):
             if ahead is not None and step + ahead < self.steps_per_epoch:
-                self._reader.fetch(self._images_of(epoch, step + ahead))
+                self.reader.fetch(self._images_of(epoch, step + ahead))
             yield self.batch(epoch, step)
 
     def _images_of(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
-        return self._reader.images_of(captions)
+        captions = rank_slice(self.sampler.batch(epoch, step), self.rank, self.world)
+        return self.reader.images_of(captions)
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return this rank's local batch of a step, prepared in the calling thread."""
-        captions = rank_slice(self._sampler.batch(epoch, step), self._rank, self._world)
-        images = self._reader.images_of(captions)
-        image_tensors = self._images.augmented(images.tolist(), epoch, captions.tolist())
+        captions = rank_slice(self.sampler.batch(epoch, step), self.rank, self.world)
+        images = self.reader.images_of(captions)
+        image_tensors = self.images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        batch = collate(image_tensors, tokens, images, captions, self._caption_encoder.pad_id)
-        if self._components is not None:
-            components = self._components.batch(captions, epoch)
-            arrays = {field.name: getattr(components, field.name) for field in fields(components)}
-            batch = replace(batch, components=component_tensors(arrays))
-        if self._adversarial is not None:
-            adversarial = [ids_L for caption in captions.tolist() for ids_L in self._adversarial.draw(caption, epoch)]
-            tensors = pad_tokens(adversarial, self._caption_encoder.pad_id)
-            batch = replace(batch, adversarial=tensors)
-        if self._graphs is not None:
-            graphs = self._graphs.select(captions, batch.tokens_BL.shape[1])
-            batch = replace(batch, graphs={name: torch.from_numpy(array) for name, array in graphs.items()})
+        batch = collate(image_tensors, tokens, images, captions, self.caption_encoder.pad_id)
+        if self.extra is not None:
+            batch = replace(batch, extra=self.extra(captions, epoch, batch.tokens_BL.shape[1]))
         return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
-        if not self._caption_augmentation:
+        if not self.caption_augmentation:
             return ids_L
-        return self._caption_encoder.augment(ids_L, sample_rng(self._seed, epoch, caption, CAPTION_STREAM))
+        return self.caption_encoder.augment(ids_L, sample_rng(self.seed, epoch, caption, CAPTION_STREAM))
 
     def _timed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         """Yield the batches and add up the time spent waiting for them."""

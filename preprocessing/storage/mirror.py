@@ -146,7 +146,7 @@ class Mirror:
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / _PULLING, fcntl.LOCK_EX):
             missing = [name for name, size in stored.items() if _size(directory / name) != size]
-            self._make_room(sum(stored[name] for name in missing if name.endswith(".tar")))
+            self.make_room(sum(stored[name] for name in missing if name.endswith(".tar")))
             with ThreadPoolExecutor(_THREADS) as pool:
                 list(pool.map(lambda name: self._download(directory / name, directory / name), missing))
         for name in stored:
@@ -188,20 +188,15 @@ class Mirror:
         if entry is not None and _size(path) != entry.bytes:
             path.parent.mkdir(parents=True, exist_ok=True)
             number = zlib.crc32(path.name.encode()) % _PULLING_ONES
-            with locked(path.with_name(f".pulling-{number:02d}.lock"), fcntl.LOCK_EX):
-                if _size(path) != entry.bytes:
-                    with contextlib.ExitStack() as stack:
-                        if path.suffix == ".tar":
-                            with locked(path.with_name(_PULLING), fcntl.LOCK_EX):
-                                self._make_room(entry.bytes)
-                                stack.enter_context(_reserved(path, entry.bytes))
-                        self._download(path, path)
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(locked(path.with_name(f".pulling-{number:02d}.lock"), fcntl.LOCK_EX))
+                if _size(path) != entry.bytes:  # no other process has just copied it
+                    if path.suffix == ".tar":
+                        with locked(path.with_name(_PULLING), fcntl.LOCK_EX):
+                            self.make_room(entry.bytes)
+                            stack.enter_context(_reserved(path, entry.bytes))
+                    self._download(path, path)
         _touch(path)
-
-    def make_room(self) -> None:
-        """Remove copies of shards beyond the limit that the storage has and no process pins."""
-        if self.address is not None:
-            self._make_room(0)
 
     def push_folder(self, directory: Path) -> None:
         """Copy a folder to the storage, where it is complete once its list of contents is there."""
@@ -265,13 +260,13 @@ class Mirror:
                 f"there is no {self._name(path)} in {self.address} any more: does another process delete it?"
             ) from error
 
-    def _make_room(self, wanted: int) -> None:
-        """Remove copies of shards until the wanted bytes fit the limit.
+    def make_room(self, wanted: int = 0) -> None:
+        """Remove copies of shards that the storage has and no process pins until the wanted bytes fit the limit.
 
         Raises:
             StorageError: what is wanted and what is in use do not fit the limit.
         """
-        if self.limit is None:
+        if self.address is None or self.limit is None:
             return
         shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
         excess = sum(_room(status) for _, status in shards) + _reserved_bytes(self.root) + wanted - self.limit

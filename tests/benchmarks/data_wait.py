@@ -1,6 +1,6 @@
 """The share of a training step that waits for data, with shards that are here and with shards that come from S3.
 
-Every way trains the same model on the same number of batches: on a batch at hand (the reference), on a split that is
+Every way trains the same model on the same number of batches: on a batch in memory (the reference), on a split that is
 all here, and on one that is larger than the disk's room and comes from a real S3 server while training goes on, with
 the shards of the next window fetched ahead and without.
 
@@ -96,7 +96,7 @@ def measure(reader: Any, window: int | None, vocabulary: Vocabulary) -> dict[str
     }
 
 
-def at_hand(reader: ShardReader, vocabulary: Vocabulary, steps: int) -> dict[str, float]:
+def in_memory(reader: ShardReader, vocabulary: Vocabulary, steps: int) -> dict[str, float]:
     """The same steps on one batch."""
     sampler = BatchSampler(reader.num_captions, BATCH, 0)
     loader = TrainLoader(reader, FeatureSource(reader, 0, "region"), vocabulary, sampler, 0, 1, 0, True)
@@ -131,7 +131,7 @@ def main() -> None:
             vocabulary = Vocabulary.build((reader.meta(i)["captions"][0]["text"] for i in range(len(reader))), 1)
             steps = BatchSampler(reader.num_captions, BATCH, 0).steps_per_epoch
             ways = {
-                "a batch at hand": at_hand(reader, vocabulary, steps),
+                "a batch in memory": in_memory(reader, vocabulary, steps),
                 "all here": measure(reader, None, vocabulary),
             }
             for name, fetching in (("from S3, fetched ahead", True), ("from S3, fetched when needed", False)):
@@ -139,13 +139,13 @@ def main() -> None:
                 mirror.pull(mirror.root / "train", lambda entry: entry.endswith(".json"))
                 there = ShardReader(mirror.root / "train", "grid", 2 * WINDOW + 2, True, mirror.pinned_shard)
                 ways[name] = measure(there if fetching else WithoutFetching(there), WINDOW, vocabulary)
-    reference = ways["a batch at hand"]["seconds_per_step"]
+    reference = ways["a batch in memory"]["seconds_per_step"]
     result |= {
         "split": f"{len(shards)} shards of {size:,} bytes",
         "room": f"{ROOM_IN_SHARDS} shards",
         "window": f"{WINDOW} shards",
         "ways": {
-            name: {**way, "times_a_batch_at_hand": round(way["seconds_per_step"] / reference, 3)}
+            name: {**way, "times_a_batch_in_memory": round(way["seconds_per_step"] / reference, 3)}
             for name, way in ways.items()
         },
     }

@@ -95,7 +95,7 @@ class Bench:
 
 
 def hashes(work: Path) -> dict[str, str]:
-    """The sha256 of each whole shard under a work folder, by split and name."""
+    """The sha256 of each complete shard under a work folder, by split and name."""
     tars = sorted((work / "extract").glob("*/*/*.tar"))
     return {f"{path.parts[-3]}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in tars}
 
@@ -106,18 +106,18 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     lines = [line for line in output.replace("\r", "\n").splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("error") or line.startswith("│ extract")]
     last = (said or lines or [""])[-1]
-    # Of the final table what was done: "160 images, 800 captions, 3 MB; set aside: nothing".
+    # Of the final table what was done: "160 images, 800 captions, 3 MB; skipped: nothing".
     return process.returncode, last.split("│")[4].strip() if "│" in last else last.strip()
 
 
-def whole_shards(work: Path) -> int:
-    """How many shards are whole by now."""
+def complete_shards(work: Path) -> int:
+    """Return the number of complete shards."""
     return len(list((work / "extract").glob("*/*/shard-*.json")))
 
 
 def wait_for_shards(work: Path, process: subprocess.Popen[str]) -> None:
     """Wait until the extraction is under way."""
-    while whole_shards(work) < DISTURBED_AFTER:
+    while complete_shards(work) < DISTURBED_AFTER:
         if process.poll() is not None:
             raise RuntimeError(f"the extraction ended too early: {process.communicate()[0]}")
         time.sleep(0.02)
@@ -129,9 +129,9 @@ def driver_killed(bench: Bench, work: Path) -> tuple[str, str]:
     wait_for_shards(work, process)
     process.kill()
     process.wait()
-    kept = whole_shards(work)
+    kept = complete_shards(work)
     status, said = bench.run(work)
-    return f"{kept} of {SHARDS} shards were whole; started again: exit {status}, {said}", bench.lost(work)
+    return f"{kept} of {SHARDS} shards were complete; started again: exit {status}, {said}", bench.lost(work)
 
 
 def actor_killed(bench: Bench, work: Path) -> tuple[str, str]:
@@ -180,14 +180,14 @@ def disk_full(bench: Bench, work: Path) -> tuple[str, str]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(work)], check=True)
     try:
         status, said = bench.run(work, tracking)
-        half = whole_shards(work)
+        half = complete_shards(work)
         subprocess.run(["mount", "-o", "remount,size=2g", str(work)], check=True)
         again, _ = bench.run(work, tracking)
         lost = bench.lost(work)
     finally:
         subprocess.run(["umount", str(work)], check=True)
     said = said.replace(str(work), "WORK_DIR")
-    return f"exit {status}, {said} ({half} whole shards); with room, started again: exit {again}", lost
+    return f"exit {status}, {said} ({half} complete shards); with room, started again: exit {again}", lost
 
 
 def bit_flipped(bench: Bench, work: Path) -> tuple[str, str]:
@@ -234,7 +234,7 @@ def _lost_but_first(bench: Bench, work: Path) -> str:
                 missing.append(image_id)
             elif (ours.features(places[image_id]) != theirs.features(place)).any():
                 wrong += 1
-    return f"{wrong} images" if wrong else f"set aside with its reason: {', '.join(missing)}"
+    return f"{wrong} images" if wrong else f"skipped with its reason: {', '.join(missing)}"
 
 
 def damaged_files(bench: Bench, work: Path) -> tuple[str, str]:

@@ -153,9 +153,9 @@ def _training_failure(case: dict[str, Any]) -> str:
     """In words, by what the case has observed."""
     if "exit_status_of_the_second_start" in case:
         last_words = f', saying "{case["said"]}"' if case["said"] else ""
-        happened = [f"the first command ends{last_words}; the second goes on from where it was"]
+        happened = [f"the first command ends{last_words}; the second resumes"]
     else:
-        happened = ["it goes on by itself"]
+        happened = ["it continues by itself"]
     if "losses_missing_in_mlflow" in case:
         happened.append(f"{case['steps_during_the_outage']} steps meanwhile, all in MLflow afterwards, in order")
     if "requests_refused" in case:
@@ -197,10 +197,10 @@ def _data_wait_rows(result: dict[str, Any]) -> list[list[str]]:
         [
             f"training step, data {name}",
             f"{way['seconds_per_step']:.2f} s, {100 * way['share_waiting_for_data']:.2f} % of it waiting",
-            f"{way['times_a_batch_at_hand']:.2f} x a step on a batch at hand",
+            f"{way['times_a_batch_in_memory']:.2f} x a step on a batch in memory",
         ]
         for name, way in result["ways"].items()
-        if name != "a batch at hand"
+        if name != "a batch in memory"
     ]
 
 

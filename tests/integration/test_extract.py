@@ -165,7 +165,7 @@ def test_no_image_stops_the_stage_and_none_disappears(
         assert all(item["reason"] for item in manifest["set_aside"])
     assert "2 empty caption" in printed
     client = MlflowClient(config.tracking_uri)
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     (run,) = client.search_runs([experiment.experiment_id], "tags.`vse.stage` = 'extract'")
     assert run.data.metrics["extract/images"] == 8
     assert run.data.metrics["extract/set_aside"] == 10
@@ -217,5 +217,5 @@ def wait_for(condition: Callable[[], list[Path]], driver: subprocess.Popen[bytes
 
 def runs_of(config: PipelineConfig) -> list[Run]:
     client = MlflowClient(config.tracking_uri)
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     return list(client.search_runs([experiment.experiment_id]))

@@ -190,7 +190,7 @@ def test_a_pipeline_logs_and_registers_through_the_server(
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
     address = f"http://127.0.0.1:{server}"
     config = load_config(None, [f"work_dir={tmp_path}", f"tracking={{uri: '{address}', experiment: tiny}}"])
-    with PipelineRuns(config, "0" * 64) as runs, runs.parent:
+    with PipelineRuns(config.experiment, "0" * 64) as runs, runs.parent:
         with runs.child("train") as tracker:
             for step in range(5):
                 tracker.log_metrics({"train/loss": 30 / (1 + step)}, step)

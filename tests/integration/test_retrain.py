@@ -94,7 +94,7 @@ def test_four_days(work_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "refused",
         "nothing new",
     ]
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     runs = client.search_runs([experiment.experiment_id])
     outcomes = {run.data.tags["vse.outcome"]: run for run in runs if "vse.outcome" in run.data.tags}
     assert set(outcomes) == {"promoted", "refused"}

@@ -37,7 +37,7 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     best = load_config(folder / BEST)
     assert plan_stages(best, last="train")["train"].complete  # it is a trial, trained under its own fingerprint
     client = MlflowClient(config.tracking_uri)
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     runs = client.search_runs([experiment.experiment_id])
     (parent,) = [run for run in runs if run.info.run_name == "margins"]
     trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]

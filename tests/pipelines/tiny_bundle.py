@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from pipelines.inference.embedder import Embedder, write_extractor
-from pipelines.inference.text_embedder import write_parser
+from pipelines.kinds.component_embedder import write_parser
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery, build_gallery
 from preprocessing.captions import Vocabulary, save_caption_encoder

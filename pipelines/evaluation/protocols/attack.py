@@ -17,7 +17,6 @@ from vse_core.encoders.components import combine
 from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
 from vse_core.evaluation.attack_plots import plot_alpha_sweep, plot_attacks
 from vse_core.evaluation.recall import DirectionMetrics, evaluate_retrieval
-from vse_core.models import UnifiedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +59,7 @@ def attack(subject: Subject) -> Findings:
             sweeps[name] = _sweep(subject, true, counts, false, each)
     shared = [name for name, (protocol, _) in attacks.items() if protocol == "shared" and name in results]
     metrics["attack/total"] = sum(results[name].recall_sum for name in shared)
-    if isinstance(subject.texts.model, UnifiedModel):
+    if subject.texts.components is not None:
         metrics["attack/total_sentences"] = sum(sweeps[name][-1] for name in shared)
     summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
     return Findings("attack", metrics, summary, _figures(subject, results, sweeps), tuple(files))
@@ -81,9 +80,10 @@ class _Embedded:
     """Texts embedded with a model; for UniVSE sentences and components apart, to be mixed by any alpha."""
 
     def __init__(self, subject: Subject, texts: list[str], title: str) -> None:
-        model, embedder = subject.texts.model, subject.texts
-        self.halves = embedder.embed_halves(texts, title) if isinstance(model, UnifiedModel) else None
-        self.texts_CD = self.mixed(model.alpha) if isinstance(model, UnifiedModel) else embedder.embed(texts, title)
+        embedder = subject.texts
+        components = embedder.components
+        self.halves = None if components is None else components.embed_halves(embedder.batches(texts, title))
+        self.texts_CD = embedder.embed(texts, title) if components is None else self.mixed(components.alpha)
 
     def mixed(self, alpha: float) -> Tensor:
         """The texts with this share of the sentence."""
@@ -112,11 +112,11 @@ def _figures(
     subject: Subject, results: dict[str, DirectionMetrics], sweeps: dict[str, list[float]]
 ) -> dict[str, Figure]:
     figures = {"attacks": plot_attacks({"this model": results})}
-    model = subject.texts.model
-    if isinstance(model, UnifiedModel):
+    components = subject.texts.components
+    if components is not None:
         panels = {
             "Image to text": {"no attack": sweeps["none"]},
             "Image to text under attack": {name: values for name, values in sweeps.items() if name != "none"},
         }
-        figures["alpha_sweep"] = plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", model.alpha)
+        figures["alpha_sweep"] = plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", components.alpha)
     return figures

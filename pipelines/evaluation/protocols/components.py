@@ -16,7 +16,6 @@ from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from preprocessing.features.images import load_image
 from vse_core.evaluation.relevance import plot_relevance, relevance
 from vse_core.evaluation.unified import evaluate_unified
-from vse_core.models import UnifiedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,25 +71,22 @@ def relevance_figures(subject: Subject, kinds: dict[str, list[list[Phrase]]]) ->
 
     Features have to be a square grid of cells.
     """
-    model = subject.texts.model
+    embedder = subject.texts.components
     side = math.isqrt(len(subject.reader.features(0))) if not subject.reader.is_image_files else 0
-    if not isinstance(model, UnifiedModel) or side * side != len(subject.reader.features(0)):
+    if embedder is None or side * side != len(subject.reader.features(0)):
         return {}
-    device = next(model.parameters()).device
     described = [image for image, pairs in enumerate(kinds["attributes"]) if pairs]
     figures = {}
     for number, image in enumerate(spread(described, _PICTURES), start=1):
-        features_1NF = torch.from_numpy(np.array(subject.reader.features(image))).unsqueeze(0).to(device)
-        lengths_1 = torch.tensor([features_1NF.shape[1]], device=device)
-        with torch.inference_mode():
-            regions_1ND, _ = model.encode_regions(features_1NF, lengths_1)
+        features_1NF = torch.from_numpy(np.array(subject.reader.features(image))).unsqueeze(0)
+        regions_ND = embedder.embed_regions(features_1NF, torch.tensor([features_1NF.shape[1]]))
         objects = list(dict.fromkeys(kinds["objects"][image]))[:_OBJECTS_A_PICTURE]
         pairs = list(dict.fromkeys(kinds["attributes"][image]))[:_PAIRS_A_PICTURE]
-        queries_QD = torch.cat([subject.texts.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
+        queries_QD = torch.cat([embedder.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
         figures[f"relevance_{number}"] = plot_relevance(
             np.asarray(load_image(subject.gallery.records[image].image_uri)),
             [" ".join(phrase) for phrase in (*objects, *pairs)],
-            relevance(queries_QD, regions_1ND[0].cpu()),
+            relevance(queries_QD, regions_ND),
             (side, side),
             (queries_QD @ subject.gallery.images_BKD[image, 0]).tolist(),
         )

@@ -15,24 +15,15 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-import yaml
 from jinja2 import Environment, FileSystemLoader
 
 from preprocessing.captions.english.treebank import Word
 from preprocessing.captions.inflection import inflect
+from preprocessing.captions.word_lists import read_word_lists
 
 _FOLDER = Path(__file__).parent
 
-
-def _read_lists(path: Path) -> dict[str, list[str]]:
-    lists: dict[str, str | list[str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return {
-        name: entries if isinstance(entries, list) else [entry.strip() for entry in entries.split(",")]
-        for name, entries in lists.items()
-    }
-
-
-_LISTS = _read_lists(_FOLDER / "lexicon.yaml")
+_LISTS = read_word_lists(_FOLDER / "lexicon.yaml")
 # The part of speech of a word whose template names none.
 _UPOS_OF_TAG = {
     "NN": "NOUN", "NNS": "NOUN", "VB": "VERB", "VBP": "VERB", "VBZ": "VERB", "VBG": "VERB", "VBN": "VERB",

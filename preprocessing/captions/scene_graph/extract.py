@@ -9,9 +9,9 @@ from preprocessing.captions.scene_graph.arguments import Arguments
 from preprocessing.captions.scene_graph.attributes import find_attributes
 from preprocessing.captions.scene_graph.clearnlp import to_universal
 from preprocessing.captions.scene_graph.collapse import collapse
+from preprocessing.captions.scene_graph.lexicon import SCENES
 from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start, roles
 from preprocessing.captions.scene_graph.relations import find_relations
-from preprocessing.captions.scene_graph.scenes import is_scene
 from preprocessing.captions.scene_graph.tree import Tree, read_tree
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def read_graph(tree: Tree) -> SceneGraph:
     for head, its_attributes in zip(heads, attributes, strict=True):
         parts = name_tokens(tree, head)
         word, lemma, phrase = tree.words[head], tree.lemmas[head], join_name(tree, parts, tree.words)
-        scene = is_scene(word, lemma, phrase if lemma == word else join_name(tree, parts, tree.lemmas))
+        # As written, too: "woods" are a place, "wood" is none.
+        names = {word, lemma, phrase if lemma == word else join_name(tree, parts, tree.lemmas)}
         start, end = phrase_start(tree, head), max(parts[-1], head) + 1
-        objects.append(SceneObject(word, lemma, phrase, start, end, scene, its_attributes))
+        objects.append(SceneObject(word, lemma, phrase, start, end, not names.isdisjoint(SCENES), its_attributes))
     return SceneGraph(tuple(objects), find_relations(tree, arguments))

@@ -96,20 +96,18 @@ def _rest(scene: Scene, relation: Relation, draws: Draws) -> SceneObject | None:
     return scene.objects[left_out.pop()]
 
 
-def _write_statement(scene: Scene, draws: Draws) -> str:
-    a, predicate, b, relation = _relation(scene, draws)
-    words = draws.choice(RELATION_WORDS[predicate])
-    text = f"{_name(a, draws)} is {words} {_name(b, draws)}"
-    rest = _rest(scene, relation, draws)
-    return text if rest is None else f"{text} and there is also {_name(rest, draws)}"
+def _related(text: str, with_rest: str, definite: bool = False) -> Writer:
+    """Return a writer of captions that state one relation; `with_rest` adds a third object to the text."""
 
+    def write(scene: Scene, draws: Draws) -> str:
+        a, predicate, b, relation = _relation(scene, draws)
+        words = draws.choice(RELATION_WORDS[predicate])
+        first, second = _name(a, draws, definite), _name(b, draws, definite)
+        told = text.format(a=first, words=words, b=second, background=scene.background)
+        rest = _rest(scene, relation, draws)
+        return told if rest is None else with_rest.format(text=told, rest=_name(rest, draws))
 
-def _write_definite(scene: Scene, draws: Draws) -> str:
-    a, predicate, b, relation = _relation(scene, draws)
-    words = draws.choice(RELATION_WORDS[predicate])
-    text = f"{_name(a, draws, definite=True)} is {words} {_name(b, draws, definite=True)}"
-    rest = _rest(scene, relation, draws)
-    return text if rest is None else f"in a picture with {_name(rest, draws)}, {text}"
+    return write
 
 
 def _write_pronoun(scene: Scene, draws: Draws) -> str:
@@ -132,14 +130,6 @@ def _write_list(scene: Scene, draws: Draws) -> str:
     names = [_name(item, draws, full=True) for item in items]
     start = draws.choice(("", "a picture of ", "a drawing of "))
     return f"{start}{', '.join(names[:-1])} and {names[-1]} on a {scene.background} background"
-
-
-def _write_background(scene: Scene, draws: Draws) -> str:
-    a, predicate, b, relation = _relation(scene, draws)
-    words = draws.choice(RELATION_WORDS[predicate])
-    text = f"on a {scene.background} background, {_name(a, draws)} {words} {_name(b, draws)}"
-    rest = _rest(scene, relation, draws)
-    return text if rest is None else f"{text}, together with {_name(rest, draws)}"
 
 
 def _place(scene: Scene) -> str:
@@ -171,11 +161,11 @@ def _write_single_both(scene: Scene, draws: Draws) -> str:
 
 
 _GROUP_WRITERS: tuple[Writer, ...] = (
-    _write_statement,
-    _write_definite,
+    _related("{a} is {words} {b}", "{text} and there is also {rest}"),
+    _related("{a} is {words} {b}", "in a picture with {rest}, {text}", definite=True),
     _write_pronoun,
     _write_list,
-    _write_background,
+    _related("on a {background} background, {a} {words} {b}", "{text}, together with {rest}"),
 )
 _SINGLE_WRITERS: tuple[Writer, ...] = (
     _write_single,

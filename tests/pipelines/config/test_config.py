@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
-from pipelines.config.fields import Duration
+from pipelines.schema.fields import Duration
 from vse_core.losses import LOSSES, build_loss
 from vse_core.pooling import POOLINGS, build_pooling
 
@@ -85,7 +85,11 @@ def test_weights_name_a_shipped_network_a_folder_or_the_hub(tmp_path: Path) -> N
 
 def test_what_is_not_configured_is_derived() -> None:
     config = load_config(None, ["work_dir=/w", "name=n"])
-    assert (config.tracking_uri, config.experiment, config.registered_model) == ("sqlite:////w/mlflow.db", "n", "n")
+    assert (config.tracking_uri, config.experiment.name, config.registered_model) == (
+        "sqlite:////w/mlflow.db",
+        "n",
+        "n",
+    )
 
 
 @pytest.mark.parametrize(

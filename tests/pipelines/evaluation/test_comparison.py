@@ -61,12 +61,12 @@ def models(work_dir: Path) -> dict[str, EvaluatedModel]:
 def test_metrics_tables_and_queries(
     models: dict[str, EvaluatedModel], config: PipelineConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = compare(config, (models["good"], models["bad"]))
+    report = compare((models["good"], models["bad"]), 1, "dev", config.mirror, config.experiment)
     expected = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2).rsum for g in list(GALLERIES.values())[:2]]
     assert report.summary.startswith(f"dev RSUM {expected[0]:.1f} and {expected[1]:.1f}: difference +")
 
     client = MlflowClient(config.tracking_uri)
-    (run,) = client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
+    (run,) = client.search_runs([client.get_experiment_by_name(config.experiment.name).experiment_id])
     metrics = {name.removeprefix("dev/difference/"): value for name, value in run.data.metrics.items()}
     assert metrics["rsum"] == pytest.approx(expected[0] - expected[1])
     assert 0 < metrics["rsum_low"] < metrics["rsum"] < metrics["rsum_high"]
@@ -94,9 +94,12 @@ def test_metrics_tables_and_queries(
     out = capsys.readouterr().out
     assert "better: good" in out
     assert f"{metrics['rsum']:+.1f}" in out
-    assert compare(config, (models["good"], models["bad"])).directory == report.directory
+    assert (
+        compare((models["good"], models["bad"]), 1, "dev", config.mirror, config.experiment).directory
+        == report.directory
+    )
 
 
 def test_models_of_other_images_are_refused(models: dict[str, EvaluatedModel], config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="good and short cannot be compared"):
-        compare(config, (models["good"], models["short"]))
+        compare((models["good"], models["short"]), 1, "dev", config.mirror, config.experiment)

@@ -12,7 +12,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageDir, StageError
+from pipelines.runtime.stage import StageDir, StageError, StageReport
 from preprocessing.datasets import Caption, Record
 from vse_core.evaluation.recall import evaluate_ensemble as mean_of_similarities
 from vse_core.evaluation.recall import evaluate_retrieval
@@ -60,10 +60,14 @@ def evaluated(work_dir: Path, name: str, gallery: Gallery) -> EvaluatedModel:
     return EvaluatedModel(name, Path(name), "fingerprint of features", stage.path)
 
 
+def evaluate(config: PipelineConfig, members: list[EvaluatedModel]) -> StageReport:
+    return evaluate_ensemble(members, config.evaluation, "dev", config.mirror, config.experiment, config.seed)
+
+
 def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
     members: list[EvaluatedModel], config: PipelineConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = evaluate_ensemble(config, members[:2])
+    report = evaluate(config, members[:2])
     first, second = gallery_of(1, 1, 8, list(range(IMAGES))), gallery_of(2, 3, 6, list(range(IMAGES)))
     expected = mean_of_similarities([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)
     alone = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2) for g in (first, second)]
@@ -75,18 +79,18 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
         assert f"{result.rsum:.1f}" in rows[name]
 
     client = MlflowClient(config.tracking_uri)
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.metrics["dev/rsum"] == pytest.approx(expected.rsum)
     assert [run.data.metrics[f"member_{n}/rsum"] for n in (1, 2)] == pytest.approx([each.rsum for each in alone])
     assert run.data.tags["vse.models"] == "a b"
 
-    again = evaluate_ensemble(config, members[:2])
+    again = evaluate(config, members[:2])
     assert again.directory == report.directory
     assert len(client.search_runs([experiment.experiment_id])) == 1
 
 
 def test_models_of_other_images_are_refused(members: list[EvaluatedModel], config: PipelineConfig) -> None:
     with pytest.raises(StageError, match=r"a and c cannot be compared: .* 1 are only in the first, such as 11; give"):
-        evaluate_ensemble(config, [members[0], members[2]])
+        evaluate(config, [members[0], members[2]])

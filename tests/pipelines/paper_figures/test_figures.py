@@ -75,7 +75,7 @@ def test_a_command_writes_files_and_logs_them(
         assert file.parent == config.work_dir / "figures" / name
         assert Image.open(file).format == "PNG"
     client = MlflowClient(config.tracking_uri)
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.run_name, run.info.status) == (f"figure {name}", "FINISHED")
     logged = [Path(file.path).name for file in client.list_artifacts(run.info.run_id, "figures")]
@@ -186,7 +186,7 @@ def test_a_search_that_has_not_ended_is_said_to_be(config: PipelineConfig, tmp_p
 def test_the_training_of_a_registered_model_is_found_by_its_tag(
     config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with PipelineRuns(config, "f" * 64) as runs, runs.parent, runs.child("train") as tracker:
+    with PipelineRuns(config.experiment, "f" * 64) as runs, runs.parent, runs.child("train") as tracker:
         tracker.set_tags({"vse.fingerprint": "abc"})
         tracker.log_params({"loss": {"name": "adopt"}})
     tags = {"vse.train_fingerprint": "abc"}

@@ -97,7 +97,8 @@ def test_nothing_registered_is_a_pickle(registered: Registered, tmp_path: Path) 
     # spaCy names its files, of msgpack and JSON, without endings.
     suffixes = {path.suffix or path.name for path in files if "english" not in path.parts}
     page = {".html", ".css", ".js", ".csv"}  # of the search service and the report, which are part of the code
-    assert suffixes <= {".py", ".json", ".safetensors", ".faiss", ".yaml", ".txt", "MLmodel", *page}
+    words = {".txt", ".xz"}  # WordNet is compressed JSON
+    assert suffixes <= {".py", ".json", ".safetensors", ".faiss", ".yaml", "MLmodel", *page, *words}
     assert not [path for path in files if path.read_bytes()[:2] in {bytes([128, protocol]) for protocol in range(2, 6)}]
     assert not [path for path in files if "__pycache__" in path.parts]
 
@@ -246,6 +247,7 @@ def test_pyfunc_exposes_its_gallery(registered: Registered, model: Any) -> None:
     assert len(model.unwrap_python_model().gallery.records) == IMAGES
 
 
+@pytest.mark.integration
 def test_pyfunc_loads_in_a_process_elsewhere_with_its_own_code(registered: Registered, tmp_path: Path) -> None:
     script = """
 import json, sys

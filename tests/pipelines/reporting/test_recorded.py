@@ -15,23 +15,23 @@ from pipelines.tracking import PipelineRuns, TrackingError
 def test_runs_of_a_stage_come_back_in_order_of_whatever_pipeline(work_dir: Path) -> None:
     for number, name in enumerate(("one", "two")):
         config = load_config(None, [f"work_dir={work_dir}", f"name={name}"])
-        with PipelineRuns(config, str(number) * 64) as runs, runs.parent, runs.child("train") as tracker:
+        with PipelineRuns(config.experiment, str(number) * 64) as runs, runs.parent, runs.child("train") as tracker:
             tracker.set_tags({"vse.fingerprint": "abc"})
             for step in (20, 10, 30):
                 tracker.log_metrics({"train/loss": number + step / 100}, step)
                 time.sleep(0.002)  # MLflow tells milliseconds apart
-    found = recorded_runs(config, "train", "abc")
+    found = recorded_runs(config.tracking_uri, "train", "abc")
     assert [run.values("train/loss") for run in found] == [[0.2, 0.1, 0.3], [1.2, 1.1, 1.3]]
     assert [point.step for point in found[0].metrics["train/loss"]] == [20, 10, 30]
     assert {run.status for run in found} == {"FINISHED"}
     assert all(run.seconds is not None and run.seconds >= 0 for run in found)
     assert found[0].values("no such metric") == []
-    assert recorded_runs(config, "train", "another") == []
-    assert recorded_runs(config, "evaluate", "abc") == []
+    assert recorded_runs(config.tracking_uri, "train", "another") == []
+    assert recorded_runs(config.tracking_uri, "evaluate", "abc") == []
 
 
 def test_a_server_that_is_away_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     config = load_config(None, [f"work_dir={tmp_path}", "tracking.uri=http://127.0.0.1:9"])
     with pytest.raises(TrackingError, match=r"MLflow at http://127\.0\.0\.1:9 does not answer"):
-        recorded_runs(config, "train", "abc")
+        recorded_runs(config.tracking_uri, "train", "abc")

@@ -137,7 +137,7 @@ def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:
         ]
         second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert second.returncode == retrain.BUSY == 75
-    assert second.stderr.startswith("error: another retraining is at work: process ")
+    assert second.stderr.startswith("error: another retraining is running: process ")
     assert {path.name for path in folder.iterdir()} == {"lock"}
     other = loaded(tmp_path, "registry.name=another")
     with exclusive(folder, config.mirror):

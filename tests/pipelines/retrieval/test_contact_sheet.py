@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image, ImageColor
 
+from pipelines.retrieval import contact_sheet
 from pipelines.retrieval.contact_sheet import GREEN, contact_sheet_html, contact_sheet_png
 from pipelines.retrieval.gallery import Gallery
 from pipelines.retrieval.hits import Hit, caption_hits, image_hits
@@ -16,10 +17,14 @@ from preprocessing.datasets import Caption, Record
 from preprocessing.features import ImageError
 
 
-def load(uri: str) -> Image.Image:
-    if "missing" in uri:
-        raise ImageError("no such file")
-    return Image.new("RGB", (40, 20), "blue")
+@pytest.fixture(autouse=True)
+def _images(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(uri: str) -> Image.Image:
+        if "missing" in uri:
+            raise ImageError("no such file")
+        return Image.new("RGB", (40, 20), "blue")
+
+    monkeypatch.setattr(contact_sheet, "load_image", load)
 
 
 def gallery(images: int = 3) -> Gallery:
@@ -70,22 +75,22 @@ def test_an_image_that_cannot_be_read_is_named() -> None:
     def row(uri: str) -> list[SheetRow]:
         return [SheetRow((Hit(0.5, "i0", uri),), query_image_uri=uri)]
 
-    page = contact_sheet_html("Title", row("/a/missing1.jpg"), load)
+    page = contact_sheet_html("Title", row("/a/missing1.jpg"))
     assert page.count("cannot be read: missing1.jpg") == 2
     assert "<img" not in page
-    one, other = (contact_sheet_png("Title", row(f"/a/missing{number}.jpg"), load) for number in (1, 2))
+    one, other = (contact_sheet_png("Title", row(f"/a/missing{number}.jpg")) for number in (1, 2))
     assert one.tobytes() != other.tobytes()
 
 
 def test_png_draws_dollars_and_letters_that_the_font_lacks_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
-    contact_sheet_png("$x_1$ 犬", [SheetRow((Hit(0.5, "$^$", None, "$5 and $10 犬"),), query_text="$\\frac$")], load)
+    contact_sheet_png("$x_1$ 犬", [SheetRow((Hit(0.5, "$^$", None, "$5 and $10 犬"),), query_text="$\\frac$")])
     assert not recwarn.list
 
 
 def test_png_marks_the_relevant_results_only() -> None:
     def sheet(relevant: bool | None) -> Image.Image:
         hit = Hit(0.5, "i0", "/pictures/0.jpg", "caption", relevant)
-        return contact_sheet_png("Title", [SheetRow((hit,), query_text="a query")], load)
+        return contact_sheet_png("Title", [SheetRow((hit,), query_text="a query")])
 
     assert count(sheet(True), GREEN) > 1000
     assert count(sheet(False), GREEN) == 0
@@ -96,27 +101,27 @@ def test_png_marks_the_relevant_results_only() -> None:
 def test_png_of_captions_grows_with_the_results() -> None:
     def height(count: int) -> int:
         hits = tuple(Hit(0.5, str(i), None, "word " * 60, i == 0) for i in range(count))
-        return contact_sheet_png("Title", [SheetRow(hits, query_image_uri="/missing.jpg")], load).height
+        return contact_sheet_png("Title", [SheetRow(hits, query_image_uri="/missing.jpg")]).height
 
     assert height(20) > height(10) > 200
 
 
 def test_png_breaks_words_that_are_wider_than_a_line() -> None:
     hit = Hit(0.5, "x" * 500, None, "y" * 5000, None)
-    assert contact_sheet_png("z" * 400, [SheetRow((hit,), query_text="q" * 300)], load).width < 2000
+    assert contact_sheet_png("z" * 400, [SheetRow((hit,), query_text="q" * 300)]).width < 2000
 
 
 def test_html_escapes_every_text() -> None:
     evil = "<script>alert('x')</script>&\""
     hits = (Hit(0.5, evil, f"/{evil}.jpg", evil, True), Hit(0.4, evil, None, evil, False))
-    page = contact_sheet_html(evil, [SheetRow(hits, evil, f"/{evil}", evil)], load)
+    page = contact_sheet_html(evil, [SheetRow(hits, evil, f"/{evil}", evil)])
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 6
 
 
 def test_html_is_self_contained_and_marks_in_words_too() -> None:
     hits = (Hit(0.5, "i0", "/0.jpg", None, True), Hit(0.4, "i1", "/missing.jpg", None, False), Hit(0.3, "i2", "/2.jpg"))
-    page = contact_sheet_html("Title", [SheetRow(hits, "a query")], load)
+    page = contact_sheet_html("Title", [SheetRow(hits, "a query")])
     items = re.findall(r'<li class="(\w+)">(.*?)</li>', page, re.DOTALL)
     assert [state for state, _ in items] == ["relevant", "irrelevant", "unjudged"]
     assert "✓" in items[0][1]
@@ -133,6 +138,6 @@ def test_html_is_self_contained_and_marks_in_words_too() -> None:
 
 def test_sheets_refuse_to_be_empty() -> None:
     with pytest.raises(ValueError, match="at least one query"):
-        contact_sheet_png("Title", [], load)
+        contact_sheet_png("Title", [])
     with pytest.raises(ValueError, match="at least one query"):
-        contact_sheet_html("Title", [], load)
+        contact_sheet_html("Title", [])

@@ -39,7 +39,7 @@ assert "RAY_ADDRESS" not in os.environ
 """
 
 
-@pytest.mark.ray
+@pytest.mark.integration
 def test_a_local_cluster_has_the_chosen_address() -> None:
     subprocess.run([sys.executable, "-c", CHOSEN], check=True, timeout=120)
 
@@ -50,7 +50,6 @@ def test_no_public_function_returns_the_autoscalers_limits() -> None:
     assert not found, f"Ray has {found} now: use it in ray_internals.is_autoscaled"
 
 
-@pytest.mark.ray
 def test_a_fixed_cluster_is_not_autoscaled(ray_cluster: str) -> None:
     assert not ray_internals.is_autoscaled()
 

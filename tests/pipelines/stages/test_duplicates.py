@@ -6,11 +6,19 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipelines.stages.duplicates import main
+from pipelines.runtime.cli import guarded
+from pipelines.stages import duplicates
 from preprocessing.features import load_image
 
 
-def test_a_copy_in_another_split_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def run(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
+    monkeypatch.setattr("sys.argv", ["duplicates.py", *arguments])
+    return guarded(duplicates.main)
+
+
+def test_a_copy_in_another_split_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = tmp_path / "images"
     images.mkdir()
     for index in range(4):
@@ -23,7 +31,7 @@ def test_a_copy_in_another_split_is_reported(tmp_path: Path, capsys: pytest.Capt
         (tmp_path / f"{split}.txt").write_text("\n".join(names))
     lists = ", ".join(f"{split}: {tmp_path}/{split}.txt" for split in splits)
     dataset = f"dataset={{format: flickr, images: {images}, tokens: {tmp_path}/tokens.txt, splits: {{{lists}}}}}"
-    assert main(["--set", dataset, "--distance", "4", "--output", str(tmp_path / "found.json")]) == 0
+    assert run(monkeypatch, ["--set", dataset, "--distance", "4", "--output", str(tmp_path / "found.json")]) == 0
     out = capsys.readouterr().out
     assert "2.png copy.png (train dev)" in out
     assert "1 near-duplicates across train, dev" in out
@@ -33,8 +41,10 @@ def test_a_copy_in_another_split_is_reported(tmp_path: Path, capsys: pytest.Capt
     assert [item["image"] for item in found["not_read"]] == ["broken.png"]
 
 
-def test_what_cannot_be_read_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--set", f"dataset={{format: precomputed, root: {tmp_path}/none}}"]) == 1
+def test_what_cannot_be_read_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(monkeypatch, ["--set", f"dataset={{format: precomputed, root: {tmp_path}/none}}"]) == 1
     assert capsys.readouterr().err.startswith("error: ")
-    assert main(["--distance", "64"]) == 1
+    assert run(monkeypatch, ["--distance", "64"]) == 1
     assert "from 0 to 63 bits" in capsys.readouterr().err

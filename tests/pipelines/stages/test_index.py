@@ -27,7 +27,7 @@ def config(work_dir: Path) -> PipelineConfig:
 
 
 def run(config: PipelineConfig, upstream: Plans) -> str:
-    with PipelineRuns(config, "f" * 64).child("index") as tracker:
+    with PipelineRuns(config.experiment, "f" * 64).child("index") as tracker:
         return index.run(config, upstream, tracker).summary
 
 

@@ -54,7 +54,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def run(config: PipelineConfig, upstream: Plans) -> str:
-    with PipelineRuns(config, "f" * 64).child("register") as tracker:
+    with PipelineRuns(config.experiment, "f" * 64).child("register") as tracker:
         return register.run(config, upstream, tracker).summary
 
 

@@ -80,7 +80,7 @@ def rows(capsys: pytest.CaptureFixture[str]) -> Rows:
 
 def statuses(config: PipelineConfig) -> dict[str, str]:
     client = MlflowClient(config.tracking_uri)
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     return {run.info.run_name: run.info.status for run in client.search_runs([experiment.experiment_id])}
 
 
@@ -123,7 +123,7 @@ def test_the_report_is_on_disk_and_in_mlflow_and_its_path_is_printed(
     assert path.read_text().startswith("<!DOCTYPE html>")
     assert "All stages are done." in path.read_text()
     client = MlflowClient(config.tracking_uri)
-    experiment = client.get_experiment_by_name(config.experiment)
+    experiment = client.get_experiment_by_name(config.experiment.name)
     (parent,) = client.search_runs([experiment.experiment_id], f"tags.`mlflow.runName` LIKE '{config.preset}-%'")
     assert [file.path for file in client.list_artifacts(parent.info.run_id)] == ["report.html"]
     assert parent.data.metrics == {f"{config.dataset.eval_split}/{name}": value for name, value in HEADLINES.items()}

@@ -67,7 +67,7 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
 
 
 def test_a_pipeline_has_a_parent_and_a_child_for_each_stage(config: PipelineConfig) -> None:
-    runs = PipelineRuns(config, FINGERPRINT)
+    runs = PipelineRuns(config.experiment, FINGERPRINT)
     with runs.parent as parent, runs.child("extract") as child:
         parent.log_params({"seed": 0, "model": {"embed_dim": 256}})
         child.log_metrics({"dev/i2t_r01": 1.5}, step=3)
@@ -80,40 +80,40 @@ def test_a_pipeline_has_a_parent_and_a_child_for_each_stage(config: PipelineConf
     assert run.info.artifact_uri.startswith((config.work_dir / "mlartifacts").as_uri())
     experiment = MlflowClient(config.tracking_uri).get_experiment_by_name("scenes")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-    assert parent.run_url() == recorded_run_url(config, FINGERPRINT)
+    assert parent.run_url() == recorded_run_url(config.experiment, FINGERPRINT)
     assert parent.run_id in parent.run_url()
 
 
 def test_a_second_start_goes_on_in_the_same_runs(config: PipelineConfig) -> None:
-    runs = PipelineRuns(config, FINGERPRINT)
+    runs = PipelineRuns(config.experiment, FINGERPRINT)
     child = runs.child("train")
     child.log_params({"seed": 0})
-    again = PipelineRuns(config, FINGERPRINT)
+    again = PipelineRuns(config.experiment, FINGERPRINT)
     child_again = again.child("train")
     child_again.log_params({"seed": 1, "epochs": 2})  # a parameter is written once
     assert (again.parent.run_id, child_again.run_id) == (runs.parent.run_id, child.run_id)
     assert stored(config, child).data.params == {"seed": "0", "epochs": "2"}
-    assert PipelineRuns(config, "cd" * 32).parent.run_id != runs.parent.run_id
+    assert PipelineRuns(config.experiment, "cd" * 32).parent.run_id != runs.parent.run_id
 
 
 def test_runs_that_were_deleted_are_opened_anew(config: PipelineConfig) -> None:
-    first = PipelineRuns(config, FINGERPRINT).parent
+    first = PipelineRuns(config.experiment, FINGERPRINT).parent
     MlflowClient(config.tracking_uri).delete_run(first.run_id)
-    assert PipelineRuns(config, FINGERPRINT).parent.run_id != first.run_id
+    assert PipelineRuns(config.experiment, FINGERPRINT).parent.run_id != first.run_id
 
 
 def test_a_deleted_experiment_is_refused(config: PipelineConfig) -> None:
-    runs = PipelineRuns(config, FINGERPRINT)
+    runs = PipelineRuns(config.experiment, FINGERPRINT)
     MlflowClient(config.tracking_uri).delete_experiment(runs.parent.handle.experiment_id)
     with pytest.raises(TrackingError, match="has been deleted"):
-        PipelineRuns(config, FINGERPRINT)
+        PipelineRuns(config.experiment, FINGERPRINT)
 
 
 @pytest.mark.parametrize(
     ("error", "status"), [(None, "FINISHED"), (ValueError("no good"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
 )
 def test_how_a_run_ends(config: PipelineConfig, error: BaseException | None, status: str) -> None:
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
 
     def work() -> None:
         with tracker:
@@ -133,7 +133,7 @@ def test_how_a_run_ends(config: PipelineConfig, error: BaseException | None, sta
 def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:
     file = tmp_path / "model.json"
     file.write_text("{}")
-    with PipelineRuns(config, FINGERPRINT).parent as tracker:
+    with PipelineRuns(config.experiment, FINGERPRINT).parent as tracker:
         tracker.log_artifact(file, "checkpoints/best")
         tracker.log_figure(Figure(), "plots/loss.png")
         tracker.log_dict([{"reason": "é"}], "set_aside.json")
@@ -150,13 +150,13 @@ def log_data(tracker: Tracker, context: str) -> None:
 
 def test_data_sets_are_inputs(config: PipelineConfig, outage: Outage) -> None:
     """Once, however often they are logged, and in spite of an outage."""
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     log_data(tracker, "training")
     outage.on = True
     log_data(tracker, "training")
     tracker.close()
     outage.on = False
-    PipelineRuns(config, FINGERPRINT).parent.flush()
+    PipelineRuns(config.experiment, FINGERPRINT).parent.flush()
     (logged,) = stored(config, tracker).inputs.dataset_inputs
     assert [(tag.key, tag.value) for tag in logged.tags] == [("mlflow.data.context", "training")]
     dataset = logged.dataset
@@ -166,7 +166,7 @@ def test_data_sets_are_inputs(config: PipelineConfig, outage: Outage) -> None:
 
 
 def test_runs_and_experiments_are_described(config: PipelineConfig) -> None:
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     tracker.describe("first")
     tracker.describe("**second**")
     assert stored(config, tracker).data.tags["mlflow.note.content"] == "**second**"
@@ -176,11 +176,11 @@ def test_runs_and_experiments_are_described(config: PipelineConfig) -> None:
 
 def test_a_metric_name_that_mlflow_refuses(config: PipelineConfig) -> None:
     with pytest.raises(ValueError, match="dev/i2t_r@1"):
-        PipelineRuns(config, FINGERPRINT).parent.log_metrics({"dev/i2t_r@1": 1.0})
+        PipelineRuns(config.experiment, FINGERPRINT).parent.log_metrics({"dev/i2t_r@1": 1.0})
 
 
 def test_metrics_travel_in_batches(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     sizes: list[int] = []
     real = MlflowClient.log_batch
 
@@ -199,7 +199,7 @@ def test_metrics_travel_in_batches(config: PipelineConfig, monkeypatch: pytest.M
 def test_an_outage_costs_nothing(
     config: PipelineConfig, outage: Outage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     outage.on = True
     with caplog.at_level(logging.WARNING):
         tracker.log_params({"seed": 0})
@@ -217,14 +217,14 @@ def test_an_outage_costs_nothing(
 
 
 def test_what_a_whole_process_could_not_send_arrives_with_the_next(config: PipelineConfig, outage: Outage) -> None:
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     outage.on = True
     with tracker:
         tracker.log_metrics({"loss": 1.0}, step=1)
         tracker.log_dict({}, "x.json")
         tracker.set_tags({"split": "dev"})
     outage.on = False
-    again = PipelineRuns(config, FINGERPRINT).parent
+    again = PipelineRuns(config.experiment, FINGERPRINT).parent
     assert again.run_id == tracker.run_id
     again.close()
     run = stored(config, again)
@@ -238,7 +238,7 @@ def test_a_full_disk_does_not_hide_the_error_that_ended_the_run(
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     outage.on = True
     monkeypatch.setattr("pipelines.tracking.tracker.write_json_atomic", full)
     tracker.log_metrics({"loss": 1.0}, step=1)
@@ -251,7 +251,7 @@ def test_a_full_disk_does_not_hide_the_error_that_ended_the_run(
 def test_a_worker_leaves_what_it_could_not_send_to_the_one_that_ends_the_run(
     config: PipelineConfig, outage: Outage
 ) -> None:
-    owner = PipelineRuns(config, FINGERPRINT).parent
+    owner = PipelineRuns(config.experiment, FINGERPRINT).parent
     worker = Tracker(owner.handle)
     worker._spool = worker._spools / "another-host-1"
     outage.on = True
@@ -267,13 +267,13 @@ def test_a_worker_leaves_what_it_could_not_send_to_the_one_that_ends_the_run(
 def test_a_run_cannot_be_opened(config: PipelineConfig, outage: Outage) -> None:
     outage.on = True
     with pytest.raises(TrackingError, match=r"tracking.uri sqlite.*connection refused"):
-        PipelineRuns(config, FINGERPRINT)
+        PipelineRuns(config.experiment, FINGERPRINT)
 
 
 def test_the_active_run_of_mlflow(config: PipelineConfig) -> None:
     import mlflow
 
-    with PipelineRuns(config, FINGERPRINT).parent as tracker:
+    with PipelineRuns(config.experiment, FINGERPRINT).parent as tracker:
         with tracker.active():
             mlflow.log_metric("x", 1.0)
         assert mlflow.active_run() is None
@@ -282,11 +282,11 @@ def test_the_active_run_of_mlflow(config: PipelineConfig) -> None:
 
 
 def test_without_a_run_there_is_no_address(config: PipelineConfig) -> None:
-    assert recorded_run_url(config, FINGERPRINT) is None
+    assert recorded_run_url(config.experiment, FINGERPRINT) is None
 
 
 def test_the_page_on_a_server(config: PipelineConfig) -> None:
-    tracker = PipelineRuns(config, FINGERPRINT).parent
+    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     handle = tracker.handle
     remote = Tracker(type(handle)("http://mlflow.example:80/", handle.experiment_id, handle.run_id, handle.spool))
     assert remote.run_url() == f"http://mlflow.example:80/#/experiments/{handle.experiment_id}/runs/{handle.run_id}"
@@ -303,11 +303,11 @@ def test_runs_of_a_pipeline_that_was_killed_are_ended_by_the_next_start(config: 
     assert process.stdout is not None
     run_ids = process.stdout.readline().split()
     client = MlflowClient(config.tracking_uri)
-    with PipelineRuns(config, "cd" * 32):
+    with PipelineRuns(config.experiment, "cd" * 32):
         assert [client.get_run(run_id).info.status for run_id in run_ids] == ["RUNNING"] * 2  # it is alive
     process.kill()
     process.communicate()
-    with PipelineRuns(config, "cd" * 32) as again:
+    with PipelineRuns(config.experiment, "cd" * 32) as again:
         assert [client.get_run(run_id).info.status for run_id in run_ids] == ["KILLED"] * 2
         assert client.get_run(again.parent.run_id).info.status == "RUNNING"
 
@@ -316,7 +316,7 @@ KILLED_PIPELINE = f"""
 import sys, time
 from pipelines.config import load_config
 from pipelines.tracking import PipelineRuns
-runs = PipelineRuns(load_config(None, ["work_dir=" + sys.argv[1]]), "{FINGERPRINT}")
+runs = PipelineRuns(load_config(None, ["work_dir=" + sys.argv[1]]).experiment, "{FINGERPRINT}")
 print(runs.parent.run_id, runs.child("train").run_id, flush=True)
 time.sleep(600)
 """
@@ -325,19 +325,19 @@ time.sleep(600)
 def test_the_end_of_a_run_that_could_not_be_told_is_told_by_the_next_start(
     config: PipelineConfig, outage: Outage
 ) -> None:
-    with PipelineRuns(config, FINGERPRINT) as runs:
+    with PipelineRuns(config.experiment, FINGERPRINT) as runs:
         outage.on = True
         runs.parent.log_metrics({"train/loss": 1.0}, step=1)
         runs.parent.close("FAILED")
         outage.on = False
     assert stored(config, runs.parent).info.status == "RUNNING"
-    with PipelineRuns(config, "cd" * 32):
+    with PipelineRuns(config.experiment, "cd" * 32):
         assert stored(config, runs.parent).info.status == "FAILED"
         assert history(config, runs.parent, "train/loss") == [(1, 1.0)]
 
 
 def test_what_a_checkpoint_covers_outlives_the_process_that_logged_it(config: PipelineConfig, outage: Outage) -> None:
-    with PipelineRuns(config, FINGERPRINT) as runs:
+    with PipelineRuns(config.experiment, FINGERPRINT) as runs:
         worker = Tracker(runs.parent.handle)
         outage.on = True
         worker.log_metrics({"train/loss": 1.0}, step=1)

@@ -11,8 +11,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import load_config
+from pipelines.kinds.kind import Split
 from pipelines.stages import extract
-from pipelines.training.trainer import Splits, Trainer
+from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.shards.reader import ShardReader
 from tests.ports import free_port
@@ -70,10 +71,11 @@ def _rank(
     dist.init_process_group("gloo", rank=rank, world_size=workers)
     config = load_config(None, settings)
     outputs = extract.plan(config, {}).outputs
-    splits = Splits(*(ShardReader(outputs[split], config.features.member) for split in ("train", "dev")))
+    train, dev = (Split(ShardReader(outputs[split], config.features.member)) for split in ("train", "dev"))
     Trainer(
         config,
-        splits,
+        train,
+        dev,
         load_caption_encoder(trained),
         out,
         torch.device("cpu"),

@@ -10,7 +10,6 @@ from safetensors import SafetensorError
 
 from pipelines.runtime.stage import StageError
 from pipelines.training.checkpoints import Checkpoints, adopt_checkpoints, newest_checkpoint, offer_checkpoints
-from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import NO_MIRROR
 from vse_core.models import build_model
@@ -83,7 +82,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     }
     model = build_model(**specification)
     optimizer = torch.optim.AdamW(model.parameters())
-    checkpoints = Checkpoints(tmp_path, specification, Vocabulary.build(["a red dog"], 1), None, "grid", NO_MIRROR)
+    checkpoints = Checkpoints(tmp_path, specification, lambda directory: None, NO_MIRROR)
     checkpoints.save(1, model, optimizer, Progress(step=1))
 
     def full(*_arguments: object) -> None:

@@ -11,10 +11,11 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.inference.text_inputs import graphs_of
+from pipelines.kinds.kind import Split
+from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
 from pipelines.training.loss_log import read_losses
-from pipelines.training.trainer import Splits, Trainer
+from pipelines.training.trainer import Trainer
 from preprocessing.captions.adversarial import Adversarial, write_adversarials
 from preprocessing.captions.components import component_words
 from preprocessing.captions.pools import Pools
@@ -59,14 +60,11 @@ def make_config(system: str, *overrides: str) -> PipelineConfig:
 def make_trainer(
     config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None, prepared: bool = False
 ) -> Trainer:
-    splits = Splits(
-        ShardReader(shards / "train/features", "grid"),
-        ShardReader(shards / "dev/features", "grid"),
-        shards / "train/graphs",
-        shards / "dev/graphs",
+    train, dev = (
+        Split(ShardReader(shards / f"{name}/features", "grid"), shards / f"{name}/graphs") for name in ("train", "dev")
     )
-    graphs = list(chain.from_iterable(graphs_of(shards / "train/graphs", splits.train)))
-    texts = [c["text"] for i in range(len(splits.train)) for c in splits.train.meta(i)["captions"]]
+    graphs = list(chain.from_iterable(graphs_of(train)))
+    texts = [caption["text"] for meta in train.reader.metas() for caption in meta["captions"]]
     out.mkdir(exist_ok=True)
     if not prepared:
         Pools.build(graphs, 1, 1, 1).save(out / Pools.FILE)
@@ -83,7 +81,7 @@ def make_trainer(
         ]
         write_adversarials(out / "adversarial.jsonl", entries)
     vocabulary = Vocabulary.build(texts, 1, component_words(graphs, 1))
-    return Trainer(config, splits, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return Trainer(config, train, dev, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
 
 
 def losses_of(out: Path) -> list[float]:
@@ -136,6 +134,7 @@ def run_rank(rank: int, world: int, port: int, system: str, shards: str, out: st
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_path: Path):
     system, losses, _ = undisturbed
     port = free_port()
@@ -148,4 +147,4 @@ def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_pat
 
 def test_graphs_of_other_captions_are_refused(shards: Path):
     with pytest.raises(StageError, match="image 9 is None"):
-        list(graphs_of(shards / "dev/graphs", ShardReader(shards / "train/features", "grid")))
+        list(graphs_of(Split(ShardReader(shards / "train/features", "grid"), shards / "dev/graphs")))

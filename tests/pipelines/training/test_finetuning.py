@@ -12,13 +12,14 @@ import torch.multiprocessing as mp
 from PIL import Image
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.config.model import RESNETS
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
 from pipelines.inference.image_inputs import image_source, misfit
+from pipelines.kinds.kind import Split
 from pipelines.retrieval.gallery import build_gallery
+from pipelines.schema.encoders import RESNETS
 from pipelines.stages.preflight import check_before_start
 from pipelines.training.loss_log import read_losses
-from pipelines.training.trainer import Splits, Trainer
+from pipelines.training.trainer import Trainer
 from preprocessing import extraction
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import build_dataset
@@ -93,11 +94,18 @@ class Recorder(Quiet):
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    splits = Splits(ShardReader(shards / "train", "jpg"), ShardReader(shards / "dev", "jpg"))
-    captions = (caption["text"] for i in range(len(splits.train)) for caption in splits.train.meta(i)["captions"])
+    train, dev = Split(ShardReader(shards / "train", "jpg")), Split(ShardReader(shards / "dev", "jpg"))
+    captions = (caption["text"] for meta in train.reader.metas() for caption in meta["captions"])
     out.mkdir(exist_ok=True)
     trainer = Trainer(
-        config, splits, Vocabulary.build(captions, 1), out, torch.device("cpu"), observer, on_epoch=lambda metrics: None
+        config,
+        train,
+        dev,
+        Vocabulary.build(captions, 1),
+        out,
+        torch.device("cpu"),
+        observer,
+        on_epoch=lambda metrics: None,
     )
     if observer is not None:
         observer.trainer = trainer
@@ -161,6 +169,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_train_the_same_model_through_all_stages(
     shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer]
 ) -> None:
@@ -195,7 +204,7 @@ def test_features_and_pictures_are_told_apart(shards: Path, undisturbed: tuple[P
     assert image_source(model, reader).unaugmented([0])[1].tolist() == [[True] * 4]
     text = {"pooling": {"name": "mean"}, "word_dim": 4}
     other = build_model(5, 9, 8, {"pooling": {"name": "mean"}, "mlp": False}, text)
-    assert misfit(other, reader) == "takes features, the configuration has pictures"
+    assert misfit(other, reader) == "takes features, the configuration has images"
 
 
 MISTAKES = {

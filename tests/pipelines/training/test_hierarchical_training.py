@@ -10,11 +10,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.inference.text_inputs import role_graph_table
+from pipelines.kinds.hierarchical import HierarchicalKind, role_graph_table
+from pipelines.kinds.kind import Split
 from pipelines.retrieval.gallery import Gallery, GalleryError, build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import run_stages
-from pipelines.training.trainer import Splits, Trainer
+from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.spaced_words import SpacedWords
 from preprocessing.shards.reader import ShardReader
@@ -69,10 +70,10 @@ def make_config(shards: Path, *overrides: str) -> PipelineConfig:
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    splits = Splits(ShardReader(shards / "train", "grid"), ShardReader(shards / "dev", "grid"))
-    words = SpacedWords.build(texts_of(splits.train), 1)
+    train, dev = Split(ShardReader(shards / "train", "grid")), Split(ShardReader(shards / "dev", "grid"))
+    words = SpacedWords.build(texts_of(train.reader), 1)
     out.mkdir(exist_ok=True)
-    return Trainer(config, splits, words, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return Trainer(config, train, dev, words, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,8 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     model, reader = load_model(directory), ShardReader(shards / "dev", "grid")
     assert isinstance(model, HierarchicalModel)
     words = load_caption_encoder(directory)
-    gallery = build_gallery(model, reader, words, "", batch_size=4, role_graphs=shards / "graphs.json")
+    inputs = HierarchicalKind().text_inputs(config.model.text, Split(reader), words)
+    gallery = build_gallery(model, reader, words, "", inputs, batch_size=4)
     gallery.save(tmp_path / "gallery")
     loaded = Gallery.load(tmp_path / "gallery")
     assert isinstance(loaded.images, VideoLevels)
@@ -124,6 +126,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_have_the_losses_of_one(shards: Path, tmp_path: Path) -> None:
     alone = make_trainer(make_config(shards, *NO_DROPOUT), shards, tmp_path / "one", Recorder()).run()
     port = free_port()
@@ -144,7 +147,7 @@ def test_captions_without_role_graphs_are_named(shards: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.caption_augmentation=true", "role graphs name words by their places"),
+        ("training.caption_augmentation=true", "names the words of captions by their places"),
         (
             "loss={name: triplet, margin: 0.2, reduction: sum, mask_same_image: false, all_negatives: 1 epoch}",
             "goes with",

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from pipelines.config.training import LossConfig
+from pipelines.kinds import LossConfig
 from pipelines.training import loss_schedule
 from pipelines.training.loss_schedule import LossSchedule
 from vse_core.training.collapse import CollapseError

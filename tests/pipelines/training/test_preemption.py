@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
@@ -37,6 +38,7 @@ def run_rank(rank: int, port: int, folder: str) -> None:
     assert not requests.is_wanted()
 
 
+@pytest.mark.integration
 def test_the_checkpoint_comes_before_the_end(tmp_path: Path) -> None:
     port = free_port()
     context = mp.spawn(run_rank, args=(port, str(tmp_path)), nprocs=2, join=False)

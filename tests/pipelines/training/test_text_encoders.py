@@ -13,10 +13,11 @@ from transformers import BertConfig, BertModel
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
+from pipelines.kinds.kind import Split
+from pipelines.kinds.words import build_caption_encoder
 from pipelines.runtime.stage import StageError
 from pipelines.stages import train
-from pipelines.training.prepare import build_caption_encoder
-from pipelines.training.trainer import Splits, Trainer
+from pipelines.training.trainer import Trainer
 from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encoder
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
@@ -84,13 +85,13 @@ def make_config(text: str, *overrides: str) -> PipelineConfig:
 def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
     """What the stage does before training."""
     out.mkdir(exist_ok=True)
-    return build_caption_encoder(config, ShardReader(shards / "train", "grid"), None, out)[0]
+    return build_caption_encoder(config, ShardReader(shards / "train", "grid"), out)[0]
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    splits = Splits(ShardReader(shards / "train", "grid"), ShardReader(shards / "dev", "grid"))
+    train, dev = Split(ShardReader(shards / "train", "grid")), Split(ShardReader(shards / "dev", "grid"))
     encoder = prepared(config, shards, out)
-    return Trainer(config, splits, encoder, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return Trainer(config, train, dev, encoder, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
 
 
 def test_a_run_with_bert_learns_at_two_rates(shards: Path, bert: Path, tmp_path: Path) -> None:
@@ -128,6 +129,7 @@ def run_rank(rank: int, world: int, port: int, shards: str, bert: str, out: str)
     dist.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_two_processes_give_the_losses_of_one_where_nothing_drops_out(shards: Path, tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "bert", dropout=0.0)
     config = make_config(bert_text(folder), "training.epochs=1")
@@ -165,7 +167,7 @@ def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) ->
     trainer = make_trainer(config, shards, tmp_path / "out", None)
     ids = [trainer.caption_encoder.encode(word)[1] for word in ("red", "star")]
     assert trainer.model.text_encoder.embed.weight[ids].tolist() == [[1, 2, 3], [7, 8, 9]]
-    _, facts = build_caption_encoder(config, trainer.splits.train, None, tmp_path / "out")
+    _, facts = build_caption_encoder(config, ShardReader(shards / "train", "grid"), tmp_path / "out")
     assert facts == {"vocabulary_size": 17, "word_vector_coverage": round(2 / 17, 4)}
     assert "word_vectors" not in trainer.checkpoints.specification["text"]
 

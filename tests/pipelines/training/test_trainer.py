@@ -13,9 +13,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.kinds.kind import Split
 from pipelines.training.checkpoints import newest_checkpoint
 from pipelines.training.loss_log import read_losses
-from pipelines.training.trainer import Splits, Trainer
+from pipelines.training.trainer import Trainer
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
@@ -93,12 +94,10 @@ def make_config(*overrides: str) -> PipelineConfig:
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    splits = Splits(ShardReader(shards / "train", "grid"), ShardReader(shards / "dev", "grid"))
-    vocabulary = Vocabulary.build(
-        (caption["text"] for i in range(len(splits.train)) for caption in splits.train.meta(i)["captions"]), 1
-    )
+    train, dev = Split(ShardReader(shards / "train", "grid")), Split(ShardReader(shards / "dev", "grid"))
+    vocabulary = Vocabulary.build((caption["text"] for meta in train.reader.metas() for caption in meta["captions"]), 1)
     out.mkdir(exist_ok=True)
-    return Trainer(config, splits, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return Trainer(config, train, dev, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
 
 
 def losses_of(out: Path) -> list[float]:
@@ -170,6 +169,7 @@ def run_group(world: int, shards: Path, out: Path, die_at: int | None = None) ->
     mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at), nprocs=world)
 
 
+@pytest.mark.integration
 def test_the_number_of_processes_does_not_matter(
     shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
 ):
@@ -179,6 +179,7 @@ def test_the_number_of_processes_does_not_matter(
     assert len(histories) == 1
 
 
+@pytest.mark.integration
 def test_a_number_of_processes_that_changes_does_not_matter(
     shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
 ):

@@ -1,11 +1,11 @@
-"""Related words: WordNet and what captions teach, both against pairs judged by hand, and the file."""
+"""Related words: WordNet and what captions teach, both against pairs judged by hand."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from preprocessing.captions.relatedness import Relatedness, RelatednessError
+from preprocessing.captions.relatedness import Relatedness
 from tests.preprocessing.captions.markup import graph
 
 PAIRS = json.loads((Path(__file__).parent / "assets" / "noun_pairs.json").read_text())
@@ -61,28 +61,5 @@ def test_attributes_are_learned_too() -> None:
     assert built(same + [["[a {slithy} wabe]", "[a {vorpal} tove]"]] * 200).learned == [("frabjous", "mimsy")]
 
 
-def test_the_order_of_images_does_not_matter(tmp_path: Path) -> None:
-    built(world()).save(tmp_path / "one.json")
-    built(world()[::-1]).save(tmp_path / "other.json")
-    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    relatedness = Relatedness([("glorp", "snark"), ("a b", "c")])
-    relatedness.save(tmp_path / Relatedness.FILE)
-    assert Relatedness.load(tmp_path / Relatedness.FILE).learned == relatedness.learned
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"learned": 3}', '{"learned": [["b", "a"]]}', '{"learned": [["a"]]}']
-)
-def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "related.json"
-    path.write_text(text)
-    with pytest.raises(RelatednessError, match=r"related\.json"):
-        Relatedness.load(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RelatednessError, match="No such file"):
-        Relatedness.load(tmp_path / "absent.json")
+def test_the_order_of_images_does_not_matter() -> None:
+    assert built(world()).learned == built(world()[::-1]).learned

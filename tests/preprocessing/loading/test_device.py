@@ -12,7 +12,7 @@ from preprocessing.loading.device import prefetch_to_device
 def make_batch(number: int) -> Batch:
     features = torch.full((4, 3, 2), float(number), dtype=torch.float16)
     ids = torch.full((4,), number)
-    return Batch(features, ids, ids.unsqueeze(1), ids, ids, ids, {"objects_O": ids}, (ids.unsqueeze(1), ids))
+    return Batch(features, ids, ids.unsqueeze(1), ids, ids, ids, {"objects_O": ids, "tokens_PL": ids.unsqueeze(1)})
 
 
 class Source:
@@ -40,10 +40,8 @@ def test_batches_in_order(device: str):
         expected = make_batch(number)
         assert batch.images.device.type == device
         assert torch.equal(batch.images.cpu(), expected.images)
-        assert batch.components is not None
-        assert torch.equal(batch.components["objects_O"].cpu(), expected.caption_indices_B)
-        assert batch.adversarial is not None
-        assert torch.equal(batch.adversarial[0].cpu(), expected.tokens_BL)
+        assert torch.equal(batch.extra["objects_O"].cpu(), expected.caption_indices_B)
+        assert torch.equal(batch.extra["tokens_PL"].cpu(), expected.tokens_BL)
     assert source.closed
 
 

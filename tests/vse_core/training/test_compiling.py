@@ -36,6 +36,7 @@ def one_step(model: nn.Module, seed: int) -> tuple[torch.Tensor, list[torch.Tens
     return result.loss, [parameter.grad.clone() for parameter in model.parameters()]
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler on this machine")
 def test_compiled_bert_is_bert(tmp_path: Path):
     architecture = BERT | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

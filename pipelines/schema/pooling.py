@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.config.fields import Float, Int, Strict
+from pipelines.schema.fields import Float, Int, Strict
 
 
 class PlainPooling(Strict):

@@ -1,0 +1,66 @@
+"""Kinds of models, one module each: their settings, and all that differs between them for the rest of the pipeline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from pipelines.kinds.adversarial import AdversarialKind, VseCLoss
+from pipelines.kinds.hierarchical import (
+    HierarchicalKind,
+    HierarchicalLoss,
+    LevelImageEncoderConfig,
+    RoleGraphTextEncoderConfig,
+)
+from pipelines.kinds.kind import ModelKind
+from pipelines.kinds.two_tower import TwoTowerKind
+from pipelines.kinds.unified import (
+    ComponentTextEncoderConfig,
+    RegionImageEncoderConfig,
+    UnifiedKind,
+    UnifiedLoss,
+)
+from pipelines.schema.encoders import (
+    BackboneImageEncoderConfig,
+    BertTextEncoderConfig,
+    BiGRUTextEncoderConfig,
+    FeatureImageEncoderConfig,
+)
+from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, TripletLoss
+
+KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKind())
+"""The kinds that have settings of their own; all other models are two-tower models."""
+
+ImageEncoderConfig = Annotated[
+    FeatureImageEncoderConfig | BackboneImageEncoderConfig | RegionImageEncoderConfig | LevelImageEncoderConfig,
+    Field(discriminator="name"),
+]
+
+TextEncoderConfig = Annotated[
+    BiGRUTextEncoderConfig | BertTextEncoderConfig | ComponentTextEncoderConfig | RoleGraphTextEncoderConfig,
+    Field(discriminator="name"),
+]
+
+LossConfig = Annotated[
+    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
+    Field(discriminator="name"),
+]
+
+
+def trained_kind(loss: str) -> ModelKind:
+    """Return the kind of the models that are trained with a loss, by its name."""
+    return next((kind for kind in KINDS if kind.loss == loss), TwoTowerKind())
+
+
+def saved_kind(model: Path) -> ModelKind:
+    """Return the kind of a saved model, by its directory.
+
+    Raises:
+        FileNotFoundError: the directory holds no model.
+    """
+    specification = json.loads((model / "model.json").read_text(encoding="utf-8"))
+    text = specification["text"].get("name")
+    return next((kind for kind in KINDS if kind.text is not None and kind.text == text), TwoTowerKind())

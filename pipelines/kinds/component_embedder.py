@@ -1,0 +1,132 @@
+"""What UniVSE embeds besides images and captions: objects, attributes, relations and regions, each by itself.
+
+C captions, N regions, D embedding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from preprocessing.captions.components import ComponentTable, nouns_of, pairs_of, triples_of
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.loading.batch import component_tensors
+from preprocessing.storage.atomic import write_json_atomic
+from vse_core.evaluation.embedding import embed_halves
+from vse_core.models import Components, UnifiedModel
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+    from preprocessing.captions.graph import SceneGraph
+
+PARSER = "parser.json"
+
+_TEXTS_AT_ONCE = 256
+_PHRASES_AT_ONCE = 4096
+
+Phrase = tuple[str, ...]
+"""A noun, an adjective with its noun, or a subject with its relation and its object."""
+
+
+class ComponentEmbedder:
+    """Embeds the components of captions, and the regions of images, with UniVSE.
+
+    Args:
+        model: in evaluation mode.
+        vocabulary: of the model.
+        pipeline: name of the parser that the model was trained with; None is the one that ships.
+    """
+
+    def __init__(self, model: UnifiedModel, vocabulary: Vocabulary, pipeline: str | None) -> None:
+        self._model = model
+        self._vocabulary = vocabulary
+        self._pipeline = pipeline
+
+    @property
+    def alpha(self) -> float:
+        """The share of the sentence in a caption's vector."""
+        return self._model.alpha
+
+    def inputs(self, texts: Sequence[str]) -> tuple[Any, ...]:
+        """Parse texts for the model; components with words that it does not know are left out."""
+        table = ComponentTable.build([[graph] for graph in self._graphs(texts)], self._vocabulary)
+        return (Components(**component_tensors(table.select(torch.arange(len(texts)).numpy()))),)
+
+    def embed_halves(self, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Embed sentences (C, D) and components (C, D) apart, with which captions have any (C,); alpha plays no part.
+
+        Args:
+            batches: of captions, as `encode_texts` takes them.
+        """
+        return embed_halves(self._model, batches)
+
+    def phrases(self, text: str) -> list[Phrase]:
+        """Return the objects, attributes and relations of a text, of words that the model knows."""
+        (graph,) = self._graphs([text])
+        found: list[Phrase] = [(noun,) for noun in nouns_of(graph)]
+        found += [*pairs_of(graph), *triples_of(graph)]
+        return [phrase for phrase in found if all(self._vocabulary.find(word) is not None for word in phrase)]
+
+    @torch.inference_mode()
+    def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
+        """Embed components as objects, attributes and relations: (phrases, D) unit vectors."""
+        encode: dict[int, Callable[..., Tensor]] = {
+            1: self._model.encode_objects,
+            2: self._model.encode_pairs,
+            3: self._model.encode_triples,
+        }
+        device = next(self._model.parameters()).device
+        vectors: dict[int, Tensor] = {}
+        for length in {len(phrase) for phrase in phrases}:
+            rows = [row for row, phrase in enumerate(phrases) if len(phrase) == length]
+            ids = torch.tensor([[self._id(word) for word in phrases[row]] for row in rows])
+            parts = [encode[length](*part.to(device).unbind(1)).cpu() for part in ids.split(_PHRASES_AT_ONCE)]
+            vectors |= zip(rows, torch.cat(parts), strict=True)
+        return torch.stack([vectors[row] for row in range(len(phrases))])
+
+    @torch.inference_mode()
+    def embed_regions(self, features_1NF: Tensor, lengths_1: Tensor) -> Tensor:
+        """Embed the regions of one image into (N, D) unit vectors, on the CPU."""
+        device = next(self._model.parameters()).device
+        regions_1ND, _ = self._model.encode_regions(features_1NF.to(device), lengths_1.to(device))
+        return regions_1ND[0].cpu()
+
+    def _id(self, word: str) -> int:
+        found = self._vocabulary.find(word)
+        return Vocabulary.UNK if found is None else found
+
+    def _graphs(self, texts: Sequence[str]) -> list[SceneGraph]:
+        from preprocessing.captions.scene_graph import parse_captions
+
+        return [parsed.graph for parsed in parse_captions(self._parser, texts, _TEXTS_AT_ONCE)]
+
+    @cached_property
+    def _parser(self) -> Language:
+        from preprocessing.captions import load_pipeline
+
+        return load_pipeline(self._pipeline)
+
+
+def write_parser(directory: Path, pipeline: str | None) -> None:
+    """Record next to a model the parser that its captions went through; None is the one that ships."""
+    write_json_atomic(directory / PARSER, {"pipeline": pipeline})
+
+
+def read_parser(directory: Path) -> str | None:
+    """Return the parser of a saved model.
+
+    Raises:
+        FileNotFoundError: the directory does not name it.
+    """
+    path = directory / PARSER
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} does not say which parser its model reads captions with: no {PARSER}")
+    pipeline: str | None = json.loads(path.read_text(encoding="utf-8"))["pipeline"]
+    return pipeline

@@ -1,0 +1,133 @@
+"""The questions that a kind of model answers; the answers here are those of two-tower models.
+
+B captions of a batch, C of a split, L tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import nn
+
+    from pipelines.config import PipelineConfig
+    from pipelines.kinds import LossConfig, TextEncoderConfig
+    from pipelines.kinds.component_embedder import ComponentEmbedder
+    from preprocessing.captions.encoder import CaptionEncoder
+    from preprocessing.loading.batch import Batch
+    from preprocessing.loading.loader import CaptionInputs
+    from preprocessing.shards.reader import ShardReader
+    from vse_core.models import Model
+
+TextInputs = Callable[["npt.NDArray[np.int64]", int], tuple[Any, ...]]
+"""The arguments of a model's `encode_texts` after tokens and lengths, for captions by their numbers padded to L."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split as training and evaluation read it.
+
+    Attributes:
+        reader: features and captions.
+        graphs: directory of the captions' scene graphs; None where nothing reads them.
+    """
+
+    reader: ShardReader
+    graphs: Path | None = None
+
+
+class ModelKind(Protocol):
+    """A kind of model: what it reads, what is prepared for it, how a training step calls it, what it can be used for.
+
+    Attributes:
+        title: the published system, for messages.
+        image, text, loss: names of the settings that belong to this kind alone; None where it has none of its own.
+        has_embeddings: images and captions have vectors of their own, which can be indexed, searched and registered.
+        reads_graphs: training reads the scene graphs of captions.
+        augments_captions: words of captions may be replaced and deleted in training.
+    """
+
+    title: ClassVar[str]
+    image: ClassVar[str | None] = None
+    text: ClassVar[str | None] = None
+    loss: ClassVar[str | None] = None
+    has_embeddings: ClassVar[bool] = True
+    reads_graphs: ClassVar[bool] = False
+    augments_captions: ClassVar[bool] = True
+
+    def versions(self) -> dict[str, int]:
+        """Return the versions of what is prepared for training, for its fingerprint."""
+        return {}
+
+    def prepare(
+        self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
+    ) -> tuple[CaptionEncoder, dict[str, float]]:
+        """Make what training needs from its captions: the caption encoder, and files in the run's directory.
+
+        Returns:
+            The caption encoder, and figures about it for the manifest.
+
+        Raises:
+            StageError: the captions do not allow it.
+        """
+        from pipelines.kinds.words import build_caption_encoder
+
+        return build_caption_encoder(config, train.reader, directory)
+
+    def train_inputs(
+        self, config: PipelineConfig, train: Split, caption_encoder: CaptionEncoder, directory: Path
+    ) -> CaptionInputs | None:
+        """Return what gives training batches their tensors besides images and tokens; None where tokens are all.
+
+        Args:
+            config: the pipeline's configuration.
+            train: the training split.
+            caption_encoder: of the model.
+            directory: of the run, as `prepare` has left it.
+        """
+        return None
+
+    def trained(self, encoders: nn.Module) -> nn.Module:
+        """Return the module that a training step calls, around the model or the model in chunks."""
+        return encoders
+
+    def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
+        """Return the arguments of the trained module after images and tokens, at a step counted from 0."""
+        return ()
+
+    def text_inputs(self, text: TextEncoderConfig, split: Split, caption_encoder: CaptionEncoder) -> TextInputs:
+        """Return what gives the captions of a split their arguments of `encode_texts` after tokens and lengths.
+
+        Args:
+            text: settings of the text encoder, which may be those of another kind's model.
+            split: the captions.
+            caption_encoder: of the model.
+
+        Raises:
+            StageError: what the text encoder reads is missing, or does not belong to these captions.
+        """
+        return tokens_alone
+
+    def save_sidecars(self, directory: Path, config: PipelineConfig) -> None:
+        """Write next to a saved model what its text side needs besides the caption encoder."""
+        return
+
+    def component_embedder(
+        self, model: Model, caption_encoder: CaptionEncoder, directory: Path
+    ) -> ComponentEmbedder | None:
+        """Return what embeds the components of captions with a saved model; None for models without components.
+
+        Raises:
+            FileNotFoundError: the directory of the model lacks a file.
+        """
+        return None
+
+
+def tokens_alone(captions: npt.NDArray[np.int64], longest: int) -> tuple[Any, ...]:
+    """Return no further arguments: the text side reads tokens alone."""
+    return ()

@@ -1,0 +1,217 @@
+"""UniVSE: the settings of its encoders and its loss, and the components of captions with their negatives."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.kinds.kind import ModelKind, Split, TextInputs
+from pipelines.kinds.scene_graphs import graphs_of, write_pools
+from pipelines.runtime.stage import StageError
+from pipelines.schema.encoders import WordReader
+from pipelines.schema.fields import DurationField, Float, Int, Strict
+from pipelines.schema.losses import Loss
+from pipelines.schema.pooling import PoolingConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from pipelines.config import PipelineConfig
+    from pipelines.kinds import LossConfig, TextEncoderConfig
+    from pipelines.kinds.component_embedder import ComponentEmbedder
+    from preprocessing.captions.components import ComponentTable
+    from preprocessing.captions.encoder import CaptionEncoder
+    from preprocessing.captions.negatives import NegativeSampler
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.loading.batch import Batch
+    from preprocessing.loading.loader import CaptionInputs
+    from vse_core.models import Model
+
+
+class RegionImageEncoderConfig(Strict):
+    """From a set of features to a vector for each of them and one for all (UniVSE); goes with `components`."""
+
+    name: Literal["regions"]
+    pooling: PoolingConfig = Field(description="aggregator of the projected features (UniVSE: kmax, 10 of 49)")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
+        return self.model_dump(mode="json")
+
+
+class ComponentTextEncoderConfig(WordReader):
+    """From a caption, its objects, attributes and relations to one vector (UniVSE); goes with `regions`."""
+
+    name: Literal["components"]
+    word_dim: Int = Field(gt=0, description="width of the basic word vectors (UniVSE: 300)")
+    modifier_dim: Int = Field(gt=0, description="width of the modifier vectors, learned from random ones (UniVSE: 100)")
+    train_words: bool = Field(description="train the basic word vectors along (UniVSE keeps GloVe's as they are)")
+    alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
+        return self.model_dump(mode="json", exclude={"word_vectors"})
+
+    @model_validator(mode="after")
+    def _learns_words(self) -> ComponentTextEncoderConfig:
+        if not self.train_words and self.word_vectors is None:
+            raise ValueError("train_words: without word_vectors the words would all stay zero; set it to true")
+        return self
+
+
+class UnifiedLoss(Loss):
+    """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
+
+    name: Literal["unified"]
+    margin: Float = Field(gt=0, description="margin in cosine similarity (UniVSE: 0.2)")
+    all_negatives: DurationField = Field(
+        description="begin with the sum over all negatives of sentences and components for so long, then the hardest"
+    )
+    component_weight: Float = Field(ge=0, description="weight of a caption's components taken together (UniVSE: 0.5)")
+    object_weight: Float = Field(ge=0, description="weight of objects (UniVSE: 0.5)")
+    attribute_weight: Float = Field(ge=0, description="weight of attributes (UniVSE: 0.5)")
+    relation_weight: Float = Field(ge=0, description="weight of relations (UniVSE: 1)")
+    relations_after: DurationField = Field(description="train without relations for so long (UniVSE: 2 epochs)")
+    object_negatives: Int = Field(gt=0, description="other nouns an object is contrasted with (UniVSE: 16)")
+    attribute_negatives: Int = Field(
+        gt=0, description="exchanges of the adjective, and as many of the noun, for an attribute (UniVSE: 8)"
+    )
+    relation_negatives: tuple[Int, Int, Int] = Field(
+        description="exchanges of subject, relation and object for a relation (UniVSE: 2, 4, 2)"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and those that change."""
+        weights = {"component_weight", "object_weight", "attribute_weight"}
+        return self.model_dump(include={"margin", "mask_same_image", *weights})
+
+    def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
+        """Return the keyword arguments at a step: all negatives first, then the hardest; relations after a while."""
+        is_early = step < self.all_negatives_steps(steps_per_epoch)
+        has_relations = step >= self.relations_after.steps(steps_per_epoch)
+        return {
+            **self.options(),
+            "negatives": "all" if is_early else "hardest",
+            "relation_weight": self.relation_weight if has_relations else 0.0,
+        }
+
+    def all_negatives_steps(self, steps_per_epoch: int) -> int:
+        """Return the number of steps at the start that sum over all negatives."""
+        return self.all_negatives.steps(steps_per_epoch)
+
+
+class UnifiedKind(ModelKind):
+    """UniVSE: captions are read with their components, which are contrasted with negatives in training."""
+
+    title = "UniVSE"
+    image: ClassVar[str | None] = "regions"
+    text: ClassVar[str | None] = "components"
+    loss: ClassVar[str | None] = "unified"
+    reads_graphs: ClassVar[bool] = True
+
+    def prepare(
+        self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
+    ) -> tuple[CaptionEncoder, dict[str, float]]:
+        """Collect the words of captions and of their components, and the pools that negatives are drawn from."""
+        from pipelines.kinds.words import build_words, captions_of
+        from preprocessing.captions.components import component_words
+        from preprocessing.captions.vocabulary import Vocabulary
+
+        def build(count: int) -> Vocabulary:
+            """Collect the words that occur often enough, in captions or in components."""
+            words = component_words(itertools.chain.from_iterable(graphs_of(train)), count)
+            return Vocabulary.build(captions_of(train.reader), count, words)
+
+        words, facts = build_words(config, directory, build)
+        write_pools(train, directory)
+        return words, facts
+
+    def train_inputs(
+        self, config: PipelineConfig, train: Split, caption_encoder: CaptionEncoder, directory: Path
+    ) -> CaptionInputs | None:
+        """Return what gives batches the components of their captions with negatives."""
+        assert isinstance(config.loss, UnifiedLoss)
+        sampler = _negative_sampler(config.loss, train, _vocabulary(caption_encoder), config.seed, directory)
+
+        def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
+            """Draw the negatives of a batch."""
+            from preprocessing.loading.batch import component_tensors
+
+            components = sampler.batch(captions_B, epoch)
+            return component_tensors({field.name: getattr(components, field.name) for field in fields(components)})
+
+        return inputs
+
+    def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
+        """Return the components of the batch."""
+        from vse_core.models import Components
+
+        return (Components(**batch.extra),)
+
+    def text_inputs(self, text: TextEncoderConfig, split: Split, caption_encoder: CaptionEncoder) -> TextInputs:
+        """Return what gives captions their components."""
+        from preprocessing.loading.batch import component_tensors
+        from vse_core.models import Components
+
+        table = _component_table(split, _vocabulary(caption_encoder))
+        return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
+
+    def save_sidecars(self, directory: Path, config: PipelineConfig) -> None:
+        """Write the name of the parser that captions are read with."""
+        from pipelines.kinds.component_embedder import write_parser
+
+        write_parser(directory, config.parsing.pipeline)
+
+    def component_embedder(
+        self, model: Model, caption_encoder: CaptionEncoder, directory: Path
+    ) -> ComponentEmbedder | None:
+        """Return the embedder of components, with the parser that the model was trained with."""
+        from pipelines.kinds.component_embedder import ComponentEmbedder, read_parser
+        from vse_core.models import UnifiedModel
+
+        assert isinstance(model, UnifiedModel)
+        return ComponentEmbedder(model, _vocabulary(caption_encoder), read_parser(directory))
+
+
+def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
+    """Return the words that components are looked up in.
+
+    Raises:
+        StageError: the caption encoder reads pieces of words.
+    """
+    if caption_encoder.vocabulary is None:
+        raise StageError("UniVSE looks components up by their words, and this model reads pieces of words")
+    return caption_encoder.vocabulary
+
+
+def _component_table(split: Split, vocabulary: Vocabulary) -> ComponentTable:
+    from preprocessing.captions.components import ComponentTable
+
+    return ComponentTable.build(graphs_of(split), vocabulary)
+
+
+def _negative_sampler(
+    loss: UnifiedLoss, train: Split, vocabulary: Vocabulary, seed: int, directory: Path
+) -> NegativeSampler:
+    """Return what draws the negatives of the training captions' components from the pools in a run's directory.
+
+    Raises:
+        StageError: the training captions have too few different words.
+    """
+    from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
+    from preprocessing.captions.pools import Pools, PoolsError
+
+    counts = NegativeCounts(
+        loss.object_negatives, loss.attribute_negatives, loss.attribute_negatives, *loss.relation_negatives
+    )
+    try:
+        pools = Pools.load(directory / Pools.FILE)
+        return NegativeSampler(_component_table(train, vocabulary), pools, vocabulary, seed, counts)
+    except (NegativesError, PoolsError) as error:
+        raise StageError(f"train: {error}") from error

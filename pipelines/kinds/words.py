@@ -1,0 +1,75 @@
+"""The words of training captions: the vocabulary or tokenizer of a run, and its word vectors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pipelines.runtime.stage import StageError
+
+if TYPE_CHECKING:
+    from pipelines.config import PipelineConfig
+    from preprocessing.captions.encoder import CaptionEncoder
+    from preprocessing.captions.spaced_words import SpacedWords
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.shards.reader import ShardReader
+
+    Words = TypeVar("Words", Vocabulary, SpacedWords)
+
+
+def captions_of(reader: ShardReader) -> Iterator[str]:
+    """Yield the captions of a split, in order."""
+    return itertools.chain.from_iterable((caption["text"] for caption in meta["captions"]) for meta in reader.metas())
+
+
+def build_caption_encoder(
+    config: PipelineConfig, reader: ShardReader, directory: Path
+) -> tuple[CaptionEncoder, dict[str, float]]:
+    """Return the vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it.
+
+    Raises:
+        StageError: there is no word, or no tokenizer or word vectors where the configuration says.
+    """
+    from preprocessing.captions.vocabulary import Vocabulary
+    from preprocessing.captions.wordpiece import WordPiece, WordPieceError
+
+    text = config.model.text
+    if text.name != "bert":
+        return build_words(config, directory, lambda count: Vocabulary.build(captions_of(reader), count))
+    try:
+        tokenizer = WordPiece.from_pretrained(text.weights)
+    except WordPieceError as error:
+        raise StageError(f"train: {error}") from error
+    return tokenizer, {"vocabulary_size": len(tokenizer)}
+
+
+def build_words(
+    config: PipelineConfig, directory: Path, build: Callable[[int], Words]
+) -> tuple[Words, dict[str, float]]:
+    """Return the words of the training captions, with figures about them; writes their vectors where any are named.
+
+    Args:
+        config: says how often a word occurs at least, and where vectors come from.
+        directory: where word vectors are written.
+        build: makes the words from the smallest count.
+
+    Raises:
+        StageError: there is no word, or there are no word vectors where the configuration says.
+    """
+    from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+    from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
+
+    text = config.model.text
+    try:
+        words = build(config.vocabulary.min_count)
+        facts: dict[str, float] = {"vocabulary_size": len(words)}
+        if text.name != "bert" and text.word_vectors is not None:
+            vocabulary = words if isinstance(words, Vocabulary) else words.vocabulary
+            vectors = read_word_vectors(text.word_vectors, vocabulary, text.word_dim)
+            vectors.save(directory / WordVectors.FILE)
+            facts["word_vector_coverage"] = round(vectors.coverage, 4)
+    except (VocabularyError, WordVectorsError) as error:
+        raise StageError(f"train: {error}") from error
+    return words, facts

@@ -1,0 +1,148 @@
+"""Settings of the encoders of two-tower models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float, Int, Strict, folder_or_hub_name
+from pipelines.schema.pooling import PoolingConfig
+
+# Those of vse_core.encoders.resnet, which takes seconds to import.
+RESNETS = (
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext101_32x8d",
+    "resnet50_caffe",
+    "resnet101_caffe",
+    "resnet152_caffe",
+)
+
+
+class FeatureImageEncoderConfig(Strict):
+    """From a set of region or grid features to a vector."""
+
+    name: Literal["features"]
+    pooling: PoolingConfig = Field(description="aggregator of the projected features")
+    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
+    mlp: bool = Field(description="add the residual two-layer MLP to the linear projection (VSE-infinity, regions)")
+    norm_rows: Literal["real", "padded"] = Field(
+        "real", description="rows in the MLP's batch statistics; the released code lets those of padding in"
+    )
+    projections: Int = Field(
+        1, gt=0, description="linear projections, each a view of its own (released MV-VSE code: 2, without MLP)"
+    )
+    dropout: Float = Field(
+        0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> FeatureImageEncoderConfig:
+        if self.projections > 1 and (self.mlp or self.views > 1):
+            raise ValueError("projections are views already: set views to 1 and mlp to false, or projections to 1")
+        if self.norm_rows == "padded" and not self.mlp:
+            raise ValueError("norm_rows has no effect without the MLP; leave it out, or set mlp to true")
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
+        return self.model_dump(mode="json")
+
+
+def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    if isinstance(value, str) and value not in RESNETS:
+        raise ValueError(f"must be one of {', '.join(RESNETS)}, or settings of a transformers network; got {value!r}")
+    return value
+
+
+class BackboneImageEncoderConfig(Strict):
+    """From pixels to a vector: a CNN or ViT that is trained along, its cells projected and aggregated."""
+
+    name: Literal["backbone"]
+    pooling: PoolingConfig = Field(description="aggregator of the projected cells")
+    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
+    weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+        None,
+        description="folder or hub name of a transformers network; for a ResNet of `architecture` a file of weights, "
+        "or those that torchvision downloads under a name such as IMAGENET1K_V2",
+    )
+    architecture: Annotated[str | dict[str, Any] | None, AfterValidator(_architecture)] = Field(
+        None, description="a ResNet by name (resnet101_caffe: bottom-up attention's), or a network to start at random"
+    )
+    pixels: Literal["imagenet", "caffe"] | None = Field(
+        None, description="normalisation of the pixels; by default that of weights or architecture"
+    )
+    image_size: Int = Field(gt=0, description="height and width of the pixels (VSE-infinity: 512)")
+    frozen_epochs: Int = Field(ge=0, description="epochs that begin with the whole network fixed (VSE-infinity: 1)")
+    block_epochs: Int = Field(
+        0, ge=0, description="epochs between the release of its four blocks, last block first; 0 releases all at once"
+    )
+    release_warmup: DurationField = Field(
+        Duration(0, "step"), description="linear rise of all rates once it trains along (VSE-infinity's paper: 1 epoch)"
+    )
+    learning_rate_factor: Float = Field(
+        gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
+    )
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> BackboneImageEncoderConfig:
+        if self.weights is None and self.architecture is None:
+            raise ValueError("needs weights, or an architecture to be trained from scratch")
+        if self.weights is not None and isinstance(self.architecture, dict):
+            raise ValueError("has weights, which bring their architecture along; leave out the one given")
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
+        return self.model_dump(
+            mode="json", exclude={"frozen_epochs", "block_epochs", "release_warmup", "learning_rate_factor"}
+        )
+
+
+class WordReader(Strict):
+    """Settings of every text encoder that reads words."""
+
+    word_vectors: AbsolutePath | None = Field(
+        None, description="text file of vectors (GloVe) that known words begin with, word_dim numbers a line"
+    )
+
+    def missing_file(self) -> str | None:
+        """Return the setting whose file is missing, with what to do; None if all are there."""
+        if self.word_vectors is None or self.word_vectors.is_file():
+            return None
+        return f"word_vectors: there is no file {self.word_vectors}; correct the path, or leave it out"
+
+
+class BiGRUTextEncoderConfig(WordReader):
+    """From a caption to a vector: word vectors, a bidirectional GRU, an aggregator."""
+
+    name: Literal["bigru"]
+    pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs")
+    word_dim: Int = Field(gt=0, description="width of the word vectors (VSE++ and VSE-infinity: 300)")
+    directions: Literal[1, 2] = Field(2, description="1 reads forwards only (VSE++; then with `last` for the pooling)")
+    dropout: Float = Field(
+        0.0, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR's code: 0.2)"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.encoders.build_text_encoder`, the aggregator as a mapping."""
+        return self.model_dump(mode="json", exclude={"word_vectors"})
+
+
+class BertTextEncoderConfig(Strict):
+    """From a caption to a vector: a BERT-like network over word pieces, a projection, an aggregator."""
+
+    name: Literal["bert"]
+    pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
+    weights: Annotated[str, AfterValidator(folder_or_hub_name)] = Field(
+        description="local folder with config.json, vocab.txt or tokenizer.json, *.safetensors; or a name on the hub"
+    )
+    learning_rate_factor: Float = Field(
+        gt=0, le=1, description="share of training.learning_rate that BERT trains at (VSE-infinity: 0.1)"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.encoders.build_text_encoder`, the aggregator as a mapping."""
+        return self.model_dump(mode="json", exclude={"learning_rate_factor"})

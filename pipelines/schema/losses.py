@@ -1,0 +1,107 @@
+"""Settings of the objectives of two-tower models, and what all objectives share."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pipelines.schema.fields import DurationField, Float, Int, Strict
+
+
+class Loss(Strict):
+    """Settings of every objective."""
+
+    mask_same_image: bool = Field(description="leave other captions of the same image out of the negatives")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and the negatives."""
+        return self.model_dump(exclude={"name", "all_negatives"})
+
+    def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.losses.build_loss` at a step, counted from 0."""
+        return self.options()
+
+    def all_negatives_steps(self, steps_per_epoch: int) -> int:
+        """Return the number of steps at the start that sum over all negatives."""
+        return 0
+
+
+class HingeLoss(Loss):
+    """Settings of the losses with a margin over the hardest negatives."""
+
+    margin: Float = Field(gt=0, description="margin in cosine similarity (VSE++ and VSE-infinity: 0.2)")
+    reduction: Literal["sum", "mean"] = Field(
+        description="over the batch; the papers sum, the plateau is then 2*B*margin"
+    )
+    all_negatives: DurationField = Field(
+        description="begin with the sum over all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
+    )
+
+    def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
+        """Return the keyword arguments at a step: all negatives first, then the hardest."""
+        is_early = step < self.all_negatives_steps(steps_per_epoch)
+        return {**self.options(), "negatives": "all" if is_early else "hardest"}
+
+    def all_negatives_steps(self, steps_per_epoch: int) -> int:
+        """Return the number of steps at the start that sum over all negatives."""
+        return self.all_negatives.steps(steps_per_epoch)
+
+    @property
+    def pair_plateau(self) -> float:
+        """The loss per pair where all similarities are equal."""
+        return 2 * self.margin
+
+    def plateau(self, batch_size: int) -> float:
+        """Return the loss of a batch on which all similarities are equal."""
+        return self.pair_plateau * (batch_size if self.reduction == "sum" else 1)
+
+
+class TripletLoss(HingeLoss):
+    """Hinge triplet ranking loss (VSE++, equations 5 and 6)."""
+
+    name: Literal["triplet"]
+
+
+class MultiViewLoss(HingeLoss):
+    """Hinge over the best of several views of an image and its upper bound (MV-VSE, equations 7 to 15)."""
+
+    name: Literal["multi_view"]
+    bound: Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"] = Field(
+        "joint", description="L_Max, L_Avg, L_Up, L_Rough, or lam * L_Max + (1 - lam) * L_Up; or the released code's"
+    )
+    lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint and journal bounds")
+
+    @property
+    def pair_plateau(self) -> float:
+        """The loss per pair where all similarities are equal; the journal's bounds average over both directions."""
+        return self.margin if self.bound.startswith("journal") else 2 * self.margin
+
+
+class SoftmaxLoss(Loss):
+    """Settings of the losses without a hinge; several views enter in the ways of MV-VSE."""
+
+    bound: Literal["max", "avg", "up", "joint"] = Field(
+        "max", description="how several views enter: the best, each for itself, upper bound, lam * max + (1 - lam) * up"
+    )
+    lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint")
+
+
+class AdoptLoss(SoftmaxLoss):
+    """Contrastive loss over an adaptive number of hardest negatives (VSE+2AD, section 3.3)."""
+
+    name: Literal["adopt"]
+    variant: Literal["corrected", "release", "paper"] = Field("corrected", description="whose formulas")
+    temperature: Float = Field(0.05, gt=0, description="divisor of the similarities (VSE+2AD: 0.05)")
+    margin: Float = Field(0.2, ge=0, description="added to the negatives' similarities (released code: 0.2)")
+    count: Literal["adaptive", "constant", "random"] = Field(
+        "adaptive", description="how the number of negatives is chosen (VSE+2AD: adaptive)"
+    )
+    constant: Int = Field(3, gt=0, description="number of negatives where it is constant (released code: 3)")
+
+
+class InfoNceLoss(SoftmaxLoss):
+    """Softmax cross-entropy over the whole batch in both directions."""
+
+    name: Literal["infonce"]
+    temperature: Float = Field(gt=0, description="divisor of the similarities")

@@ -1,0 +1,16 @@
+"""Lists of words in YAML files: a name, and words or phrases with commas between, or one a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+
+def read_word_lists(path: Path) -> dict[str, list[str]]:
+    """Return the lists of a file by their names."""
+    lists: dict[str, str | list[str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {
+        name: entries if isinstance(entries, list) else [entry.strip() for entry in entries.split(",")]
+        for name, entries in lists.items()
+    }
