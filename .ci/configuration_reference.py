@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -88,15 +89,32 @@ def default_text(name: str, field: FieldInfo, schema: dict[str, Any], preset: ob
     return "none" if default is None else f"`{json.dumps(default, default=str)}`"
 
 
+def choice_of(model: type[BaseModel]) -> str:
+    """Return what selects a variant of a section, "name: gpo"; "" if nothing does."""
+    schema = model.model_json_schema(mode="serialization")["properties"]
+    return next((f"{key}: {schema[key]['const']}" for key in DISCRIMINATORS if "const" in schema.get(key, {})), "")
+
+
+def heading(path: str, model: type[BaseModel], is_variant: bool) -> str:
+    """Return the heading of a section."""
+    return f"`{path or 'top level'}`" + (f" ({choice_of(model) or model.__name__})" if is_variant else "")
+
+
+def links_to(path: str, models: list[type[BaseModel]]) -> str:
+    """Return links to the sections that a key may have."""
+    links = []
+    for model in models:
+        label = choice_of(model).partition(": ")[2] or model.__name__ if len(models) > 1 else "section"
+        anchor = re.sub(r"[^\w\s-]", "", heading(path, model, len(models) > 1)).strip().lower().replace(" ", "-")
+        links.append(f"[{label}](#{anchor})")
+    return ", ".join(links)
+
+
 def section_text(path: str, model: type[BaseModel], preset: object, is_variant: bool) -> str:
     """Return the heading, the idea and the table of a section."""
     schema = model.model_json_schema(mode="serialization")["properties"]
-    choice = next(
-        (f"{key}: {schema[key].get('const')}" for key in DISCRIMINATORS if "const" in schema.get(key, {})), ""
-    )
-    chosen = f" ({choice or model.__name__})" if is_variant else ""
-    depth = "##" if "." not in path else "###"
-    title = f"{depth} `{path or 'top level'}`{chosen}"
+    choice = choice_of(model)
+    title = f"{'###' if '.' in path else '##'} {heading(path, model, is_variant)}"
     # A preset's values are those of its own variant.
     if isinstance(preset, dict) and any(key in preset and f"{key}: {preset[key]}" != choice for key in DISCRIMINATORS):
         preset = None if is_variant else preset
@@ -104,7 +122,9 @@ def section_text(path: str, model: type[BaseModel], preset: object, is_variant: 
     for name, field in model.model_fields.items():
         meaning = (field.description or "").replace("|", "\\|")
         default = default_text(name, field, schema[name], preset).replace("|", "\\|")
-        lines.append(f"| `{name}` | {type_text(schema[name])} | {default} | {meaning} |")
+        inner = list(dict.fromkeys(models_in(field.annotation)))
+        kind = links_to(f"{path}.{name}".lstrip("."), inner) if inner else type_text(schema[name])
+        lines.append(f"| `{name}` | {kind} | {default} | {meaning} |")
     idea = inspect.getdoc(model) or ""
     source = Path(inspect.getfile(model)).relative_to(ROOT)
     return f"{title}\n\n{idea}\n\n" + "\n".join(lines) + f"\n\nDefined in `{source}`.\n"

@@ -18,6 +18,7 @@ from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig
 from pipelines.kinds import KINDS, LossConfig, trained_kind
+from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from preprocessing.storage import Mirror
@@ -194,6 +195,11 @@ class PipelineConfig(Strict):
     def kind(self) -> ModelKind:
         """The kind of model that is trained."""
         return trained_kind(self.loss.name)
+
+    @property
+    def kind_settings(self) -> KindSettings:
+        """The settings that the kind of model works by."""
+        return KindSettings(self.model.text, self.loss, self.vocabulary.min_count, self.seed, self.parsing.pipeline)
 
     @property
     def training_reads_graphs(self) -> bool:

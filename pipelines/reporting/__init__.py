@@ -1,1 +1,1 @@
-"""The report of a pipeline run: one HTML page, put together from what its stages have left behind."""
+"""The report of a pipeline run: one HTML page of the outputs of its stages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -131,15 +132,7 @@ def _embedded(
 def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, k: int, target: Target) -> pa.Table:
     """Return a row for each result of each query."""
     rows = [
-        {
-            "line": query.line,
-            "query": query.query,
-            "rank": rank,
-            "similarity": hit.similarity,
-            "item_id": hit.item_id,
-            "image_uri": hit.image_uri,
-            "caption": hit.caption,
-        }
+        {**query._asdict(), "rank": rank, **asdict(hit)}
         for query, hits in zip(queries, model.find(queries_QVD, k, target), strict=True)
         for rank, hit in enumerate(hits, start=1)
     ]

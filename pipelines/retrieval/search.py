@@ -19,6 +19,7 @@ from pipelines.retrieval.search_model import (
     Kind,
     SearchError,
     SearchModel,
+    add_model_options,
     default_tracking_uri,
     load_search_model,
 )
@@ -62,7 +63,7 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     query = options.text or options.image
     hits = tuple(model.search(query, kind, options.k, options.target or DEFAULT_TARGETS[kind]))
     row = SheetRow(hits, query_text=query) if kind == "text" else SheetRow(hits, query_image_uri=query)
-    Console().print(_table(query, row, model.name))
+    Console().print(_table(row, model.name))
     if options.output is None:
         return ""
     title = f"Search in the gallery of {model.name}"
@@ -91,13 +92,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--queries", metavar="FILE", help="search with every line of a file; needs --output")
     kinds = "kind of the lines of --queries: texts, or paths of images (default: text)"
     parser.add_argument("--kind", choices=("text", "image"), default="text", help=kinds)
-    models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
-    parser.add_argument("--model", required=True, help=models)
+    add_model_options(parser)
     parser.add_argument("-k", type=int, default=10, help="how many results (default 10)")
     parser.add_argument("--target", choices=("images", "captions"), help="what to find (default: the other kind)")
     outputs = "write a contact sheet (.html, .png), or the results of --queries (.parquet, .csv, .jsonl)"
     parser.add_argument("--output", type=Path, metavar="PATH", help=outputs)
-    parser.add_argument("--tracking-uri", help="MLflow address (default: sqlite in $VSE_WORK_DIR, or ~/vse-work)")
     options = parser.parse_args(arguments)
     if sum(map(bool, (options.text, options.image, options.queries))) != 1:
         parser.error("give one of a text, --image PATH and --queries FILE")
@@ -126,8 +125,9 @@ def _check_file(option: str, path: str | None) -> None:
         raise SearchError(f"{option} {path}: there is no such file")
 
 
-def _table(query: str, row: SheetRow, name: str) -> Table:
+def _table(row: SheetRow, name: str) -> Table:
     """Lay the results out for the terminal."""
+    query = row.query_image_uri if row.query_text is None else f"“{row.query_text}”"
     table = Table(title=Text(f"{query} in the gallery of {name}"))
     table.add_column("rank", justify="right")
     table.add_column("similarity", justify="right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,6 +75,13 @@ class SearchModel:
         except QueryError as error:
             raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
         return hits
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a registered model."""
+    models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
+    parser.add_argument("--model", required=True, help=models)
+    parser.add_argument("--tracking-uri", help="MLflow address (default: sqlite in $VSE_WORK_DIR, or ~/vse-work)")
 
 
 def default_tracking_uri() -> str:

@@ -1,1 +1,1 @@
-"""The search service: what answers, what guards it, and its page."""
+"""The search service: its application, limits and page; and the registered model that MLflow runs."""

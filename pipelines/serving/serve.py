@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.retrieval.search_model import add_model_options, default_tracking_uri
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import CommandParser
 from pipelines.runtime.stage import StageError
@@ -205,12 +205,10 @@ def _last_line(error: Exception) -> str:
 
 def _parsed() -> argparse.Namespace:
     parser = CommandParser(prog="serve.py", description="Serve a registered model: a search page and its interface.")
-    models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
-    parser.add_argument("--model", required=True, help=models)
+    add_model_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help=f"address to listen at; others need {TOKEN_VARIABLE}")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")
     parser.add_argument("--replicas", type=int, default=1, help="processes with the model (default 1)")
-    parser.add_argument("--tracking-uri", help="MLflow address (default: sqlite in $VSE_WORK_DIR, or ~/vse-work)")
     options = parser.parse_args()
     if not 0 < options.port < 65536:
         parser.error(f"--port must be 1 to 65535, got {options.port}")

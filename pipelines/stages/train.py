@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.runtime.stage import (
     MANIFEST,
     Plans,
@@ -109,7 +109,7 @@ def run(
         asdict(tracker.handle),
     )
     began = time.monotonic()
-    outcome = fit(config, job, total_steps, callbacks)
+    outcome = fit(job, config.training, config.ray.address, config.mirror, total_steps, callbacks)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     adopt_checkpoints(stage.path, config.mirror)

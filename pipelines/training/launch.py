@@ -1,4 +1,4 @@
-"""A training on the cluster, seen from the driver: the group of workers, started again while it gets further."""
+"""A training on the cluster, on the driver: the group of workers, restarted for as long as training progresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import PipelineConfig
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.stage import StageError
 from pipelines.training.worker import TrainingJob, train_worker
@@ -22,6 +21,9 @@ from preprocessing.storage import StorageError
 
 if TYPE_CHECKING:
     from ray.train import TrainingFailedError, UserCallback
+
+    from pipelines.config.training import TrainingConfig
+    from preprocessing.storage import Mirror
 
 log = logging.getLogger(__name__)
 
@@ -33,36 +35,42 @@ _EXPECTED = (StageError, ShardError, StorageError)
 
 
 def fit(
-    config: PipelineConfig, job: TrainingJob, total_steps: int, callbacks: Sequence[UserCallback]
+    job: TrainingJob,
+    training: TrainingConfig,
+    ray_address: str | None,
+    mirror: Mirror,
+    total_steps: int,
+    callbacks: Sequence[UserCallback],
 ) -> dict[str, Any]:
-    """Run the workers on the cluster; returns what the first of them returns.
+    """Run the workers on the cluster; returns the outcome of the first one.
 
-    Ray starts the group again where it has lost a worker, a few times; we go on with that for as long as the run gets
-    further in between. A machine that goes while the group is starting ends Ray's run as well.
+    Ray restarts the group a few times after it has lost a worker; we restart Ray's run for as long as training
+    progresses in between. A machine that is lost while the group is starting ends Ray's run as well.
     """
-    ray_internals.configure_train(config.training.collective_timeout)
+    ray_internals.configure_train(training.collective_timeout)
     from ray.train import TrainingFailedError
 
-    cluster.connect(config.ray.address)
+    cluster.connect(ray_address)
     directory = Path(job.directory)
     with _progress_bar(directory, total_steps):
         while True:
-            before = _saved_steps(config, directory)
+            before = _saved_steps(mirror, directory)
             try:
-                return _ray_run(config, job, callbacks)
+                return _ray_run(job, training, mirror.root, callbacks)
             except TrainingFailedError as error:
-                if _saved_steps(config, directory) == before:
+                if _saved_steps(mirror, directory) == before:
                     raise StageError(f"train: the workers failed: {_reason(error)}") from error
                 log.warning("train: the workers failed, and start again from the last checkpoint: %s", error)
 
 
-def _ray_run(config: PipelineConfig, job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, Any]:
+def _ray_run(
+    job: TrainingJob, training: TrainingConfig, work_dir: Path, callbacks: Sequence[UserCallback]
+) -> dict[str, Any]:
     from ray.train import FailureConfig, LoggingConfig, RunConfig
     from ray.train.torch import TorchTrainer
 
     from pipelines.training.worker_group import GroupConfig, scaling
 
-    training = config.training
     trainer = TorchTrainer(
         train_worker,
         train_loop_config=asdict(job),
@@ -71,7 +79,7 @@ def _ray_run(config: PipelineConfig, job: TrainingJob, callbacks: Sequence[UserC
         run_config=RunConfig(
             # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.
             name=f"{Path(job.directory).name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",
-            storage_path=str(config.work_dir / "ray"),
+            storage_path=str(work_dir / "ray"),
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
             logging_config=LoggingConfig(log_level="WARNING"),
             callbacks=list(callbacks),
@@ -81,15 +89,15 @@ def _ray_run(config: PipelineConfig, job: TrainingJob, callbacks: Sequence[UserC
     return outcome
 
 
-def _saved_steps(config: PipelineConfig, directory: Path) -> int:
-    """The steps that the newest checkpoint has behind it, here or on the storage."""
-    stored = (Path(name).parent for name in config.mirror.stored(directory) if name.startswith("checkpoints/step-"))
+def _saved_steps(mirror: Mirror, directory: Path) -> int:
+    """Return the step of the newest checkpoint, here or on the storage."""
+    stored = (Path(name).parent for name in mirror.stored(directory) if name.startswith("checkpoints/step-"))
     here = directory.glob("checkpoints/step-*")
     return max((int(path.name.removeprefix("step-")) for path in itertools.chain(stored, here)), default=0)
 
 
 def _reason(error: TrainingFailedError) -> str:
-    """What the user can mend, where a worker has said so; what the others met then only follows from it."""
+    """Return the error that the user can fix, if a worker has raised one; the errors of the others follow from it."""
     for failure in getattr(error, "worker_failures", {}).values():
         if isinstance(failure, _EXPECTED):
             return str(failure).removeprefix("train: ")
@@ -98,21 +106,21 @@ def _reason(error: TrainingFailedError) -> str:
 
 @contextmanager
 def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
-    """Follow the losses that the first worker writes, on the driver's terminal."""
+    """Show the losses that the first worker writes, on the driver's terminal."""
     from tqdm import tqdm
 
     from pipelines.training.loss_log import last_loss
 
     ended = threading.Event()
 
-    def follow() -> None:
+    def update() -> None:
         """Move the bar to the last step in the file, every second, and once more at the end."""
         found = last_loss(directory)
         with tqdm(desc="train", total=total_steps, initial=found["step"] if found else 0, unit="step") as bar:
             while True:
                 last = ended.wait(1.0)
                 found = last_loss(directory)
-                if found and found["step"] < bar.n:  # back at the checkpoint that an interrupted run goes on from
+                if found and found["step"] < bar.n:  # back at the checkpoint that an interrupted run resumes from
                     bar.initial = bar.n = found["step"]
                 elif found and found["step"] > bar.n:
                     bar.set_postfix(loss=f"{found['loss']:.4g}", refresh=False)
@@ -120,7 +128,7 @@ def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
                 if last:
                     return
 
-    thread = threading.Thread(target=follow, daemon=True)
+    thread = threading.Thread(target=update, daemon=True)
     thread.start()
     try:
         yield

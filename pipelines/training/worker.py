@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import DISK_ERRORS, disk_error
 

@@ -13,7 +13,7 @@ from preprocessing.captions.scene_graph import ParsedCaption
 
 @dataclass
 class GraphCounts:
-    """Counts over the graphs of captions; those of parts add up to those of the whole.
+    """Counts over the graphs of captions; the counts of parts can be merged.
 
     Attributes:
         captions: their number.

@@ -34,7 +34,7 @@ def ask(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     return call
 
 
-def test_this_machine_passed(ask: Ask) -> None:
+def test_this_machine_passes_every_check(ask: Ask) -> None:
     status, lines = ask()
     assert status == 0, lines
     assert list(lines) == ["configuration", "Ray", "versions", "GPUs", "disk", "storage", "MLflow", "clock"]

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.kinds.hierarchical import HierarchicalKind, role_graph_table
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.retrieval.gallery import Gallery, GalleryError, build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import run_stages
