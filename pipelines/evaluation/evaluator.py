@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.kinds import saved_kind
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.runtime.stage import StageDir, StageError
 
 if TYPE_CHECKING:

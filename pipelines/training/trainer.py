@@ -25,7 +25,7 @@ from pipelines.config import PipelineConfig
 from pipelines.inference.feature_check import write_reads
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.text_batches import text_batches
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
@@ -38,7 +38,8 @@ from preprocessing.loading.device import prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from vse_core.distributed import gather_output, rank, world_size
-from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
+from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32
@@ -167,7 +168,7 @@ class Trainer:
             world=world_size(),
             seed=self.config.seed,
             caption_augmentation=training.caption_augmentation,
-            extra=self.kind.train_inputs(self.config, train, self.caption_encoder, self.directory),
+            extra=self.kind.train_inputs(self.config.kind_settings, train, self.caption_encoder, self.directory),
             pin=self.device.type == "cuda",
         )
 
@@ -175,7 +176,7 @@ class Trainer:
         """Write next to a model its caption encoder, the name of its features, and what else its kind needs."""
         save_caption_encoder(self.caption_encoder, directory)
         write_reads(directory, self.config.features.member)
-        self.kind.save_sidecars(directory, self.config)
+        self.kind.save_sidecars(directory, self.config.kind_settings)
 
     def _keep(self, path: Path) -> None:
         """Hand the trace of a profile to the observer."""
