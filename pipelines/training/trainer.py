@@ -46,7 +46,8 @@ from preprocessing.loading.device import prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from vse_core.distributed import gather_output, rank, world_size
-from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
+from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32

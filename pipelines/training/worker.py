@@ -61,7 +61,7 @@ def _train(config: PipelineConfig, job: TrainingJob, train: Split, evaluation: S
 
     from pipelines.training.trainer import Trainer
     from preprocessing.captions.encoder import load_caption_encoder
-    from vse_core.evaluation import chance_rsum
+    from vse_core.evaluation.recall import chance_rsum
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
 

@@ -26,16 +26,7 @@ class FrameExtractor:
     feature map, as the published features of videos do (the mean pooling of a ResNet). A video of fewer than T frames
     gives them all. Computed in float32; the result is float16.
 
-    Args:
-        weights: of transformers a folder or hub id; of torchvision a file.
-        network: a CNN of torchvision by name; None means transformers.
-        image_size: see :class:`GridExtractor`.
-        frames: T.
-        device: where the model runs, as torch names it.
-        seed: initialises the network from this number instead of trained weights.
-
-    Raises:
-        ExtractorError: as :class:`GridExtractor`, or T is not positive.
+    Arguments and errors are those of :class:`GridExtractor`; besides, `frames` is T, at least 1.
     """
 
     name = "frames"
@@ -61,8 +52,8 @@ class FrameExtractor:
         Raises:
             ImageError: it cannot be read, decoded or brought to the model's size.
         """
-        pictures = decode_frames(read_image_bytes(uri), self._frames)
-        return np.stack([self._network.pixels(picture) for picture in pictures])
+        images = decode_frames(read_image_bytes(uri), self._frames)
+        return np.stack([self._network.pixels(image) for image in images])
 
     def __call__(self, items: Sequence[PixelsTCHW]) -> list[FeaturesNF]:
         """The features (T, F) float16 of each video; the frames of one video are one forward pass.

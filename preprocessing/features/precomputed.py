@@ -59,7 +59,7 @@ class PrecomputedExtractor:
         return list(items)
 
     def identity(self) -> dict[str, Any]:
-        """The reading rules; what is in the file is told by the digest of the data set, not here."""
+        """The reading rules; the file's contents are covered by the digest of the data set."""
         limit = {} if self._largest_set is None else {"largest_set": self._largest_set}
         return {"extractor": "precomputed", "version": _VERSION, **limit}
 

@@ -1,4 +1,4 @@
-"""What the extractors share that make a set of vectors of a network's last state for an image."""
+"""Common base of the extractors of vectors from a network's last state."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

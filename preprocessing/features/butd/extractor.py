@@ -14,6 +14,7 @@ from preprocessing.features.butd.resize import Pixels, prepare
 from preprocessing.features.butd.variants import VARIANTS, VariantName
 from preprocessing.features.butd.weights import SOURCES, load_weights
 from preprocessing.features.extractor import ExtractorError, ImageExtractor, RegionFeatures
+from preprocessing.features.weights import checked_device
 
 _VERSION = 1
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -56,7 +57,7 @@ class ButdExtractor(ImageExtractor):
         _check_options(weights, variant, min_regions, max_regions, dtype, seed, size)
         self._regions = (min_regions, max_regions)
         self._variant, self._dtype, self._seed = VARIANTS[variant], dtype, seed
-        where = _checked_device(device)
+        where = checked_device(device)
         if seed is not None:
             self._detector = random_detector(Size(**(size or {})), self._variant, *self._regions, seed)
         else:
@@ -142,16 +143,6 @@ def _check_options(
             f"butd: regions must be 1 <= min_regions <= max_regions, got {min_regions} and {max_regions}; use 36 and "
             "36, or 10 and 100"
         )
-
-
-def _checked_device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ExtractorError(f"device {name!r} cannot be used ({reason}); use 'cpu'") from error
-    return device
 
 
 def _digest(detector: torch.nn.Module) -> str:

@@ -21,7 +21,7 @@ from preprocessing.captions.spaced_words import SpacedWords
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.test_trainer import KilledError, Recorder, losses_of, write_split
 from tests.ports import free_port
-from vse_core.evaluation import evaluate_retrieval
+from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import HierarchicalModel, load_model
 from vse_core.outputs import VideoLevels
 

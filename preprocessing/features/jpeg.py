@@ -1,4 +1,4 @@
-"""Pictures themselves as the "feature": JPEG files for networks that are trained from pixels."""
+"""Images themselves as the "feature": JPEG files for networks that are trained from pixels."""
 
 import io
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _VERSION = 1
 _QUALITY = 95
 
 
-class PictureExtractor:
+class JpegExtractor:
     """Stores each image as a JPEG file whose largest side is bounded.
 
     A file that already is such a JPEG (8-bit RGB or grey, upright) keeps its bytes. Any other image is converted as
