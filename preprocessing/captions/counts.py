@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph import ParsedCaption
+
+if TYPE_CHECKING:
+    from preprocessing.captions.scene_graph import ParsedCaption
 
 
 @dataclass
