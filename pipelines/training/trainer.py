@@ -1,6 +1,6 @@
 """The training loop of one process: build or restore, train an epoch, evaluate, keep the best.
 
-Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere goes on from its
+Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere resumes from its
 last checkpoint with the losses of one that never stopped, on any number of processes. Only dropout, where an encoder
 has it, differs between numbers of processes, as it does between seeds.
 """
@@ -31,7 +31,15 @@ from pipelines.training.initial_weights import start_from_initial, start_from_wo
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
 from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dropout
-from pipelines.training.metrics import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
+from pipelines.training.metrics import (
+    Observer,
+    StepReport,
+    ThroughputMeter,
+    machine_metrics,
+    profiled,
+    scalars_of,
+    step_metrics,
+)
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.device import prefetch_to_device
@@ -122,7 +130,7 @@ class Trainer:
         self.losses = LossSchedule(config.loss, self.steps_per_epoch)
         self.progress = Progress()
         self._reports: deque[StepReport] = deque()
-        self._logged = Tally.begin(0.0)
+        self._logged = ThroughputMeter.begin(0.0)
         self._skipped = 0
 
     def run(self) -> tuple[dict[str, float], ...]:
@@ -201,8 +209,8 @@ class Trainer:
 
     def _train_epoch(self, wrapped: nn.Module, epoch: int, stepped: Callable[[], None]) -> None:
         self.model.train()
-        self._logged = Tally.begin(self.loader.wait_seconds)
-        tally = self._logged
+        self._logged = ThroughputMeter.begin(self.loader.wait_seconds)
+        meter = self._logged
         first = min(self.progress.step * self.config.training.accumulation, self.loader.steps_per_epoch)
         loaded = self.loader.epoch(epoch, first)
         with contextlib.closing(loaded), contextlib.closing(prefetch_to_device(loaded, self.device)) as batches:
@@ -211,11 +219,11 @@ class Trainer:
                 sampled = self._sampled(epoch, step)
                 result = self._step(wrapped, list(itertools.islice(batches, len(sampled))), sampled, done - 1)
                 samples = sum(map(len, sampled))
-                tally = tally.after(samples, self.loader.wait_seconds)
+                meter = meter.after(samples, self.loader.wait_seconds)
                 rates = learning_rates(self.optimizer)
-                self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), tally))
+                self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), meter))
                 self.progress = replace(self.progress, epoch=epoch, step=step + 1)
-                self._settle(unread=1)
+                self._read_reports(pending=1)
                 stepped()
                 if done % self.config.training.checkpoint_steps == 0:
                     self._save(done)
@@ -223,7 +231,7 @@ class Trainer:
                     self._save(done)
                     self.checkpoints.wait()
                     self.observer.checkpoint_is_safe()
-        self._settle()
+        self._read_reports()
 
     def _sampled(self, epoch: int, step: int) -> list[IntArray]:
         """The captions of the global batches of an optimiser step."""
@@ -247,12 +255,12 @@ class Trainer:
         clip = self.config.training.gradient_clip
         return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
 
-    def _settle(self, unread: int = 0) -> None:
-        """Read what steps have reported, but for so many of the last, and see whether all is well.
+    def _read_reports(self, pending: int = 0) -> None:
+        """Read the reports of steps, all but the last `pending`, and check that the loss is finite and not collapsed.
 
-        All processes do it at the same steps: they have the same numbers, and stop together where something is wrong.
+        All processes do it at the same steps: they have the same numbers, and stop together on an error.
         """
-        while len(self._reports) > unread:
+        while len(self._reports) > pending:
             report = self._reports.popleft()
             values = report.scalars.read()
             try:
@@ -275,8 +283,8 @@ class Trainer:
         append_loss(self.directory, report.step, metrics["train/loss"])
         if self.config.training.precision == "fp16":
             metrics["train/skipped_steps"] = self._skipped
-        metrics |= report.tally.speed_since(self._logged) | machine_metrics(self.device)
-        self._logged = report.tally
+        metrics |= report.meter.speed_since(self._logged) | machine_metrics(self.device)
+        self._logged = report.meter
         observer.log(metrics, report.step)
 
     def _finish_epoch(self, epoch: int) -> None:
@@ -294,7 +302,7 @@ class Trainer:
         self.on_epoch(metrics)
 
     def _save(self, step: int) -> None:
-        self._settle()
+        self._read_reports()
         self.progress = replace(self.progress, scaler=self.precision.state())
         if self.observer is not None:
             self.checkpoints.save(step, self.model, self.optimizer, self.progress)

@@ -53,6 +53,7 @@ class Extractor(Protocol):
 
         Raises:
             ImageError: the image cannot be used; the message is the reason.
+            ExtractorError: a source that it is read from is missing, or needs a package that is not installed.
         """
         ...
 
@@ -60,6 +61,9 @@ class Extractor(Protocol):
         """Return what is stored of each item of a batch under the extractor's name, or several things by name.
 
         Features are (N, F), alone or with their companions; of a file its contents.
+
+        Raises:
+            ExtractorError: a feature is not finite in float16.
         """
         ...
 

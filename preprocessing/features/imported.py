@@ -38,12 +38,7 @@ class ImportedExtractor:
         self._lock = threading.Lock()
 
     def load(self, uri: str) -> RegionFeatures:
-        """Return the published regions of the image of a URI.
-
-        Raises:
-            ImageError: nothing, or something damaged.
-            ExtractorError: the source is not there or not of its form.
-        """
+        """Return the published regions of the image of a URI."""
         member = TarMember.parse(uri)
         return self._contents().regions(image_key(uri if member is None else member.name))
 

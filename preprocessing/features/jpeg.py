@@ -36,11 +36,7 @@ class JpegExtractor:
         self._largest_side = largest_side
 
     def load(self, uri: str) -> bytes:
-        """The JPEG file of one image.
-
-        Raises:
-            ImageError: it cannot be read or decoded.
-        """
+        """The JPEG file of one image."""
         data = read_image_bytes(uri)
         image = decode_image(data)
         if max(image.size) <= self._largest_side and is_plain_jpeg(data):

@@ -33,11 +33,7 @@ class SeveralExtractor:
         self._extractors = tuple(extractors)
 
     def load(self, uri: str) -> tuple[Any, ...]:
-        """One image as each of the models takes it.
-
-        Raises:
-            ImageError: it cannot be read or decoded, or one of them cannot use it.
-        """
+        """One image as each of the models takes it."""
         image = load_image(uri)
         return tuple(extractor.pixels(image) for extractor in self._extractors)
 

@@ -76,9 +76,6 @@ class FeatureEncoder(nn.Module):
         Returns:
             Unit vectors (B, P, N, D) by each of P projections, zero where there is no element, and the mask (B, N) of
             the elements that there are.
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
         """
         sets_BND, mask_BN = self._project(features_BNF, lengths_B)
         return unit_length(sets_BND.unflatten(2, (self.projections, -1)).transpose(1, 2)), mask_BN

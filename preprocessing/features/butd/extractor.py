@@ -69,19 +69,11 @@ class ButdExtractor(ImageExtractor):
         self._detector.to(where).to(memory_format=torch.channels_last)
 
     def pixels(self, image: Image.Image) -> Pixels:
-        """One image as the network's pixels.
-
-        Raises:
-            ImageError: it is too narrow.
-        """
+        """One image as the network's pixels."""
         return prepare(image, self._variant.name)
 
     def __call__(self, items: Sequence[Pixels]) -> list[RegionFeatures]:
-        """The regions of each image of a batch.
-
-        Raises:
-            ExtractorError: a feature is not finite in float16.
-        """
+        """The regions of each image of a batch."""
         return [self._stored(regions) for regions in self._detector(items)] if items else []
 
     def identity(self) -> dict[str, Any]:
