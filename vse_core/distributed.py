@@ -1,4 +1,4 @@
-"""Every collective of training: gathering embeddings with gradients, and sums over all processes."""
+"""All collectives of training: gathering embeddings with gradients, and sums over all processes."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from vse_core.outputs import Images, Texts, VideoLevels
 
 
 def world_size() -> int:
-    """Number of processes of the current run; 1 where no process group was started."""
+    """Return the number of processes of the current run; 1 where no process group was started."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """This process's number, from 0."""
+    """Return this process's number, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
@@ -39,11 +39,13 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
     return gathered
 
 
-def gather_output(local: Images | Texts, counts: list[int]) -> Any:
-    """Concatenate every process's rows of what a model gave; of levels all tensors, padded to the most frames.
+def gather_output(local: Images | Texts | None, counts: list[int]) -> Any:
+    """Concatenate every process's rows of a model's output; all tensors of levels, padded to the most frames.
 
-    See :func:`gather_rows`.
+    None, which all processes have then, stays None. See :func:`gather_rows`.
     """
+    if local is None:
+        return None
     if isinstance(local, Tensor):
         return gather_rows(local, counts)
     if isinstance(local, VideoLevels):
@@ -61,10 +63,10 @@ def gather_output(local: Images | Texts, counts: list[int]) -> Any:
 
 
 def gather_counts(counts: list[int], device: torch.device) -> list[list[int]]:
-    """Every process's numbers, in the order of the processes: how many rows of several kinds each of them holds.
+    """Return every process's counts, in the order of the processes, of the rows of several kinds that it holds.
 
     Args:
-        counts: this process's numbers, as many on every process.
+        counts: this process's; all processes count the same kinds.
         device: where the processes exchange tensors.
     """
     if world_size() == 1:

@@ -1,20 +1,40 @@
-"""What models give to their losses where it is more than images and texts.
+"""Outputs of models, the inputs of their losses, where these are more than embeddings of images and texts.
 
 b pairs of an image and a caption of this process, K views, N regions, M components of one kind, V a component and its
 negatives, D dimensions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 
-@dataclass(frozen=True, slots=True)
-class AdversarialOutput:
-    """What the loss of VSE-C needs of this process's pairs.
+class Rows:
+    """Base of frozen dataclasses of tensors that have one row for each sample."""
+
+    __slots__ = ()
+
+    def __getitem__(self, rows: slice | Tensor | list[int]) -> Self:
+        """Select some of the rows."""
+        return self._map(lambda tensor: tensor[rows])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
+
+    def to(self, device: torch.device | str) -> Self:
+        """Copy to a device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return type(self)(**{name: change(tensor) for name, tensor in self.tensors().items()})
+
+
+class AdversarialOutput(NamedTuple):
+    """Input of VSE-C's loss, for this process's pairs.
 
     Attributes:
         images_bKD: (b, K, D) unit vectors of the images.
@@ -50,7 +70,7 @@ class ComponentVectors:
 
 @dataclass(frozen=True, slots=True)
 class UnifiedOutput:
-    """All that the loss of UniVSE needs of this process's b pairs of an image and a caption.
+    """Input of UniVSE's loss, for this process's b pairs of an image and a caption.
 
     Attributes:
         images_bKD: (b, 1, D) unit vectors of the images.
@@ -76,7 +96,7 @@ class UnifiedOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class VideoLevels:
+class VideoLevels(Rows):
     """Videos on the three levels of HGR: b videos, N frames, D dimensions.
 
     Attributes:
@@ -94,20 +114,8 @@ class VideoLevels:
     def __len__(self) -> int:
         return len(self.events_bD)
 
-    def __getitem__(self, videos: slice | Tensor | list[int]) -> "VideoLevels":
-        """Some of the videos."""
-        return VideoLevels(**{name: tensor[videos] for name, tensor in self.tensors().items()})
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def to(self, device: torch.device | str) -> "VideoLevels":
-        """Copy to a device."""
-        return VideoLevels(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
-
     def padded(self, frames: int) -> "VideoLevels":
-        """The same videos with room for so many frames, as many as there are or more."""
+        """Pad the videos to a number of frames that is not below their own."""
         more = frames - self.frame_mask_bN.shape[1]
         return VideoLevels(
             self.events_bD,
@@ -118,7 +126,7 @@ class VideoLevels:
 
 
 @dataclass(frozen=True, slots=True)
-class TextLevels:
+class TextLevels(Rows):
     """Captions on the three levels of HGR: c captions, A actions and E entities at most, D dimensions.
 
     Attributes:
@@ -138,29 +146,17 @@ class TextLevels:
     def __len__(self) -> int:
         return len(self.events_cD)
 
-    def __getitem__(self, captions: slice | Tensor | list[int]) -> "TextLevels":
-        """Some of the captions."""
-        return TextLevels(**{name: tensor[captions] for name, tensor in self.tensors().items()})
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def to(self, device: torch.device | str) -> "TextLevels":
-        """Copy to a device."""
-        return TextLevels(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
-
 
 Images = Tensor | VideoLevels
-"""Images or videos as a model gives them: embeddings (B, K, D), or levels."""
+"""A model's output for images or videos: embeddings (B, K, D), or levels."""
 Texts = Tensor | TextLevels
-"""Captions as a model gives them: embeddings (C, D), or levels."""
+"""A model's output for captions: embeddings (C, D), or levels."""
 
 _Rows = TypeVar("_Rows", Tensor, VideoLevels, TextLevels)
 
 
 def join_rows(parts: Sequence[_Rows]) -> _Rows:
-    """Rows of several parts in order; videos are padded to the most frames."""
+    """Concatenate the rows of several parts; videos are padded to the most frames."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.cat(list(parts))
@@ -172,30 +168,24 @@ def join_rows(parts: Sequence[_Rows]) -> _Rows:
 
 
 def join_outputs(parts: Sequence[Any]) -> Any:
-    """What any of the models gives, of several parts of a batch in order: images and texts, or UniVSE's all."""
+    """Concatenate a model's outputs for several parts of a batch: images and texts, or UniVSE's output."""
     if isinstance(parts[0], UnifiedOutput):
         return join_unified(parts)
     return tuple(join_rows(side) for side in zip(*parts, strict=True))
 
 
 def join_unified(parts: Sequence[UnifiedOutput]) -> UnifiedOutput:
-    """What UniVSE gives, of several parts of a batch in order, padded to equally many regions."""
+    """Concatenate UniVSE's outputs for several parts of a batch, which are padded to equally many regions."""
     counts = [len(part.sentences_bD) for part in parts]
-    return UnifiedOutput(
-        torch.cat([part.images_bKD for part in parts]),
-        torch.cat([part.regions_bND for part in parts]),
-        torch.cat([part.region_mask_bN for part in parts]),
-        torch.cat([part.sentences_bD for part in parts]),
-        torch.cat([part.composed_bD for part in parts]),
-        torch.cat([part.has_components_b for part in parts]),
-        _join_components([part.objects for part in parts], counts),
-        _join_components([part.pairs for part in parts], counts),
-        _join_components([part.triples for part in parts], counts),
-    )
+    joined: dict[str, Any] = {}
+    for field in fields(UnifiedOutput):
+        values = [getattr(part, field.name) for part in parts]
+        joined[field.name] = torch.cat(values) if isinstance(values[0], Tensor) else _join_components(values, counts)
+    return UnifiedOutput(**joined)
 
 
 def _join_components(parts: Sequence[ComponentVectors], counts: Sequence[int]) -> ComponentVectors:
-    """Components of several parts; their owners, rows of a part of so many captions, become rows of the whole."""
+    """Concatenate components; their owners, rows of a part of `counts` captions, become rows of all captions."""
     firsts = [sum(counts[:number]) for number in range(len(counts))]
     return ComponentVectors(
         torch.cat([part.vectors_MVD for part in parts]),

@@ -1,4 +1,4 @@
-"""Where half precision is not enough: similarities, norms and losses are computed in at least float32."""
+"""Full precision where half is not enough: similarities, norms and losses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from torch import Tensor
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """The values in float32, or as they are where they are already wider."""
+    """Convert to float32; wider values stay as they are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 @contextmanager
 def full_precision(values: Tensor) -> Iterator[None]:
-    """A context in which products on the values' device keep the precision of their operands.
+    """Keep the precision of operands in products on the values' device, within a context.
 
     Neither autocast nor TF32, which has the ten bits of float16, takes part in it; gradients of what is computed here
     may again be products in TF32.

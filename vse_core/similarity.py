@@ -7,29 +7,29 @@ from vse_core.precision import at_least_float32, full_precision
 
 
 def view_similarities(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
-    """Inner products (B, K, C) of every view of every image with every text, in float32 (MV-VSE, equation (5))."""
+    """Return inner products (B, K, C) of all views and texts, in float32 (MV-VSE, equation (5))."""
     # Near-ties between negatives need all the digits.
     with full_precision(images_BKD):
         return at_least_float32(images_BKD) @ at_least_float32(texts_CD).T
 
 
 def best_view(sims_BKC: Tensor) -> Tensor:
-    """Similarity (B, C) of an image and a text: the maximum over the image's K views (MV-VSE, equation (6))."""
+    """Return the similarity (B, C) of images and texts: the maximum over the image's K views (MV-VSE, equation (6))."""
     return sims_BKC.squeeze(1) if sims_BKC.shape[1] == 1 else sims_BKC.amax(dim=1)
 
 
 def similarity_matrix(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
-    """Similarities (B, C) of images and texts in float32, the maximum over an image's K views."""
+    """Return the similarities (B, C) of images and texts in float32, the maximum over an image's K views."""
     return best_view(view_similarities(images_BKD, texts_CD))
 
 
 def own_pairs(batch: Tensor) -> Tensor:
-    """True (B, B) on the diagonal, where image i and caption j are a pair; the batch may be any tensor (B, ...)."""
+    """Return the mask (B, B) of pairs, the diagonal, for any tensor (B, ...) of the batch."""
     return torch.eye(len(batch), dtype=torch.bool, device=batch.device)
 
 
 def negative_mask(image_ids_B: Tensor, mask_same_image: bool) -> Tensor:
-    """True (B, B) where image i and caption j are a negative pair.
+    """Return the mask (B, B) of negative pairs of image i and caption j.
 
     The pair itself never is; with ``mask_same_image`` neither is any other caption of the same image that happens to be
     in the batch (the released VSE-infinity code counts those as negatives).

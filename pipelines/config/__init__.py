@@ -18,6 +18,7 @@ from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig
 from pipelines.kinds import KINDS, LossConfig, trained_kind
+from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from preprocessing.storage import Mirror
@@ -80,7 +81,7 @@ class StorageConfig(Strict):
 
 
 class IndexConfig(Strict):
-    """How the gallery of a model is searched."""
+    """Search of a model's gallery."""
 
     kind: Literal["auto", "exact", "approximate"] = Field(
         "auto",
@@ -90,14 +91,16 @@ class IndexConfig(Strict):
 
 
 class CardConfig(Strict):
-    """What only people know of a model, for its card."""
+    """Entries of the model card that no stage can know."""
 
-    intended_use: str | None = Field(None, min_length=1, description="what the model is for, and what not")
+    intended_use: str | None = Field(
+        None, min_length=1, description="uses that the model is meant for, and others that it is not"
+    )
     data_licence: str | None = Field(
-        None, min_length=1, description="who owns images and captions, and what is allowed"
+        None, min_length=1, description="owners of images and captions, and the permitted use"
     )
     weights_licence: str | None = Field(
-        None, min_length=1, description="who owns the pretrained weights, and what is allowed"
+        None, min_length=1, description="owners of the pretrained weights, and the permitted use"
     )
 
 
@@ -147,20 +150,22 @@ class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
     name: str = Field("scenes", pattern=_IDENTIFIER, description="name of the experiment and of the registered model")
-    preset: str = Field("vse_infty", description="published system whose model, loss and recipe are the defaults")
+    preset: str = Field(
+        "vse_infty", description="published system whose model, loss and hyperparameters are the defaults"
+    )
     seed: Int = Field(0, ge=0, description="seed of initial weights, order of samples and augmentation")
     work_dir: AbsolutePath = Field(
         default_factory=lambda: Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"),
         description="folder for everything that is written; shared between the machines of a cluster, or with storage",
     )
     dataset: Dataset = Field(description="images and captions")
-    features: Features = Field(description="what the image encoder reads")
+    features: Features = Field(description="features of the images, which the image encoder takes")
     parsing: ParsingConfig = Field(ParsingConfig(), description="caption parser")
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")
     model: ModelConfig = Field(description="the two towers")
     loss: LossConfig = Field(description="the objective")
-    training: TrainingConfig = Field(description="the recipe")
-    evaluation: EvaluationConfig = Field(EvaluationConfig(), description="the protocol")
+    training: TrainingConfig = Field(description="optimisation, workers, checkpoints")
+    evaluation: EvaluationConfig = Field(EvaluationConfig(), description="split, protocols, intervals")
     storage: StorageConfig = Field(StorageConfig(), description="copies of the outputs, on S3 or another disk")
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
     index: IndexConfig = Field(IndexConfig(), description="search index")
@@ -170,7 +175,7 @@ class PipelineConfig(Strict):
 
     @property
     def mirror(self) -> Mirror:
-        """The work folder and what keeps copies of it."""
+        """The work folder with its copy on the storage."""
         limit = self.storage.cache_gb
         return Mirror(self.work_dir, self.storage.address, None if limit is None else int(limit * 1e9))
 
@@ -194,6 +199,11 @@ class PipelineConfig(Strict):
     def kind(self) -> ModelKind:
         """The kind of model that is trained."""
         return trained_kind(self.loss.name)
+
+    @property
+    def kind_settings(self) -> KindSettings:
+        """The settings that the kind of model works by."""
+        return KindSettings(self.model.text, self.loss, self.vocabulary.min_count, self.seed, self.parsing.pipeline)
 
     @property
     def training_reads_graphs(self) -> bool:
@@ -243,18 +253,18 @@ class PipelineConfig(Strict):
 
     @model_validator(mode="after")
     def _features_fit_model(self) -> PipelineConfig:
-        takes_pictures = self.model.image.name == "backbone"
-        if takes_pictures != (self.features.extractor == "images"):
-            remedy = "set features.extractor to 'images'" if takes_pictures else "set model.image.name to 'backbone'"
+        takes_images = self.model.image.name == "backbone"
+        if takes_images != (self.features.extractor == "images"):
+            remedy = "set features.extractor to 'images'" if takes_images else "set model.image.name to 'backbone'"
             raise ValueError(
                 f"model.image.name: {self.model.image.name!r} cannot read features.extractor "
                 f"{self.features.extractor!r}; {remedy}, or the other way round"
             )
-        if self.training.image_augmentation and not takes_pictures:
+        if self.training.image_augmentation and not takes_images:
             raise ValueError(
                 "training.image_augmentation: has no effect on features, which were computed before; set it to false"
             )
-        if self.training.feature_dropout and takes_pictures:
+        if self.training.feature_dropout and takes_images:
             raise ValueError("training.feature_dropout: there are no features before the backbone; set it to 0")
         return self
 

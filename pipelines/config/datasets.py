@@ -10,7 +10,7 @@ from pipelines.schema.fields import AbsolutePath, Address, Int, Strict
 
 
 class _Dataset(Strict):
-    """What every data set has, whatever its format."""
+    """Keys of every data set, whatever its format."""
 
     train_split: str = Field("train", description="split that is trained on; the vocabulary comes from it alone")
     eval_split: str = Field("dev", description="split that models are selected on, never the test split")
@@ -96,7 +96,7 @@ class HgrDataset(_Dataset):
 
 
 class ScenesDataset(_Dataset):
-    """Generated pictures of coloured shapes with five captions each: the embedded default, which needs no files."""
+    """Generated images of coloured shapes with five captions each: the embedded default, which needs no files."""
 
     format: Literal["scenes"]
     seed: Int = Field(0, ge=0, description="another seed, other scenes")

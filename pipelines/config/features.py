@@ -32,7 +32,7 @@ _ImageSize = Annotated[Int, Field(ge=32)] | Literal["short_600"]
 
 
 class _Extraction(Strict):
-    """How the images become feature shards, whatever computes the features."""
+    """Keys of every extractor: how images become feature shards."""
 
     batch_size: Int = Field(32, gt=0, description="images in a forward pass")
     shard_size: Int = Field(500, gt=0, description="images in a shard; the unit of work that a killed run repeats")
@@ -43,7 +43,7 @@ class _Extraction(Strict):
     cpus_per_actor: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, an actor")
     gpus_per_actor: Float = Field(0, ge=0, description="GPUs reserved for an actor; 0 computes on the CPU")
     image_timeout: Float = Field(
-        60, gt=0, description="seconds that reading and decoding an image may hold up the others; then it is set aside"
+        60, gt=0, description="seconds that loading and decoding an image may take; then it is skipped"
     )
 
     @property
@@ -91,7 +91,7 @@ class GridFeatures(NetworkFeatures):
     network: str | None = _CNN_NETWORK
     image_size: _ImageSize | None = Field(
         None,
-        description="side in pixels that the whole image is brought to (VSE-infinity: 512), or short_600: short side "
+        description="side in pixels that the image is scaled to (VSE-infinity: 512), or short_600: short side "
         "600, long side at most 1000 (bottom-up attention); null as preprocessor_config.json says",
     )
 
@@ -123,7 +123,7 @@ class PyramidFeatures(NetworkFeatures):
     weights: _Weights | None = _CNN_WEIGHTS
     network: str | None = _CNN_NETWORK
     image_size: _ImageSize = Field(
-        224, description="side in pixels that the whole image is brought to, or short_600 (see the extractor grid)"
+        224, description="side in pixels that the image is scaled to, or short_600 (see the extractor grid)"
     )
 
     @property
@@ -139,7 +139,7 @@ class FrameFeatures(NetworkFeatures):
     weights: _Weights | None = _CNN_WEIGHTS
     network: str | None = _CNN_NETWORK
     image_size: _ImageSize | None = Field(
-        None, description="side in pixels that a whole frame is brought to; null as preprocessor_config.json says"
+        None, description="side in pixels that a frame is scaled to; null as preprocessor_config.json says"
     )
     frames: Int = Field(12, gt=0, description="frames taken from a video, evenly spread; a shorter one gives all")
 
@@ -150,7 +150,7 @@ class FrameFeatures(NetworkFeatures):
 
 
 class DetectorSize(Strict):
-    """How large a randomly initialised detector is; the released weights have the published size."""
+    """Size of a randomly initialised detector; the released weights have the published size."""
 
     width: Int = Field(64, gt=0, description="channels of the first convolution; features are 32 times as wide")
     blocks: tuple[Int, Int, Int] = Field((3, 4, 23), description="residual blocks of the stages 2, 3, 4 (ResNet-101)")

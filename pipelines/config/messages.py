@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: pydantic's errors become messages that name the key and the remedy."""
+"""Turn pydantic's errors into messages that name the key and the remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, 
 def _problem(
     error: Mapping[str, Any], root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]
 ) -> str:
-    """Turn one of pydantic's errors into `key: what is wrong, got VALUE (from ORIGIN); how to mend it`."""
+    """Turn one of pydantic's errors into `key: what is wrong, got VALUE (from ORIGIN); remedy`."""
     path = _without_tags(error["loc"], values)
     key, kind, context = ".".join(path), error["type"], error.get("ctx", {})
     if not path:

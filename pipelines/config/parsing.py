@@ -10,7 +10,7 @@ from pipelines.schema.fields import Float, Int, Strict, folder_or_hub_name
 
 
 class ParsingConfig(Strict):
-    """How captions become objects, attributes and relations (UniVSE); used where something reads them."""
+    """Parsing of captions into objects, attributes and relations (UniVSE, VSE-C)."""
 
     pipeline: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
         None, description="installed spaCy pipeline (en_core_web_sm) or its folder; by default the one that ships"

@@ -1,4 +1,4 @@
-"""Settings of the recipe: the objective, its optimisation and the protocol that judges it."""
+"""Settings of training: the objective, its optimisation and the protocol that judges it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class StepDecay(Strict):
 
 
 class CosineDecay(Strict):
-    """Lower the learning rate along half a cosine over the whole training."""
+    """Lower the learning rate along half a cosine over all of training."""
 
     name: Literal["cosine"]
-    floor: Float = Field(0.0, ge=0, lt=1, description="final rate as a share of the highest")
+    floor: Float = Field(0.0, ge=0, lt=1, description="final rate as a fraction of the highest")
 
 
 class NoDecay(Strict):
@@ -60,17 +60,17 @@ class TrainingConfig(Strict):
         0.0,
         ge=0,
         lt=1,
-        description="share of the feature dimensions that each training image goes without: what keeps a few thousand "
-        "images from being learned by heart (no paper has it)",
+        description="fraction of the feature dimensions dropped for each training image, against overfitting on "
+        "a few thousand images (no paper has it)",
     )
     image_augmentation: bool = Field(
-        False, description="crop and mirror pictures at random, where a backbone is trained (VSE-infinity's code)"
+        False, description="crop and mirror images at random, if a backbone is fine-tuned (VSE-infinity's code)"
     )
     caption_augmentation: bool = Field(description="mask, replace or delete words at random (VSE-infinity's code)")
     shuffle_shards: Int | None = Field(
         None,
         gt=0,
-        description="draw samples from so many shards at a time, drawn anew each epoch: for splits larger than "
+        description="draw samples from this number of shards at a time, others each epoch: for splits larger than "
         "storage.cache_gb; by default from all",
     )
     workers: Annotated[int | tuple[Int, Int], BeforeValidator(_workers)] = Field(
@@ -100,8 +100,8 @@ class TrainingConfig(Strict):
     chunk_size: Int | None = Field(
         None,
         gt=0,
-        description="pairs that a worker encodes at once where its share of a batch exceeds its memory: the same "
-        "gradients, for a second forward pass; by default the whole share",
+        description="pairs that a worker encodes at once if its local batch exceeds its memory: the same "
+        "gradients, for a second forward pass; by default the complete local batch",
     )
     compile: bool = Field(False, description="compile BERT and trained backbones (torch.compile)")
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
@@ -111,7 +111,7 @@ class TrainingConfig(Strict):
     )
 
     def steps_per_epoch(self, batches: int) -> int:
-        """Return the optimiser steps of an epoch of so many global batches; the last one may have fewer of them."""
+        """Return the optimiser steps of an epoch with this number of global batches; the last step may have fewer."""
         return -(-batches // self.accumulation)
 
     @model_validator(mode="after")
@@ -132,7 +132,7 @@ class TrainingConfig(Strict):
 
     @property
     def backend(self) -> Literal["gloo", "nccl"]:
-        """What processes exchange tensors with: NCCL takes no two of them on one GPU."""
+        """The backend of torch.distributed: NCCL takes no two processes on one GPU."""
         return "nccl" if self.gpus_per_worker >= 1 else "gloo"
 
     @model_validator(mode="after")
@@ -161,9 +161,9 @@ GRAPH_PROTOCOLS = frozenset({"attack", "components", "dependencies"})
 
 
 class EvaluationConfig(Strict):
-    """What a model is evaluated by."""
+    """Evaluation: the split's folds, protocols and their files."""
 
-    folds: Int = Field(1, gt=0, description="cut the split in so many folds and average (COCO 1K: 5)")
+    folds: Int = Field(1, gt=0, description="number of folds that the split is cut into, to average over (COCO 1K: 5)")
     protocols: tuple[EvaluationProtocol, ...] = Field(
         ("retrieval",),
         description="image-text retrieval of any split; by name that of the papers, on the published splits alone "

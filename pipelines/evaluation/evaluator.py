@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.kinds import saved_kind
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.runtime.stage import StageDir, StageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pipelines.config.datasets import Dataset
-    from pipelines.evaluation.protocols import Findings
+    from pipelines.evaluation.protocols import Results
     from pipelines.inference.text_embedder import TextEmbedder
     from pipelines.kinds import TextEncoderConfig
     from pipelines.retrieval.gallery import Gallery
@@ -80,7 +80,7 @@ def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: T
     return summary
 
 
-def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], directory: Path) -> Iterator[Findings]:
+def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], directory: Path) -> Iterator[Results]:
     """Evaluate image-text retrieval and the other protocols that need embeddings alone; files go into the directory.
 
     Args:
@@ -100,7 +100,7 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
         yield RANKINGS[name](embedded)
 
 
-def collect(found: Iterable[Findings], split: str, tracker: Tracker, pictures: Path) -> tuple[dict[str, float], str]:
+def collect(found: Iterable[Results], split: str, tracker: Tracker, pictures: Path) -> tuple[dict[str, float], str]:
     """Log what each protocol finds as soon as it has: metrics under the split's name, pictures, files.
 
     Args:
@@ -114,28 +114,28 @@ def collect(found: Iterable[Findings], split: str, tracker: Tracker, pictures: P
     """
     metrics: dict[str, float] = {}
     summaries = []
-    for findings in found:
-        metrics |= findings.metrics
-        summaries.append(findings.summary)
-        tracker.log_metrics({f"{split}/{name}": value for name, value in findings.metrics.items()})
-        for name, figure in findings.figures.items():
+    for results in found:
+        metrics |= results.metrics
+        summaries.append(results.summary)
+        tracker.log_metrics({f"{split}/{name}": value for name, value in results.metrics.items()})
+        for name, figure in results.figures.items():
             pictures.mkdir(exist_ok=True)
             figure.savefig(pictures / f"{name}.png", bbox_inches="tight")
             tracker.log_artifact(pictures / f"{name}.png", PICTURES)
-        for file in findings.files:
-            tracker.log_artifact(file, findings.name)
+        for file in results.files:
+            tracker.log_artifact(file, results.name)
     return metrics, f"{split} {'; '.join(summaries)}"
 
 
-def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Findings:
+def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Results:
     """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
-    from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, Subject
+    from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, EvaluationInputs
     from preprocessing.datasets import CocoDataset, build_dataset
 
     dataset = build_dataset(data.dataset.format, **data.dataset.options())
     names = dataset.detections(data.split) if isinstance(dataset, CocoDataset) else None
     records = embedded.gallery.records
-    subject = Subject(
+    inputs = EvaluationInputs(
         texts=embedded.texts,
         gallery=embedded.gallery,
         reader=embedded.reader,
@@ -144,7 +144,7 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
         directory=directory,
         detections=[names.get(record.image_id, ()) for record in records] if names is not None else None,
     )
-    return CAPTION_PROTOCOLS[protocol](subject)
+    return CAPTION_PROTOCOLS[protocol](inputs)
 
 
 @dataclass(frozen=True)

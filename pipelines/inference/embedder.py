@@ -22,7 +22,7 @@ from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
 from preprocessing.features.extractor import ImageExtractor
 from preprocessing.features.images import ImageError
-from preprocessing.features.pictures import PictureExtractor
+from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import Model, load_model
@@ -121,7 +121,7 @@ class Embedder:
     @property
     def takes_pictures(self) -> bool:
         """Whether an image file is what the extractor reads, rather than a row of published features or a video."""
-        return isinstance(self._extractor, ImageExtractor | PictureExtractor)
+        return isinstance(self._extractor, ImageExtractor | JpegExtractor)
 
     @property
     def finds_regions(self) -> bool:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from pipelines.kinds.kind import ModelKind, Split
+from pipelines.kinds.inputs import KindSettings, Split
+from pipelines.kinds.kind import ModelKind
 from pipelines.kinds.scene_graphs import require_graphs, write_pools
 from pipelines.runtime.progress import progress_bar
 from pipelines.schema.fields import DurationField, Int
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor, nn
 
-    from pipelines.config import PipelineConfig
     from pipelines.kinds import LossConfig
     from preprocessing.captions.adversarial import Adversarial, AttackReport
     from preprocessing.captions.adversarial.vse_c import VSECAttack
@@ -62,14 +62,14 @@ class AdversarialKind(ModelKind):
         return {"adversarials": VERSION}
 
     def prepare(
-        self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Make the caption encoder, and write adversarial captions."""
         from pipelines.kinds.words import build_caption_encoder
 
-        caption_encoder, facts = build_caption_encoder(config, train.reader, directory)
+        caption_encoder, facts = build_caption_encoder(settings, train.reader, directory)
         pools = write_pools(train, directory)
-        report = _write_adversarial_captions(require_graphs(train), pools, config.seed, directory / ADVERSARIAL)
+        report = _write_adversarial_captions(require_graphs(train), pools, settings.seed, directory / ADVERSARIAL)
         facts |= {
             "adversarial_captions": report.adversarials,
             # Of three attacks on every caption.
@@ -79,15 +79,15 @@ class AdversarialKind(ModelKind):
         return caption_encoder, facts
 
     def train_inputs(
-        self, config: PipelineConfig, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return what draws adversarial captions for those of a batch: token ids (P, L) and lengths (P,)."""
         from preprocessing.captions.adversarial.pool import AdversarialPool
         from preprocessing.loading.batch import pad_tokens
 
-        assert isinstance(config.loss, VseCLoss)
+        assert isinstance(settings.loss, VseCLoss)
         texts = _adversarial_captions(directory / ADVERSARIAL, train.reader)
-        pool = AdversarialPool(texts, caption_encoder, config.seed, config.loss.adversarial_captions)
+        pool = AdversarialPool(texts, caption_encoder, settings.seed, settings.loss.adversarial_captions)
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
             """Draw the adversarial captions of a batch."""

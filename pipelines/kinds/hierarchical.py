@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pipelines.kinds.kind import ModelKind, Split, TextInputs
+from pipelines.kinds.inputs import KindSettings, Split
+from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import WordReader
 from pipelines.schema.fields import AbsolutePath, Float, Int, Strict
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from pipelines.config import PipelineConfig
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.captions.role_graphs import RoleGraph, RoleGraphTable
@@ -92,7 +92,7 @@ class HierarchicalKind(ModelKind):
     augments_captions: ClassVar[bool] = False
 
     def prepare(
-        self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Check the role graphs of both splits, and collect the words between spaces."""
         from pipelines.kinds.words import build_words, captions_of
@@ -100,14 +100,14 @@ class HierarchicalKind(ModelKind):
 
         # Errors in the graphs are raised here, and not in every process of the training.
         for split in (train, evaluation):
-            role_graph_table(_graphs_file(config.model.text), split.reader)
-        return build_words(config, directory, lambda count: SpacedWords.build(captions_of(train.reader), count))
+            role_graph_table(_graphs_file(settings.text), split.reader)
+        return build_words(settings, directory, lambda count: SpacedWords.build(captions_of(train.reader), count))
 
     def train_inputs(
-        self, config: PipelineConfig, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return what gives batches the role graphs of their captions."""
-        table = role_graph_table(_graphs_file(config.model.text), train.reader)
+        table = role_graph_table(_graphs_file(settings.text), train.reader)
         return lambda captions_B, epoch, longest: _tensors(table, captions_B, longest)
 
     def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:

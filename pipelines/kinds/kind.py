@@ -6,7 +6,6 @@ B captions of a batch, C of a split, L tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -15,30 +14,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import nn
 
-    from pipelines.config import PipelineConfig
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from pipelines.kinds.component_embedder import ComponentEmbedder
+    from pipelines.kinds.inputs import KindSettings, Split
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
-    from preprocessing.shards.reader import ShardReader
     from vse_core.models import Model
 
 TextInputs = Callable[["npt.NDArray[np.int64]", int], tuple[Any, ...]]
 """The arguments of a model's `encode_texts` after tokens and lengths, for captions by their numbers padded to L."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """A split as training and evaluation read it.
-
-    Attributes:
-        reader: features and captions.
-        graphs: directory of the captions' scene graphs; None where nothing reads them.
-    """
-
-    reader: ShardReader
-    graphs: Path | None = None
 
 
 class ModelKind(Protocol):
@@ -65,7 +50,7 @@ class ModelKind(Protocol):
         return {}
 
     def prepare(
-        self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Make what training needs from its captions: the caption encoder, and files in the run's directory.
 
@@ -77,15 +62,15 @@ class ModelKind(Protocol):
         """
         from pipelines.kinds.words import build_caption_encoder
 
-        return build_caption_encoder(config, train.reader, directory)
+        return build_caption_encoder(settings, train.reader, directory)
 
     def train_inputs(
-        self, config: PipelineConfig, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return what gives training batches their tensors besides images and tokens; None where tokens are all.
 
         Args:
-            config: the pipeline's configuration.
+            settings: the part of the configuration that decides it.
             train: the training split.
             caption_encoder: of the model.
             directory: of the run, as `prepare` has left it.
@@ -113,7 +98,7 @@ class ModelKind(Protocol):
         """
         return tokens_alone
 
-    def save_sidecars(self, directory: Path, config: PipelineConfig) -> None:
+    def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
         """Write next to a saved model what its text side needs besides the caption encoder."""
         return
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
-    from pipelines.kinds.kind import Split
+    from pipelines.kinds.inputs import Split
     from preprocessing.captions.graph import SceneGraph
     from preprocessing.captions.pools import Pools
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.kinds.kind import ModelKind, Split, TextInputs
+from pipelines.kinds.inputs import KindSettings, Split
+from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.kinds.scene_graphs import graphs_of, write_pools
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import WordReader
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from pipelines.config import PipelineConfig
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from pipelines.kinds.component_embedder import ComponentEmbedder
     from preprocessing.captions.components import ComponentTable
@@ -116,7 +116,7 @@ class UnifiedKind(ModelKind):
     reads_graphs: ClassVar[bool] = True
 
     def prepare(
-        self, config: PipelineConfig, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Collect the words of captions and of their components, and the pools that negatives are drawn from."""
         from pipelines.kinds.words import build_words, captions_of
@@ -128,16 +128,16 @@ class UnifiedKind(ModelKind):
             words = component_words(itertools.chain.from_iterable(graphs_of(train)), count)
             return Vocabulary.build(captions_of(train.reader), count, words)
 
-        words, facts = build_words(config, directory, build)
+        words, facts = build_words(settings, directory, build)
         write_pools(train, directory)
         return words, facts
 
     def train_inputs(
-        self, config: PipelineConfig, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return what gives batches the components of their captions with negatives."""
-        assert isinstance(config.loss, UnifiedLoss)
-        sampler = _negative_sampler(config.loss, train, _vocabulary(caption_encoder), config.seed, directory)
+        assert isinstance(settings.loss, UnifiedLoss)
+        sampler = _negative_sampler(settings.loss, train, _vocabulary(caption_encoder), settings.seed, directory)
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
             """Draw the negatives of a batch."""
@@ -162,11 +162,11 @@ class UnifiedKind(ModelKind):
         table = _component_table(split, _vocabulary(caption_encoder))
         return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
 
-    def save_sidecars(self, directory: Path, config: PipelineConfig) -> None:
+    def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
         """Write the name of the parser that captions are read with."""
         from pipelines.kinds.component_embedder import write_parser
 
-        write_parser(directory, config.parsing.pipeline)
+        write_parser(directory, settings.parser)
 
     def component_embedder(
         self, model: Model, caption_encoder: CaptionEncoder, directory: Path

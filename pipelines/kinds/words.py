@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
+    from pipelines.kinds.inputs import KindSettings
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.captions.spaced_words import SpacedWords
     from preprocessing.captions.vocabulary import Vocabulary
@@ -25,7 +25,7 @@ def captions_of(reader: ShardReader) -> Iterator[str]:
 
 
 def build_caption_encoder(
-    config: PipelineConfig, reader: ShardReader, directory: Path
+    settings: KindSettings, reader: ShardReader, directory: Path
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     """Return the vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it.
 
@@ -35,9 +35,9 @@ def build_caption_encoder(
     from preprocessing.captions.vocabulary import Vocabulary
     from preprocessing.captions.wordpiece import WordPiece, WordPieceError
 
-    text = config.model.text
+    text = settings.text
     if text.name != "bert":
-        return build_words(config, directory, lambda count: Vocabulary.build(captions_of(reader), count))
+        return build_words(settings, directory, lambda count: Vocabulary.build(captions_of(reader), count))
     try:
         tokenizer = WordPiece.from_pretrained(text.weights)
     except WordPieceError as error:
@@ -46,12 +46,12 @@ def build_caption_encoder(
 
 
 def build_words(
-    config: PipelineConfig, directory: Path, build: Callable[[int], Words]
+    settings: KindSettings, directory: Path, build: Callable[[int], Words]
 ) -> tuple[Words, dict[str, float]]:
     """Return the words of the training captions, with figures about them; writes their vectors where any are named.
 
     Args:
-        config: says how often a word occurs at least, and where vectors come from.
+        settings: say how often a word occurs at least, and where vectors come from.
         directory: where word vectors are written.
         build: makes the words from the smallest count.
 
@@ -61,9 +61,9 @@ def build_words(
     from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
     from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 
-    text = config.model.text
+    text = settings.text
     try:
-        words = build(config.vocabulary.min_count)
+        words = build(settings.min_count)
         facts: dict[str, float] = {"vocabulary_size": len(words)}
         if text.name != "bert" and text.word_vectors is not None:
             vocabulary = words if isinstance(words, Vocabulary) else words.vocabulary

@@ -1,1 +1,1 @@
-"""Registered models in MLflow and their cards."""
+"""Registered models in MLflow."""

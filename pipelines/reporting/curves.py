@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipelines.evaluation.evaluator import PICTURES
 from pipelines.reporting.images import ReportImage
 from pipelines.reporting.run import Run
 from pipelines.training.loss_log import read_losses
@@ -67,4 +66,4 @@ def _pooling(run: Run) -> list[ReportImage]:
 
 def evaluation_images(run: Run, prefix: str = "") -> list[Path]:
     """Return the image files of the evaluation whose names begin with a prefix."""
-    return sorted((run.directory("evaluate") / PICTURES).glob(f"{prefix}*.png"))
+    return sorted(run.plans["evaluate"].outputs["pictures"].glob(f"{prefix}*.png"))

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet
 from markupsafe import Markup
 
-from pipelines.evaluation.evaluator import GALLERY
 from pipelines.reporting.run import Run
 from pipelines.retrieval.contact_sheet import THUMBNAIL, sheet_rows_html
 from pipelines.retrieval.gallery import Gallery, GalleryError
@@ -38,7 +37,7 @@ def galleries(run: Run) -> dict[str, Any]:
         return {"reason": "the evaluation has not finished"}
     directory = run.directory("evaluate")
     try:
-        gallery = Gallery.load(directory / GALLERY)
+        gallery = Gallery.load(run.plans["evaluate"].outputs["gallery"])
         # A model without embeddings for each side (HGR) raises here.
         samples = text_to_image_rows(gallery, _SAMPLE), image_to_text_rows(gallery, _SAMPLE)
     except GalleryError as error:

@@ -58,7 +58,7 @@ def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | 
 
 
 class BackboneImageEncoderConfig(Strict):
-    """From pixels to a vector: a CNN or ViT that is trained along, its cells projected and aggregated."""
+    """From pixels to a vector: a fine-tuned CNN or ViT, its cells projected and aggregated."""
 
     name: Literal["backbone"]
     pooling: PoolingConfig = Field(description="aggregator of the projected cells")
@@ -75,7 +75,9 @@ class BackboneImageEncoderConfig(Strict):
         None, description="normalisation of the pixels; by default that of weights or architecture"
     )
     image_size: Int = Field(gt=0, description="height and width of the pixels (VSE-infinity: 512)")
-    frozen_epochs: Int = Field(ge=0, description="epochs that begin with the whole network fixed (VSE-infinity: 1)")
+    frozen_epochs: Int = Field(
+        ge=0, description="epochs at the start with the complete network frozen (VSE-infinity: 1)"
+    )
     block_epochs: Int = Field(
         0, ge=0, description="epochs between the release of its four blocks, last block first; 0 releases all at once"
     )

@@ -101,7 +101,7 @@ class AdoptLoss(SoftmaxLoss):
 
 
 class InfoNceLoss(SoftmaxLoss):
-    """Softmax cross-entropy over the whole batch in both directions."""
+    """Softmax cross-entropy over the global batch in both directions."""
 
     name: Literal["infonce"]
     temperature: Float = Field(gt=0, description="divisor of the similarities")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.evaluation.evaluator import GALLERY, NAME, VERSION, EvaluationData, evaluate_into
+from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION, EvaluationData, evaluate_into
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, content_digest, fingerprint
 from pipelines.stages.shard_work import log_splits
 from preprocessing.captions import adversarial
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
-    """Find whether the model is evaluated; `outputs` has the gallery."""
+    """Find whether the model is evaluated; `outputs` has the gallery and the figures."""
     stage = _stage(config, upstream)
-    return StagePlan.of_one(stage, "splits", f"split {config.dataset.eval_split}", {GALLERY: stage.path / GALLERY})
+    outputs = {name: stage.path / name for name in (GALLERY, PICTURES)}
+    return StagePlan.of_one(stage, "splits", f"split {config.dataset.eval_split}", outputs)
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.evaluation.evaluator import GALLERY
-from pipelines.registry.card import FILE, Evidence, description, model_card
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in
+from pipelines.stages.model_card import FILE, Evidence, description, model_card
 from preprocessing.storage.atomic import write_bytes_atomic
 
 if TYPE_CHECKING:

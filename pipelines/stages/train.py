@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.runtime.stage import (
     MANIFEST,
     Plans,

@@ -1,4 +1,4 @@
-"""What a configuration says about a step of training: its learning rates and its randomness."""
+"""The learning rates of a training step, and the seed of its dropout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vse_core.training.schedule import Schedule, constant, cosine_decay, step_de
 
 
 def rate_factors(model: ModelConfig) -> dict[str, float]:
-    """The parts of the model that train at a share of the learning rate."""
+    """Return the factors of the learning rate for parts of the model."""
     factors = {}
     if model.text.name == "bert":
         factors["text_encoder.bert"] = model.text.learning_rate_factor
@@ -21,12 +21,12 @@ def rate_factors(model: ModelConfig) -> dict[str, float]:
 
 
 def seed_dropout(seed: int, step: int, process: int) -> None:
-    """Make what a model draws in a step a function of these numbers, so that a resumed run draws the same."""
+    """Seed dropout by these numbers, so that a resumed run draws the same."""
     torch.manual_seed(int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0]))
 
 
 def build_schedule(config: PipelineConfig, steps_per_epoch: int) -> Schedule:
-    """The configured learning-rate schedule, in steps."""
+    """Return the configured learning-rate schedule, in steps."""
     training, image, decay = config.training, config.model.image, config.training.decay
     if decay.name == "step":
         schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)

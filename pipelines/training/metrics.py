@@ -1,4 +1,4 @@
-"""What a run tells about itself while it trains: its losses, its speed, its memory and a profile.
+"""Metrics of a training run: its losses, its speed, its memory and a profile.
 
 Scalars of a step are computed on the device and read one step later, when they have arrived: the host never waits for
 the step that it has just given to a GPU, so that the GPU always has the next one to go on with.
@@ -64,8 +64,8 @@ class Scalars:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What a process has done and waited for, up to some moment.
+class ThroughputMeter:
+    """Steps, samples and waiting of a process, up to some moment.
 
     Attributes:
         steps: optimiser steps.
@@ -80,16 +80,16 @@ class Tally:
     at: float
 
     @classmethod
-    def begin(cls, waited: float) -> Tally:
-        """Nothing yet, but for what was waited in some earlier epoch."""
+    def begin(cls, waited: float) -> ThroughputMeter:
+        """Start to count, with the seconds waited in earlier epochs."""
         return cls(0, 0, waited, time.perf_counter())
 
-    def after(self, samples: int, waited: float) -> Tally:
-        """One step later, at this moment."""
-        return Tally(self.steps + 1, self.samples + samples, waited, time.perf_counter())
+    def after(self, samples: int, waited: float) -> ThroughputMeter:
+        """Return the meter after one more step, now."""
+        return ThroughputMeter(self.steps + 1, self.samples + samples, waited, time.perf_counter())
 
-    def speed_since(self, earlier: Tally) -> dict[str, float]:
-        """The metrics of the steps in between."""
+    def speed_since(self, earlier: ThroughputMeter) -> dict[str, float]:
+        """Return the metrics of the steps since an earlier moment."""
         seconds = self.at - earlier.at
         return {
             "train/samples_per_second": (self.samples - earlier.samples) / seconds,
@@ -107,14 +107,14 @@ class StepReport:
         batch_size: pairs of a global batch, averaged over those of the step.
         learning_rates: by the part of the model, "" for all that is in no other.
         scalars: the loss, the gradient's norm and the scale of the loss, and the parts of the loss under ``part/``.
-        tally: of the process, with this step.
+        meter: of the process, with this step.
     """
 
     step: int
     batch_size: float
     learning_rates: dict[str, float]
     scalars: Scalars
-    tally: Tally
+    meter: ThroughputMeter
 
 
 def scalars_of(result: StepResult) -> Scalars:

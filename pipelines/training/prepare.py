@@ -9,7 +9,7 @@ from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
-    from pipelines.kinds.kind import Split
+    from pipelines.kinds.inputs import Split
 
 
 def prepare(config: PipelineConfig, train: Split, evaluation: Split, directory: Path) -> tuple[dict[str, float], int]:
@@ -42,7 +42,7 @@ def prepare(config: PipelineConfig, train: Split, evaluation: Split, directory: 
             f"train: training.workers {workers} are too many for batches of {batch} pairs and "
             f"{len(evaluation.reader)} images of {config.dataset.eval_split}: lower it"
         )
-    caption_encoder, facts = config.kind.prepare(config, train, evaluation, directory)
+    caption_encoder, facts = config.kind.prepare(config.kind_settings, train, evaluation, directory)
     save_caption_encoder(caption_encoder, directory)
     batches = BatchSampler(captions, batch, config.seed).steps_per_epoch
     return facts, config.training.epochs * config.training.steps_per_epoch(batches)

@@ -1,6 +1,6 @@
 """The training loop of one process: build or restore, train an epoch, evaluate, keep the best.
 
-Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere goes on from its
+Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere resumes from its
 last checkpoint with the losses of one that never stopped, on any number of processes. Only dropout, where an encoder
 has it, differs between numbers of processes, as it does between seeds.
 """
@@ -25,20 +25,29 @@ from pipelines.config import PipelineConfig
 from pipelines.inference.feature_check import write_reads
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.text_batches import text_batches
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
 from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dropout
-from pipelines.training.metrics import Observer, StepReport, Tally, machine_metrics, profiled, scalars_of, step_metrics
+from pipelines.training.metrics import (
+    Observer,
+    StepReport,
+    ThroughputMeter,
+    machine_metrics,
+    profiled,
+    scalars_of,
+    step_metrics,
+)
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.device import prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from vse_core.distributed import gather_output, rank, world_size
-from vse_core.evaluation import embed_images, embed_texts, evaluate_retrieval
+from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32
@@ -121,7 +130,7 @@ class Trainer:
         self.losses = LossSchedule(config.loss, self.steps_per_epoch)
         self.progress = Progress()
         self._reports: deque[StepReport] = deque()
-        self._logged = Tally.begin(0.0)
+        self._logged = ThroughputMeter.begin(0.0)
         self._skipped = 0
 
     def run(self) -> tuple[dict[str, float], ...]:
@@ -167,7 +176,7 @@ class Trainer:
             world=world_size(),
             seed=self.config.seed,
             caption_augmentation=training.caption_augmentation,
-            extra=self.kind.train_inputs(self.config, train, self.caption_encoder, self.directory),
+            extra=self.kind.train_inputs(self.config.kind_settings, train, self.caption_encoder, self.directory),
             pin=self.device.type == "cuda",
         )
 
@@ -175,7 +184,7 @@ class Trainer:
         """Write next to a model its caption encoder, the name of its features, and what else its kind needs."""
         save_caption_encoder(self.caption_encoder, directory)
         write_reads(directory, self.config.features.member)
-        self.kind.save_sidecars(directory, self.config)
+        self.kind.save_sidecars(directory, self.config.kind_settings)
 
     def _keep(self, path: Path) -> None:
         """Hand the trace of a profile to the observer."""
@@ -200,8 +209,8 @@ class Trainer:
 
     def _train_epoch(self, wrapped: nn.Module, epoch: int, stepped: Callable[[], None]) -> None:
         self.model.train()
-        self._logged = Tally.begin(self.loader.wait_seconds)
-        tally = self._logged
+        self._logged = ThroughputMeter.begin(self.loader.wait_seconds)
+        meter = self._logged
         first = min(self.progress.step * self.config.training.accumulation, self.loader.steps_per_epoch)
         loaded = self.loader.epoch(epoch, first)
         with contextlib.closing(loaded), contextlib.closing(prefetch_to_device(loaded, self.device)) as batches:
@@ -210,11 +219,11 @@ class Trainer:
                 sampled = self._sampled(epoch, step)
                 result = self._step(wrapped, list(itertools.islice(batches, len(sampled))), sampled, done - 1)
                 samples = sum(map(len, sampled))
-                tally = tally.after(samples, self.loader.wait_seconds)
+                meter = meter.after(samples, self.loader.wait_seconds)
                 rates = learning_rates(self.optimizer)
-                self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), tally))
+                self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), meter))
                 self.progress = replace(self.progress, epoch=epoch, step=step + 1)
-                self._settle(unread=1)
+                self._read_reports(pending=1)
                 stepped()
                 if done % self.config.training.checkpoint_steps == 0:
                     self._save(done)
@@ -222,7 +231,7 @@ class Trainer:
                     self._save(done)
                     self.checkpoints.wait()
                     self.observer.checkpoint_is_safe()
-        self._settle()
+        self._read_reports()
 
     def _sampled(self, epoch: int, step: int) -> list[IntArray]:
         """The captions of the global batches of an optimiser step."""
@@ -246,12 +255,12 @@ class Trainer:
         clip = self.config.training.gradient_clip
         return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
 
-    def _settle(self, unread: int = 0) -> None:
-        """Read what steps have reported, but for so many of the last, and see whether all is well.
+    def _read_reports(self, pending: int = 0) -> None:
+        """Read the reports of steps, all but the last `pending`, and check that the loss is finite and not collapsed.
 
-        All processes do it at the same steps: they have the same numbers, and stop together where something is wrong.
+        All processes do it at the same steps: they have the same numbers, and stop together on an error.
         """
-        while len(self._reports) > unread:
+        while len(self._reports) > pending:
             report = self._reports.popleft()
             values = report.scalars.read()
             try:
@@ -274,8 +283,8 @@ class Trainer:
         append_loss(self.directory, report.step, metrics["train/loss"])
         if self.config.training.precision == "fp16":
             metrics["train/skipped_steps"] = self._skipped
-        metrics |= report.tally.speed_since(self._logged) | machine_metrics(self.device)
-        self._logged = report.tally
+        metrics |= report.meter.speed_since(self._logged) | machine_metrics(self.device)
+        self._logged = report.meter
         observer.log(metrics, report.step)
 
     def _finish_epoch(self, epoch: int) -> None:
@@ -293,7 +302,7 @@ class Trainer:
         self.on_epoch(metrics)
 
     def _save(self, step: int) -> None:
-        self._settle()
+        self._read_reports()
         self.progress = replace(self.progress, scaler=self.precision.state())
         if self.observer is not None:
             self.checkpoints.save(step, self.model, self.optimizer, self.progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import DISK_ERRORS, disk_error
 
@@ -42,7 +42,7 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     from pipelines.training.checkpoints import adopt_checkpoints
     from pipelines.training.readers import open_splits
 
-    # Ray says in so many words that it has received each epoch's metrics; they are in MLflow and in the final table.
+    # Ray logs that it has received each epoch's metrics; they are in MLflow and in the final table.
     logging.getLogger().setLevel(logging.WARNING)
     job = TrainingJob(**settings)
     config = PipelineConfig.model_validate(job.config)
@@ -61,7 +61,7 @@ def _train(config: PipelineConfig, job: TrainingJob, train: Split, evaluation: S
 
     from pipelines.training.trainer import Trainer
     from preprocessing.captions.encoder import load_caption_encoder
-    from vse_core.evaluation import chance_rsum
+    from vse_core.evaluation.recall import chance_rsum
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
 
@@ -98,7 +98,7 @@ def _train(config: PipelineConfig, job: TrainingJob, train: Split, evaluation: S
 
 
 class RunObserver:
-    """The first worker's ear: metrics go to MLflow, and processes that are told to end ask for a checkpoint.
+    """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint.
 
     Args:
         run: handle of the MLflow run, as a mapping.

@@ -173,7 +173,7 @@ def drop_grids(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArr
 def drop_dimensions(width: int, rate: float, rng: np.random.Generator) -> npt.NDArray[np.float16]:
     """Factors of an image's feature dimensions: 0 with probability ``rate``, else what makes up for the lost ones.
 
-    All elements of the set lose the same dimensions. Dropped for each element anew, they would come back in the
+    All elements of the set lose the same dimensions. Dropped for each element by itself, they would come back in the
     aggregate of the set.
 
     Args:

@@ -1,4 +1,4 @@
-"""What UniVSE embeds beside the caption: its objects, its pairs of attribute and object, its relations, as ids."""
+"""Components that UniVSE embeds with a caption, as ids: objects, pairs of attribute and object, relations."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class ComponentTable:
 def rows_of(
     starts: npt.NDArray[np.int64], captions_B: npt.NDArray[np.integer]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the components of some captions lie.
+    """Return the rows of some captions' components.
 
     Args:
         starts: caption c has the rows from ``starts[c]`` up to ``starts[c + 1]``.

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph import ParsedCaption
+
+if TYPE_CHECKING:
+    from preprocessing.captions.scene_graph import ParsedCaption
 
 
 @dataclass
 class GraphCounts:
-    """Counts over the graphs of captions; those of parts add up to those of the whole.
+    """Counts over the graphs of captions; the counts of parts can be merged.
 
     Attributes:
         captions: their number.

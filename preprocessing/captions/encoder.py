@@ -1,4 +1,4 @@
-"""From a caption to token ids, whatever the tokens are: words of a vocabulary, or pieces of words."""
+"""Encoders of captions into token ids: words of a vocabulary, or pieces of words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CaptionEncoder(Protocol):
 
     @property
     def pad_id(self) -> int:
-        """The id that fills a batch after its shorter captions."""
+        """Id that pads the shorter captions of a batch."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What a caption says, as a graph: objects with their attributes, and relations between them."""
+"""The scene graph of a caption: objects with their attributes, and relations between them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SceneObject:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How one object stands to another.
+    """A relation of one object to another.
 
     Attributes:
         subject: index into the graph's objects.
@@ -91,7 +91,7 @@ class SceneGraph:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SceneGraph:
-        """The inverse of :meth:`to_json`."""
+        """Read what :meth:`to_json` returned."""
         objects = tuple(
             SceneObject(word, lemma, phrase, start, end, is_scene, tuple(Attribute(*fields) for fields in attributes))
             for word, lemma, phrase, start, end, is_scene, attributes in data["objects"]

@@ -20,7 +20,7 @@ from preprocessing.captions.wordnet.taxonomy import WordKind
 # S components of any sort in the split.
 
 NEGATIVE_STREAM = 3
-"""Beside the streams of preprocessing.loading.image_source."""
+"""Differs from the streams of preprocessing.loading.image_source."""
 
 
 class NegativesError(ValueError):
@@ -29,7 +29,7 @@ class NegativesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NegativeCounts:
-    """How many negatives a component gets, by the word that is exchanged (UniVSE's appendix).
+    """Negatives of each component, by the word that is exchanged (UniVSE's appendix).
 
     Attributes:
         nouns: of an object.
@@ -81,7 +81,7 @@ class ComponentBatch:
 
 
 class NegativeSampler:
-    """Draws the negatives of UniVSE's component losses, anew in each epoch.
+    """Draws the negatives of UniVSE's component losses, again in each epoch.
 
     * An object's negatives are nouns of the pool that none of the captions of its image names.
     * A pair's or a triple's negatives have one word exchanged for a word of the pool, such that none of the captions of
@@ -96,7 +96,7 @@ class NegativeSampler:
     of other images, which UniVSE uses as well, are the batch's other triples.)
 
     Instead of drawing until no word is forbidden, the forbidden places of each pool are laid down at the beginning, and
-    the draw is over the places between them: one draw a negative, for a whole batch at once.
+    the draw is over the places between them: one draw for each negative of a batch, all at once.
 
     Args:
         components: of the split's captions.

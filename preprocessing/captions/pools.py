@@ -1,4 +1,4 @@
-"""The words that take the place of a caption's own: nouns, adjectives and relations of the training captions."""
+"""Words that replace those of a caption in negatives: nouns, adjectives and relations of the training captions."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.wordnet.taxonomy import WordKind, load_taxonomy
 
-# Images in which one caption has the one word and another caption the other: at least so many, ...
+# Images in which one caption has the one word and another caption the other: the fewest, ...
 _MIN_IMAGES = 5
-# ... at least e times as many as if the words were independent, ...
+# ... the logarithm of their number over that of independent words, ...
 _MIN_ASSOCIATION = 1.0
-# ... and at least so many for each image in which one caption has both.
+# ... and their number for each image in which one caption has both.
 _APART_FOR_TOGETHER = 4
 # Cosine of the two words' contexts.
 _MIN_SIMILARITY = 0.1
@@ -41,7 +41,7 @@ class Relatedness:
 
                          chosen on     held out
         WordNet          1.00 / 0.79   0.91 / 0.59
-        captions         0.95 / 0.60   0.65 / 0.65
+        captions         0.96 / 0.45   0.58 / 0.41
         either           0.98 / 0.91   0.70 / 0.82
 
     Recall counts: an unrelated word that passes for a related one is one choice less, a related one that does not is a
@@ -95,7 +95,7 @@ class Relatedness:
 
 
 class _Usage:
-    """How captions use the words of one kind."""
+    """Counts of how captions use the words of one kind."""
 
     def __init__(self) -> None:
         self._num_images = 0
@@ -117,7 +117,7 @@ class _Usage:
         self._contexts[word][context] += 1
 
     def related(self) -> list[_Pair]:
-        """The pairs that fulfil the three conditions of :class:`Relatedness`."""
+        """Return the pairs that fulfil the first three conditions of :class:`Relatedness`."""
         candidates = [pair for pair, images in self._apart.items() if self._name_the_same(pair, images)]
         profiles = _profiles(self._contexts, {word for pair in candidates for word in pair})
         return [pair for pair in candidates if _cosine(profiles[pair[0]], profiles[pair[1]]) >= _MIN_SIMILARITY]

@@ -35,7 +35,7 @@ class SpacedWords:
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int) -> SpacedWords:
-        """Collect the words that occur so often in the training captions; see :meth:`Vocabulary.build`.
+        """Collect the words of the training captions; see :meth:`Vocabulary.build`.
 
         Raises:
             VocabularyError: there is no word.
@@ -51,7 +51,7 @@ class SpacedWords:
         return [self.vocabulary.UNK if word_id is None else word_id for word_id in ids] or [self.vocabulary.UNK]
 
     def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
-        """Refused: role graphs name words by their places.
+        """Raise an error: role graphs name words by their places.
 
         Raises:
             ValueError: always.

@@ -76,7 +76,7 @@ class Vocabulary:
         Args:
             captions: raw texts.
             min_count: the fewest occurrences of a word that is kept (4 in the released vocabularies).
-            extra_words: words to hold besides, however often they occur, such as those of
+            extra_words: further words that are kept, however rare, such as those of
                 :func:`~preprocessing.captions.components.component_words`.
             cut: a caption's words.
 

@@ -1,4 +1,4 @@
-"""Captions as pieces of words, in BERT's way, with its two steps apart: augmentation has to know the words."""
+"""BERT's WordPiece tokenizer with its two steps apart: augmentation has to know the words."""
 
 from __future__ import annotations
 

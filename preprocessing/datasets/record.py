@@ -34,7 +34,7 @@ class Record:
 
 
 class Dataset(Protocol):
-    """What every reader offers: named splits, each a stable sequence of records."""
+    """A dataset reader: named splits, each a stable sequence of records."""
 
     @property
     def splits(self) -> tuple[str, ...]:

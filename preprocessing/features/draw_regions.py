@@ -1,4 +1,4 @@
-"""Draw published regions on their photographs, with the names of objects and attributes: the eye finds what is wrong.
+"""Draw published regions on their photographs, with the names of objects and attributes: to check them by eye.
 
 python -m preprocessing.features.draw_regions train2014_obj36.tsv --form butd_tsv --images images --out drawn \
     --objects objects_vocab.txt --attributes attributes_vocab.txt
@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from preprocessing.features.butd.labels import read_labels
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, load_image
-from preprocessing.features.importers import FORMS, PublishedRegions, SetAside, entries, image_key, open_source
+from preprocessing.features.importers import FORMS, PublishedRegions, Skipped, entries, image_key, open_source
 
 _COLOURS = (
     "#e6194b",
@@ -33,15 +34,15 @@ _COLOURS = (
     "#000075",
 )
 _FONT_SHARE = 32  # of the image's long side
-_PICTURES = (".jpg", ".jpeg", ".png")
+_IMAGES = (".jpg", ".jpeg", ".png")
 
 
 def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], names: Sequence[str]) -> Image.Image:
-    """A copy of a picture with boxes and their names on it, the last one on top.
+    """Draw boxes and their names on a copy of an image, the last one on top.
 
     Args:
         image: RGB.
-        boxes_N4: x1, y1, x2, y2 in pixels of the picture.
+        boxes_N4: x1, y1, x2, y2 in pixels of the image.
         names: one a box; "" draws the box alone.
     """
     drawn = image.copy()
@@ -55,14 +56,14 @@ def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], na
     for (x1, y1, _, _), name, colour in zip(corners, names, colours, strict=True):
         if name:
             left, top, right, bottom = canvas.textbbox((x1 + 2, y1 + 2), name, font=font)
-            shift = min(0, image.width - 2 - int(right))  # back into the picture
+            shift = min(0, image.width - 2 - int(right))  # back into the image
             canvas.rectangle((left + shift - 2, top - 1, right + shift + 2, bottom + 1), fill=colour)
             canvas.text((x1 + 2 + shift, y1 + 2), name, fill="white", font=font)
     return drawn
 
 
 def region_names(labels: Mapping[str, npt.NDArray[Any]], objects: list[str], attributes: list[str]) -> list[str]:
-    """What stands on each box: attribute, object and the object's confidence, as far as labels and lists tell them.
+    """Return the text on each box: attribute, object and the object's confidence, as far as they are known.
 
     Raises:
         ExtractorError: a list has fewer classes than the labels name.
@@ -99,12 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _draw_all(options: argparse.Namespace) -> int:
-    objects, attributes = _read_names(options.objects), _read_names(options.attributes)
-    pictures = {image_key(path.name): path for path in options.images.rglob("*") if path.suffix.lower() in _PICTURES}
+    objects, attributes = ([] if path is None else read_labels(path) for path in (options.objects, options.attributes))
+    images = {image_key(path.name): path for path in options.images.rglob("*") if path.suffix.lower() in _IMAGES}
     options.out.mkdir(parents=True, exist_ok=True)
     drawn, skipped = 0, 0
     for entry in entries(open_source(options.source, options.form)):
-        reason = _drawn(entry, pictures, options, objects, attributes)
+        reason = _drawn(entry, images, options, objects, attributes)
         drawn, skipped = drawn + (not reason), skipped + bool(reason)
         if reason:
             sys.stderr.write(f"{entry.image_id}: {reason}\n")
@@ -113,22 +114,22 @@ def _draw_all(options: argparse.Namespace) -> int:
 
 
 def _drawn(
-    entry: PublishedRegions | SetAside,
-    pictures: Mapping[str, Path],
+    entry: PublishedRegions | Skipped,
+    images: Mapping[str, Path],
     options: argparse.Namespace,
     objects: list[str],
     attributes: list[str],
 ) -> str:
-    """Draw one image; returns why that cannot be done, or ""."""
-    if isinstance(entry, SetAside):
+    """Draw one image; return the reason if that cannot be done, else ""."""
+    if isinstance(entry, Skipped):
         return entry.reason
     if entry.boxes is None:
         return "no boxes"
     key = image_key(entry.image_id)
-    if key not in pictures:
+    if key not in images:
         return "no photograph"
     try:
-        image = load_image(str(pictures[key]))
+        image = load_image(str(images[key]))
     except ImageError as error:
         return str(error)
     if entry.image_size not in (None, image.size):
@@ -139,13 +140,6 @@ def _drawn(
     names = region_names(entry.labels, objects, attributes) or [""] * len(entry.boxes)
     draw_regions(image, entry.boxes[chosen], [names[index] for index in chosen]).save(options.out / f"{key}.jpg")
     return ""
-
-
-def _read_names(path: Path | None) -> list[str]:
-    """Names of classes, one a line; of synonyms, separated by commas, the first."""
-    if path is None:
-        return []
-    return [line.partition(",")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ FeaturesNF = npt.NDArray[np.float16]
 
 
 class ExtractorError(Exception):
-    """An extractor cannot be built, or gives features that cannot be stored; says what and how to mend it."""
+    """An extractor cannot be built, or gives features that cannot be stored; says what is wrong and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Extractor(Protocol):
 
     @property
     def name(self) -> str:
-        """The feature's name, a member of each sample in the shards: "grid", "region"; of files their extension."""
+        """The feature key in each sample of the shards: "grid", "region"; of files their extension."""
         ...
 
     def load(self, uri: str) -> Any:
@@ -53,13 +53,17 @@ class Extractor(Protocol):
 
         Raises:
             ImageError: the image cannot be used; the message is the reason.
+            ExtractorError: a source that it is read from is missing, or needs a package that is not installed.
         """
         ...
 
     def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
-        """What is stored of each item of a batch, under the extractor's name, or several things under names of theirs.
+        """Return what is stored of each item of a batch under the extractor's name, or several things by name.
 
-        Features are (N, F), alone or with their companions; of a file these are its contents.
+        Features are (N, F), alone or with their companions; of a file its contents.
+
+        Raises:
+            ExtractorError: a feature is not finite in float16.
         """
         ...
 

@@ -26,16 +26,7 @@ class FrameExtractor:
     feature map, as the published features of videos do (the mean pooling of a ResNet). A video of fewer than T frames
     gives them all. Computed in float32; the result is float16.
 
-    Args:
-        weights: of transformers a folder or hub id; of torchvision a file.
-        network: a CNN of torchvision by name; None means transformers.
-        image_size: see :class:`GridExtractor`.
-        frames: T.
-        device: where the model runs, as torch names it.
-        seed: initialises the network from this number instead of trained weights.
-
-    Raises:
-        ExtractorError: as :class:`GridExtractor`, or T is not positive.
+    Arguments and errors are those of :class:`GridExtractor`; besides, `frames` is T, at least 1.
     """
 
     name = "frames"
@@ -56,20 +47,12 @@ class FrameExtractor:
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
     def load(self, uri: str) -> PixelsTCHW:
-        """The frames of one video as the model's normalised pixels, (T, 3, H, W) float32.
-
-        Raises:
-            ImageError: it cannot be read, decoded or brought to the model's size.
-        """
-        pictures = decode_frames(read_image_bytes(uri), self._frames)
-        return np.stack([self._network.pixels(picture) for picture in pictures])
+        """The frames of one video as the model's normalised pixels, (T, 3, H, W) float32."""
+        images = decode_frames(read_image_bytes(uri), self._frames)
+        return np.stack([self._network.pixels(image) for image in images])
 
     def __call__(self, items: Sequence[PixelsTCHW]) -> list[FeaturesNF]:
-        """The features (T, F) float16 of each video; the frames of one video are one forward pass.
-
-        Raises:
-            ExtractorError: a feature is not finite in float16.
-        """
+        """The features (T, F) float16 of each video; the frames of one video are one forward pass."""
         averages = [
             torch.stack([map_Fhw.mean((1, 2)) for map_Fhw in self._network.states(list(frames_TCHW))])
             for frames_TCHW in items

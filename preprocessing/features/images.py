@@ -1,4 +1,4 @@
-"""Reads and decodes images of any kind into plain 8-bit RGB, or says in one line why that cannot be done."""
+"""Read and decode images of any kind into plain 8-bit RGB."""
 
 import io
 import stat
@@ -63,7 +63,7 @@ class ImageError(Exception):
 
 
 def load_image(uri: str) -> Image.Image:
-    """The image behind a record's URI (a local path, an S3 object, a file in an archive, or a scene) as RGB.
+    """Load the image of a record's URI (a local path, an S3 object, a file in an archive, or a scene) as RGB.
 
     Raises:
         ImageError: it cannot be read or decoded.
@@ -73,7 +73,7 @@ def load_image(uri: str) -> Image.Image:
 
 
 def read_image_bytes(uri: str) -> bytes:
-    """The bytes of the file, file in an archive or S3 object behind a record's URI; scenes are rendered.
+    """Read the file, file in an archive or S3 object of a record's URI; scenes are rendered.
 
     Raises:
         ImageError: missing, a folder, not a regular file, empty, unreadable, or an address of an unknown kind.
@@ -133,7 +133,7 @@ def _read_member(member: TarMember) -> bytes:
 
 
 def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
-    """The format, width and height that an encoded image's header tells; no pixel is decoded.
+    """Read format, width and height from an encoded image's header; no pixel is decoded.
 
     Raises:
         ImageError: empty, not an image in one of the formats, or with a damaged header.
@@ -149,7 +149,7 @@ def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int
 
 
 def decode_image(data: bytes) -> Image.Image:
-    """An encoded image as 8-bit RGB, upright.
+    """Decode an image into 8-bit RGB, upright.
 
     Grey levels are replicated; 16-bit levels are scaled to 8 bits; CMYK and other colour spaces are converted;
     transparency is laid over white; of an animation the first frame is taken; the EXIF orientation is applied. EXIF
@@ -177,13 +177,13 @@ def decode_image(data: bytes) -> Image.Image:
 
 
 def is_plain_jpeg(data: bytes) -> bool:
-    """Whether a decodable image is a JPEG that gives every reader the same pixels: RGB or grey, and upright."""
+    """Return whether an image is a JPEG of the same pixels to every reader: RGB or grey, and upright."""
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         return image.format == "JPEG" and image.mode in ("RGB", "L") and _turn(image) is None
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned and mirrored as its EXIF orientation says."""
+    """Turn and mirror an image by its EXIF orientation."""
     method = _turn(image)
     if method is None:
         return image
@@ -193,7 +193,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """What brings an image upright, None where it is."""
+    """Return the transposition that brings an image upright, None where it is."""
     try:
         orientation = image.getexif().get(_ORIENTATION_TAG)
     except _DECODER_ERRORS:
@@ -202,7 +202,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Any of Pillow's modes as RGB; see decode_image."""
+    """Convert any of Pillow's modes to RGB; see decode_image."""
     if image.mode in _WIDE_GREY:
         return _wide_grey_to_rgb(image)
     if image.mode == "F":

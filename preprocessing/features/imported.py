@@ -21,7 +21,7 @@ NO_FEATURES = "no features of this image in the source"
 class ImportedExtractor:
     """Takes the features, boxes and labels of an image from a published file or folder (`importers.FORMS`).
 
-    The image is known by its name (see :func:`image_key`); the picture itself is not needed. The source is opened when
+    The image is known by its name (see :func:`image_key`); the image itself is not needed. The source is opened when
     it is first asked for: a model that was trained on it reads captions without it. Ids and places are held in memory,
     features are read one by one. Where an image is twice in the source, as in files whose writing was interrupted and
     went on, the last one counts.
@@ -38,12 +38,7 @@ class ImportedExtractor:
         self._lock = threading.Lock()
 
     def load(self, uri: str) -> RegionFeatures:
-        """What was published of the image of a URI.
-
-        Raises:
-            ImageError: nothing, or something damaged.
-            ExtractorError: the source is not there or not of its form.
-        """
+        """Return the published regions of the image of a URI."""
         member = TarMember.parse(uri)
         return self._contents().regions(image_key(uri if member is None else member.name))
 
@@ -79,7 +74,7 @@ class _Contents:
         self._companions = self._kinds(source)
 
     def regions(self, key: str) -> RegionFeatures:
-        """The regions of an image, with what the first readable image has beside its features."""
+        """The regions of an image, with the companions that the first readable image has."""
         found = self._places.get(key)
         if found is None:
             raise ImageError(NO_FEATURES)
@@ -91,7 +86,7 @@ class _Contents:
         return RegionFeatures(regions.features, {name: companions[name] for name in self._companions})
 
     def _kinds(self, source: str) -> tuple[str, ...]:
-        """What there is beside the features: that of the first readable image, for a shard's samples are all alike.
+        """Return the names of the companions: those of the first readable image, as a shard's samples are all alike.
 
         Raises:
             ExtractorError: no image is readable.

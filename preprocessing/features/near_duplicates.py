@@ -1,4 +1,4 @@
-"""Near-duplicate images across splits: a model that has seen a test image's twin in training is measured too kindly."""
+"""Near-duplicate images across splits: a model that has seen a test image's twin in training is overrated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from preprocessing.datasets.record import Dataset, Record
 from preprocessing.features.images import ImageError, load_image
 
-# The hash is the signs of the 8 x 8 lowest frequencies of a 32 x 32 grey picture, without the mean's: 63 bits.
+# The hash is the signs of the 8 x 8 lowest frequencies of a 32 x 32 grey image, without the mean's: 63 bits.
 _SIDE = 32
 _FREQUENCIES = 8
 _BITS = _FREQUENCIES * _FREQUENCIES
@@ -34,7 +34,7 @@ class Duplicate:
 def perceptual_hash(image: Image.Image) -> int:
     """The coarse pattern of light and dark as 64 bits (pHash): of little change under scaling, compression and colour.
 
-    The picture is made grey and 32 x 32; of its discrete cosine transform the 8 x 8 lowest frequencies are compared
+    The image is made grey and 32 x 32; of its discrete cosine transform the 8 x 8 lowest frequencies are compared
     with their median, the constant one left out. Bit 0 is always 0.
     """
     grey = np.asarray(image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX), dtype=np.float64)
@@ -57,7 +57,7 @@ _COSINES = _cosines()
 def near_duplicates(
     hashes: Mapping[str, Iterable[tuple[Record, int]]], distance: int = DEFAULT_DISTANCE
 ) -> Iterator[Duplicate]:
-    """All pairs of images of different splits whose hashes differ in at most `distance` bits.
+    """Yield all pairs of images of different splits whose hashes differ in at most `distance` bits.
 
     Hashes are cut into distance + 1 parts: two that differ in no more bits agree in a part at least, so only those
     that do are compared, and no pair is missed. Memory is that of the hashes of the splits before the last.
@@ -94,7 +94,7 @@ def near_duplicates(
 def duplicates_across(
     dataset: Dataset, splits: Iterable[str], distance: int = DEFAULT_DISTANCE
 ) -> tuple[list[Duplicate], list[tuple[Record, str]]]:
-    """Near-duplicates across splits of a data set, and the images that could not be read, each with the reason.
+    """Find near-duplicates across splits of a data set, and the images that could not be read, each with the reason.
 
     Raises:
         DatasetError: there is no such split, or its files are malformed.
@@ -102,7 +102,7 @@ def duplicates_across(
     unreadable: list[tuple[Record, str]] = []
 
     def hashed(split: str) -> Iterator[tuple[Record, int]]:
-        """The images of a split with their hashes; those that cannot be read are noted."""
+        """The images of a split with their hashes; those that cannot be read are listed."""
         for record in dataset.records(split):
             try:
                 yield record, perceptual_hash(load_image(record.image_uri))

@@ -43,12 +43,7 @@ class PrecomputedExtractor:
         self._largest_set = largest_set
 
     def load(self, uri: str) -> FeaturesNF:
-        """The features (N, F) as float16; a row of a 2-d array is a set of one vector.
-
-        Raises:
-            ImageError: no such file, row or entry, or values that are not finite in float16.
-            ExtractorError: an HDF5 file is asked for and h5py is not installed.
-        """
+        """The features (N, F) as float16; a row of a 2-d array is a set of one vector."""
         values = _entry(uri) if _IN_HDF5 in uri else _row(uri)
         if self._largest_set is None or len(values) <= self._largest_set:
             return values
@@ -59,7 +54,7 @@ class PrecomputedExtractor:
         return list(items)
 
     def identity(self) -> dict[str, Any]:
-        """The reading rules; what is in the file is told by the digest of the data set, not here."""
+        """The reading rules; the file's contents are covered by the digest of the data set."""
         limit = {} if self._largest_set is None else {"largest_set": self._largest_set}
         return {"extractor": "precomputed", "version": _VERSION, **limit}
 

@@ -36,15 +36,7 @@ class PyramidExtractor(StateExtractor):
     RoI average pooling without rounding to cells (spatial pyramids: Lazebnik et al., CVPR 2006). The boxes cover the
     whole image, for the whole image is what the network sees. Computed in float32; the result is float16.
 
-    Args:
-        weights: of transformers a folder or hub id; of torchvision a file.
-        network: a CNN of torchvision by name; None means transformers.
-        image_size: see :class:`GridExtractor`.
-        device: where the model runs, as torch names it.
-        seed: initialises the network from this number instead of trained weights.
-
-    Raises:
-        ExtractorError: as :class:`GridExtractor`.
+    Arguments and errors are those of :class:`GridExtractor`.
     """
 
     name = "pyramid"

@@ -15,7 +15,7 @@ SHARING = ("butd", "grid", "patches", "pyramid")
 class SeveralExtractor:
     """Feeds each image, read and decoded once, to several extractors; their features stand under the same key.
 
-    An image that one of them cannot use is set aside for all: the others' sets would otherwise be of other images.
+    An image that one of them cannot use is skipped for all, so that all features are of the same images.
 
     Args:
         extractors: with different names.
@@ -29,15 +29,11 @@ class SeveralExtractor:
     def __init__(self, extractors: Sequence[ImageExtractor]) -> None:
         names = [extractor.name for extractor in extractors]
         if len(set(names)) < len(names):
-            raise ExtractorError(f"features of one name cannot stand beside each other, got {', '.join(names)}")
+            raise ExtractorError(f"features of one image need different names, got {', '.join(names)}")
         self._extractors = tuple(extractors)
 
     def load(self, uri: str) -> tuple[Any, ...]:
-        """One image as each of the models takes it.
-
-        Raises:
-            ImageError: it cannot be read or decoded, or one of them cannot use it.
-        """
+        """One image as each of the models takes it."""
         image = load_image(uri)
         return tuple(extractor.pixels(image) for extractor in self._extractors)
 

@@ -1,4 +1,4 @@
-"""What the extractors share that make a set of vectors of a network's last state for an image."""
+"""Common base of the extractors of vectors from a network's last state."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -30,19 +30,11 @@ class StateExtractor(ImageExtractor):
         """The set (N, F) of an image's state, (F, h, w) of a CNN, (N, F) of a transformer."""
 
     def pixels(self, image: Image.Image) -> PixelsCHW:
-        """One image as the model's normalised pixels, (3, H, W) float32.
-
-        Raises:
-            ImageError: it cannot be brought to the model's size.
-        """
+        """One image as the model's normalised pixels, (3, H, W) float32."""
         return self._network.pixels(image)
 
     def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
-        """The features (N, F) float16 of each image of a batch.
-
-        Raises:
-            ExtractorError: a feature is not finite in float16.
-        """
+        """The features (N, F) float16 of each image of a batch."""
         return as_features([self.vectors(state) for state in self._network.states(items)], self._network.weights)
 
     def identity(self) -> dict[str, Any]:

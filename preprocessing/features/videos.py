@@ -1,14 +1,21 @@
-"""Frames of a video, sampled evenly, as upright RGB pictures; or in one line why the video cannot be used."""
+"""Frames of a video, sampled evenly, as upright RGB images."""
 
 from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING
 
-import av
 from PIL import Image
 
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
+
+try:
+    import av
+except ImportError as error:
+    raise ExtractorError(
+        "frames are decoded by PyAV, which is not installed: pip install 'vse-pipeline[features]'"
+    ) from error
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -31,7 +38,7 @@ def decode_frames(data: bytes, count: int) -> list[Image.Image]:
         count: number of frames, at least 1.
 
     Returns:
-        At most `count` pictures in order of time, RGB.
+        At most `count` images in order of time, RGB.
 
     Raises:
         ImageError: no video, damaged, or cut short.
@@ -55,7 +62,7 @@ def _count_frames(data: bytes) -> int:
     """The number of frames that are there.
 
     Raises:
-        ImageError: there is no picture stream, no frame, or the container announces more than there is.
+        ImageError: there is no video stream, no frame, or the container announces more than there is.
     """
     with av.open(io.BytesIO(data), "r") as container:
         stream = _video_stream(container)
@@ -79,34 +86,34 @@ def _count_frames(data: bytes) -> int:
 
 
 def _duration(stream: VideoStream, container: InputContainer) -> float:
-    """What a container without a count of frames announces, in seconds from the start; 0 where it says nothing."""
+    """Return the duration in seconds by a container without a count of frames; 0 where it has none."""
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
-    sole = len(container.streams) == 1  # sound may go on after the last picture
+    sole = len(container.streams) == 1  # sound may be longer than the frames
     return container.duration / 1_000_000 if sole and container.duration is not None else 0.0
 
 
 def _decode(data: bytes, wanted: list[int]) -> list[Image.Image]:
-    pictures: list[Image.Image] = []
+    images: list[Image.Image] = []
     with av.open(io.BytesIO(data), "r") as container:
         stream = _video_stream(container)
         for number, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
                 raise ImageError(f"damaged video: frame {number} cannot be decoded whole")
-            if number == wanted[len(pictures)]:
+            if number == wanted[len(images)]:
                 # Players turn a frame by what the file says (telephones film lying on their side).
-                pictures.append(frame.to_image().rotate(frame.rotation, expand=True))
-                if len(pictures) == len(wanted):
-                    return pictures
-    raise ImageError(f"damaged video: {len(pictures)} of the {len(wanted)} frames that were chosen can be decoded")
+                images.append(frame.to_image().rotate(frame.rotation, expand=True))
+                if len(images) == len(wanted):
+                    return images
+    raise ImageError(f"damaged video: {len(images)} of the {len(wanted)} frames that were chosen can be decoded")
 
 
 def _video_stream(container: InputContainer) -> VideoStream:
     if not container.streams.video:
-        raise ImageError("not a video: the file holds no pictures")
+        raise ImageError("not a video: the file has no video stream")
     stream = container.streams.video[0]
     if stream.codec_context is None:  # and without it the stream has neither width nor height
-        raise ImageError("damaged video: the codec of its pictures is unknown")
+        raise ImageError("damaged video: the codec of its video stream is unknown")
     if stream.width * stream.height > MAX_PIXELS:
         raise ImageError(f"{stream.width} x {stream.height} pixels, more than the limit of {MAX_PIXELS}")
     return stream

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -239,24 +239,9 @@ class ShardReader:
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the records of one shard with their keys, in order.
-
-    Args:
-        path: of the tar.
-
-    Raises:
-        ShardError: the shard is incomplete, or a record is no JSON.
-    """
-    index = verify_shard(path, deep=False)
-    table = index.members.get("json", MemberTable([], []))
-    with path.open("rb") as file:
-        for key, offset, size in zip(index.keys, table.offset, table.size, strict=True):
-            file.seek(offset)
-            try:
-                record: dict[str, Any] = json.loads(file.read(size))
-            except ValueError as error:
-                raise ShardError(f"shard {path}, sample {key}: the record is damaged ({error}); {FIX}") from error
-            yield key, record
+    """Yield the records of one shard with their keys, in order; raises as :func:`read_arrays`."""
+    for key, (record,) in _read_members(path, ["json"], json.loads):
+        yield key, record
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
@@ -267,20 +252,33 @@ def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[st
         names: such as "region", "boxes" and "objects".
 
     Raises:
-        ShardError: the shard is incomplete, has no such array, or one is damaged.
+        ShardError: the shard is incomplete, has no such member, or one is damaged.
     """
+
+    def decode(data: bytes) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+        return array
+
+    for key, arrays in _read_members(path, [f"{name}.npy" for name in names], decode):
+        yield key, dict(zip(names, arrays, strict=True))
+
+
+def _read_members(
+    path: Path, members: Sequence[str], decode: Callable[[bytes], Any]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the decoded members of each sample of one shard, with its key."""
     index = verify_shard(path, deep=False)
-    places = [_places(path, index, f"{name}.npy").T.tolist() for name in names]
+    places = [_places(path, index, member).T.tolist() for member in members]
     with path.open("rb") as file:
         for key, *of_sample in zip(index.keys, *places, strict=True):
-            arrays = {}
-            for name, (offset, size) in zip(names, of_sample, strict=True):
+            values = []
+            for member, (offset, size) in zip(members, of_sample, strict=True):
                 file.seek(offset)
                 try:
-                    arrays[name] = np.load(io.BytesIO(file.read(size)), allow_pickle=False)
+                    values.append(decode(file.read(size)))
                 except (ValueError, EOFError, OSError) as error:
-                    raise ShardError(f"shard {path}, sample {key}: {name}.npy is damaged ({error}); {FIX}") from error
-            yield key, arrays
+                    raise ShardError(f"shard {path}, sample {key}: {member} is damaged ({error}); {FIX}") from error
+            yield key, values
 
 
 def shard_paths(directory: Path) -> list[Path]:

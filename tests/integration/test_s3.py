@@ -220,7 +220,7 @@ def test_an_aborted_upload_leaves_nothing(storage: S3Storage, proxy: faults.Faul
     assert [each["Key"] for each in uploads if "large" in each["Key"]] == []
 
 
-def test_another_machine_goes_on(storage: S3Storage, tmp_path: Path) -> None:
+def test_another_machine_resumes(storage: S3Storage, tmp_path: Path) -> None:
     here, there = (Mirror(tmp_path / name, storage.address) for name in ("here", "there"))
     checkpoint = here.root / "train" / "step-1"
     checkpoint.mkdir(parents=True)

@@ -94,7 +94,7 @@ def test_the_same_shards_from_disk_and_from_s3(photographs: Path, work_dir: Path
             assert hashlib.sha256(stored.read(name)).hexdigest() == hashes(local)[f"{split}/{path.name}"]
 
 
-def test_another_machine_goes_on(
+def test_another_machine_resumes(
     photographs: Path, work_dir: Path, bucket: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, address = str(photographs / "images"), f"storage.address={bucket}/outputs-goes-on"

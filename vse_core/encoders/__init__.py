@@ -43,9 +43,8 @@ def build_image_encoder(
         feature_dim: F, width of the features; a backbone has its own and takes None.
         embed_dim: D, width of the joint space.
         pooling: aggregator of the projected features.
-        **options: of ``features``: ``mlp``. Of ``backbone``: ``image_size``, and ``weights`` or ``architecture`` (see
-            :func:`~vse_core.encoders.networks.build_network`) and ``pixels``
-            (:func:`~vse_core.encoders.networks.resolve_pixels`).
+        **options: keyword arguments of the encoder's class; of ``backbone`` those of `_build_backbone`, explained at
+            :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`.
 
     Raises:
         ValueError: the name or an option is unknown, or weights, architecture and image size do not fit together.
@@ -62,15 +61,7 @@ def build_text_encoder(
 ) -> nn.Module:
     """Build a text encoder by name; it is called with ``(tokens_CL, lengths_C)`` and returns ``(C, D)`` unit vectors.
 
-    Args:
-        name: ``bigru`` or ``bert``.
-        vocabulary_size: number of token ids that captions consist of.
-        embed_dim: D, width of the joint space.
-        pooling: aggregator of the tokens' vectors.
-        **options: keyword arguments of the encoder's class.
-
-    Raises:
-        ValueError: the name or an option is unknown, or the encoder has fewer tokens than the captions.
+    The name is ``bigru`` or ``bert``; the arguments are those of its class. Unknown names and options are a ValueError.
     """
     sizes = {"vocabulary_size": vocabulary_size, "embed_dim": embed_dim}
     return choose("text encoder", TEXT_ENCODERS, name, pooling=pooling, **sizes, **options)

@@ -80,7 +80,7 @@ class BackboneEncoder(nn.Module):
     def fix_blocks(self, count: int) -> None:
         """Keep the first blocks of the network as they are: 4 fixes all of it, 3 leaves a ResNet's layer4, 0 none.
 
-        Wrap the model in DistributedDataParallel anew afterwards: it remembers which parameters get gradients.
+        Wrap the model in DistributedDataParallel again afterwards: it remembers which parameters get gradients.
 
         Raises:
             ValueError: there are not so many blocks.
@@ -154,7 +154,7 @@ def _parts(network: nn.Module) -> list[str]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What a network gives for one image: cells and class tokens of a width, which depend on the parameters `used`."""
+    """A network's output for one image: cells and class tokens of a width, which depend on the parameters `used`."""
 
     cells: int
     class_tokens: int

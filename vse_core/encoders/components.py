@@ -14,8 +14,8 @@ from vse_core.encoders.word_vectors import fill_embedding
 class ObjectEncoder(nn.Module):
     """Fuse a word's meaning with that of its modifier by a gate: the object encoder phi (UniVSE, section 3.2).
 
-    A word has a basic and a modifier embedding. A noun n is ``basic_n`` beside ``modifier_n``, an adjective a with its
-    noun is ``basic_n`` beside ``modifier_a``, so that a noun by itself is modified by itself. With w the two of them,
+    A word has a basic and a modifier embedding. A noun n is ``basic_n`` with ``modifier_n``, an adjective a with its
+    noun is ``basic_n`` with ``modifier_a``, so that a noun by itself is modified by itself. With w the two of them,
 
         phi(w) = Norm( sigmoid(W1 w + b1) * tanh(W2 w + b2) ).
 
@@ -24,7 +24,7 @@ class ObjectEncoder(nn.Module):
         embed_dim: D, width of the joint space.
         word_dim: width of the basic embeddings; see also :meth:`set_word_vectors`.
         modifier_dim: width of the modifier embeddings, which begin with U(-0.1, 0.1).
-        train_words: whether the basic embeddings train along, beginning with U(-0.1, 0.1). Otherwise they stay what
+        train_words: whether the basic embeddings are fine-tuned, from U(-0.1, 0.1). Otherwise they stay what
             :meth:`set_word_vectors` gives, zero for all other words.
     """
 
@@ -47,15 +47,7 @@ class ObjectEncoder(nn.Module):
         self.fusion = nn.Linear(word_dim + modifier_dim, 2 * embed_dim)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Begin with given basic embeddings, of GloVe for instance, for some of the words.
-
-        Args:
-            words_W: (W,) word ids.
-            vectors_WE: (W, word_dim) their vectors.
-
-        Raises:
-            ValueError: the shapes disagree with each other or with the encoder.
-        """
+        """Initialise some of the basic embeddings with given vectors, GloVe's for instance."""
         fill_embedding(self.basic, words_W, vectors_WE)
 
     def forward(self, modifiers_U: Tensor, nouns_U: Tensor) -> Tensor:
@@ -114,12 +106,7 @@ def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Ten
 class ComponentEncoder(nn.Module):
     """Sentences, nouns, pairs and triples in one space, with the same weights (UniVSE, section 3.2).
 
-    Args:
-        vocabulary_size: number of word ids, of captions and of components.
-        embed_dim: D, width of the joint space.
-        word_dim: width of the basic embeddings of words.
-        modifier_dim: width of the modifier embeddings of words.
-        train_words: whether the basic embeddings train along (:class:`ObjectEncoder`).
+    The arguments are those of :class:`ObjectEncoder`; captions and components have one vocabulary.
     """
 
     def __init__(
@@ -136,7 +123,7 @@ class ComponentEncoder(nn.Module):
         self.combiner = NeuralCombiner(embed_dim)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Begin with given basic embeddings for some of the words (:meth:`ObjectEncoder.set_word_vectors`)."""
+        """Initialise some of the basic embeddings (:meth:`ObjectEncoder.set_word_vectors`)."""
         self.objects.set_word_vectors(words_W, vectors_WE)
 
     def forward(
@@ -250,11 +237,7 @@ def combine(sentences_CD: Tensor, composed_CD: Tensor, has_C: Tensor, alpha: flo
 
 
 def check_share(alpha: float) -> float:
-    """Return a sentence's share of its caption's vector.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return alpha, the weight of a caption's sentence; raise ValueError unless it lies in [0, 1]."""
     if not 0 <= alpha <= 1:
         raise ValueError(
             f"alpha weighs a caption's sentence against its components and must lie in [0, 1], got {alpha}"

@@ -52,7 +52,7 @@ class FeatureEncoder(nn.Module):
         if norm_rows == "padded" and not mlp:
             raise ValueError("norm_rows='padded' has no effect without the MLP, which holds the batch norm")
         if projections < 1 or (projections > 1 and mlp):
-            raise ValueError(f"projections must be at least 1, and 1 beside the MLP; got {projections} with mlp={mlp}")
+            raise ValueError(f"projections must be at least 1, and 1 with the MLP; got {projections} with mlp={mlp}")
         self.feature_dim = feature_dim
         self.projections = projections
         self.fc = nn.Linear(feature_dim, projections * embed_dim)
@@ -65,11 +65,7 @@ class FeatureEncoder(nn.Module):
         self.pooling = pooling
 
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """Encode (B, N, F) features with lengths (B,) into (B, K, D) vectors of unit length.
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Encode (B, N, F) features with lengths (B,) into (B, K, D) vectors of unit length."""
         sets_BND, _ = self._project(features_BNF, lengths_B)
         pooled = self.pooling(sets_BND, lengths_B)
         return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
@@ -80,9 +76,6 @@ class FeatureEncoder(nn.Module):
         Returns:
             Unit vectors (B, P, N, D) by each of P projections, zero where there is no element, and the mask (B, N) of
             the elements that there are.
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
         """
         sets_BND, mask_BN = self._project(features_BNF, lengths_B)
         return unit_length(sets_BND.unflatten(2, (self.projections, -1)).transpose(1, 2)), mask_BN
@@ -99,10 +92,7 @@ class FeatureEncoder(nn.Module):
         return sets_BND, mask_BN
 
     def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """What the features, of a part of a batch, add to the statistics of the MLP's batch norm.
-
-        See :meth:`~vse_core.encoders.normalize.GlobalBatchNorm.sums`.
-        """
+        """Return the sums of the MLP's batch norm over a part of a batch (:meth:`GlobalBatchNorm.sums`)."""
         assert self.mlp is not None
         rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
         return self.mlp.norm.sums(self.mlp.hidden_rows(rows_MF, self._padding(mask_BN, rows_MF)))
@@ -132,7 +122,7 @@ class ResidualMLP(nn.Module):
         return out
 
     def hidden_rows(self, rows_MF: Tensor, padding: int) -> Tensor:
-        """What the batch norm takes its statistics from: (M + padding, H)."""
+        """Return the rows (M + padding, H) that the batch norm takes its statistics from."""
         hidden_MH = self.hidden(rows_MF)
         # A row of zeros leaves the linear layer as its bias.
         padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)

@@ -35,11 +35,7 @@ class FrameLevelEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
-        """Encode (B, N, F) frames with lengths (B,).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Encode (B, N, F) frames with lengths (B,)."""
         check_lengths(features_BNF, lengths_B)
         frames_BNF = features_BNF.to(self.events.weight.dtype)
         events, actions, entities = (

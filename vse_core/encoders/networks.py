@@ -60,7 +60,7 @@ def build_network(architecture: Architecture | None, weights: str | None) -> tup
 def resolve_pixels(
     pixels: str | Mapping[str, Any] | None, architecture: Architecture, weights: str | None
 ) -> dict[str, Any]:
-    """How a network wants its pixels: ``{"bgr": bool, "mean": [3 numbers], "std": [3 numbers]}``, on a scale of 255.
+    """Return the normalisation of pixels: ``{"bgr": bool, "mean": [3 numbers], "std": [3 numbers]}``, of 0 to 255.
 
     Args:
         pixels: the same, a name in `PIXELS`, or None to take what belongs to the weights.
@@ -82,7 +82,7 @@ def resolve_pixels(
 
 
 def _pixels_of(weights: str) -> dict[str, Any]:
-    """What the image processor that belongs to the weights does to pixels."""
+    """Return the normalisation of the image processor that belongs to the weights."""
     from transformers import AutoImageProcessor
 
     folder = Path(weights).expanduser()

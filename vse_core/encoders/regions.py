@@ -27,29 +27,17 @@ class RegionEncoder(nn.Module):
         self.pooling = pooling
 
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """Encode (B, N, F) features with lengths (B,) into (B, 1, D) vectors of unit length.
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Encode (B, N, F) features with lengths (B,) into (B, 1, D) vectors of unit length."""
         rows_MD, mask_BN = self._project(features_BNF, lengths_B)
         return self._pool(rows_MD, mask_BN, lengths_B)
 
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The regions' unit vectors (B, N, D), zero where there is none, and the mask (B, N) of those that there are.
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Return the regions' unit vectors (B, N, D), zero for padding, and the mask (B, N) of real regions."""
         rows_MD, mask_BN = self._project(features_BNF, lengths_B)
         return _into_sets(unit_length(rows_MD), mask_BN), mask_BN
 
     def images_and_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What :meth:`forward` and :meth:`regions` give, with one projection.
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Return the results of :meth:`forward` and :meth:`regions` by one projection."""
         rows_MD, mask_BN = self._project(features_BNF, lengths_B)
         return self._pool(rows_MD, mask_BN, lengths_B), _into_sets(unit_length(rows_MD), mask_BN), mask_BN
 

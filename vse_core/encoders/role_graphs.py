@@ -5,20 +5,21 @@ C captions, L tokens, A actions and E entities at most.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from vse_core.outputs import Rows
 
 ROLES = 16
 """Roles that an action or an entity may have; action is the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleGraphs:
+class RoleGraphs(Rows):
     """Who does what: the actions of C captions, their entities, and which entity has a part in which action.
 
-    Actions and entities stand in any places of theirs; one without words is none.
+    An action or entity without words does not exist.
 
     Attributes:
         actions_CAL: bool, which tokens of its caption an action consists of.
@@ -34,17 +35,17 @@ class RoleGraphs:
 
     @property
     def action_mask(self) -> Tensor:
-        """True where there is an action (C, A)."""
+        """Mask (C, A) of actions."""
         return self.actions_CAL.any(dim=-1)
 
     @property
     def entity_mask(self) -> Tensor:
-        """True where there is an entity (C, E)."""
+        """Mask (C, E) of entities."""
         return self.entities_CEL.any(dim=-1)
 
     @property
     def edges(self) -> Tensor:
-        """What reaches what (C, M, M), receivers first, of the M = 1 + A + E nodes: the caption, actions, entities.
+        """Edges (C, M, M), receivers first, of the M = 1 + A + E nodes: the caption, actions, entities.
 
         The caption reaches its actions and nothing reaches the caption; actions and their entities reach each other.
         """
@@ -57,11 +58,3 @@ class RoleGraphs:
         edges_CMM[:, 1 : 1 + actions, 1 + actions :] = linked_CAE
         edges_CMM[:, 1 + actions :, 1 : 1 + actions] = linked_CAE.transpose(1, 2)
         return edges_CMM
-
-    def __getitem__(self, captions: slice | Tensor) -> RoleGraphs:
-        """Those of some captions."""
-        return RoleGraphs(**{field.name: getattr(self, field.name)[captions] for field in fields(self)})
-
-    def to(self, device: torch.device | str) -> RoleGraphs:
-        """Copy to a device."""
-        return RoleGraphs(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})

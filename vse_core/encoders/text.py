@@ -43,15 +43,7 @@ class BiGRUEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Begin with given vectors, of GloVe for instance, for some of the words; they train on like the others.
-
-        Args:
-            words_W: (W,) word indices.
-            vectors_WE: (W, word_dim) their vectors.
-
-        Raises:
-            ValueError: the shapes disagree with each other or with the encoder.
-        """
+        """Initialise some of the words with given vectors, GloVe's for instance; all are fine-tuned."""
         fill_embedding(self.embed, words_W, vectors_WE)
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
@@ -59,7 +51,7 @@ class BiGRUEncoder(nn.Module):
         return unit_length(self.pooling(self.states(tokens_CL, lengths_C), lengths_C))
 
     def states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """Every word in its context, the GRU's states (C, L, D); zero beyond a caption's end."""
+        """Return the GRU's states (C, L, D), one a word; zero beyond a caption's end."""
         words_CLE = self.dropout(self.embed(tokens_CL))
         packed = pack_padded_sequence(words_CLE, lengths_C.cpu(), batch_first=True, enforce_sorted=False)
         hidden_CLH = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=tokens_CL.shape[1])[0]

@@ -55,21 +55,16 @@ def evaluate_attack(
     captions of five adversarials each make 30,000 candidates); under `own` it ranks all true captions and only the
     adversarials of its own captions (VSE-C). Either way the rank is that of the image's best caption.
 
-    Adversarials stand behind the true captions, and of equally similar candidates the later one comes first, so a tie
-    with an adversarial counts against the model: one that overlooks the replaced word gains nothing. Among true
-    captions ties are as in `evaluate_retrieval`, with which the result without adversarials is identical.
+    A tie with an adversarial counts against the model: one that overlooks the replaced word gains nothing. Without
+    adversarials the result is that of `evaluate_retrieval`.
 
     Args:
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
         texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
-        captions_per_image: how many captions belong to each image: one number, or one number per image.
+        captions_per_image: number of captions of all images, or of each image.
         adversarial_AD: (A, D) unit vectors, the adversarials of caption 0 first, then those of caption 1, and so on.
-        adversarials_per_caption: how many adversarials each caption has: one number, or one number per caption, which
-            may be 0 where a caption offers nothing to attack.
+        adversarials_per_caption: number of adversarials of all captions, or of each caption; may be 0.
         protocol: `shared` or `own`.
-
-    Returns:
-        The metrics. The mean over attacks is left to the caller: each attack is one call.
 
     Raises:
         ValueError: the numbers of images, captions and adversarials do not fit, or the protocol is unknown.
@@ -104,7 +99,7 @@ def _adversarial_counts(captions: int, adversarials: int, adversarials_per_capti
 
 
 def _shared_similarities(images_BKD: Tensor, texts_CD: Tensor, adversarial_AD: Tensor) -> Callable[[slice], Tensor]:
-    """What gives the similarities of a run of images with all true and all adversarial captions."""
+    """Return a function of a run of images to their similarities with all true and all adversarial captions."""
     candidates_ND = _candidates(texts_CD, adversarial_AD)
     return lambda run: nan_as_worst(similarity_matrix(images_BKD[run], candidates_ND))
 
@@ -112,7 +107,7 @@ def _shared_similarities(images_BKD: Tensor, texts_CD: Tensor, adversarial_AD: T
 def _own_similarities(
     images_BKD: Tensor, texts_CD: Tensor, adversarial_AD: Tensor, image_of_A: Tensor
 ) -> Callable[[slice], Tensor]:
-    """What gives the similarities of a run of images with all true captions and each one's own adversarial ones."""
+    """Return a function of a run of images to their similarities with all true and their own adversarial captions."""
 
     def similarities(run: slice) -> Tensor:
         """Those of others' adversarial captions are -inf: they are in no gallery but their own image's."""
@@ -126,7 +121,7 @@ def _own_similarities(
 
 
 def _candidates(texts_CD: Tensor, adversarial_aD: Tensor) -> Tensor:
-    """All candidates (C + a, D), the true captions first."""
+    """Concatenate all candidates (C + a, D), the true captions first."""
     # Compared in one product: two products of different widths may round the same pair of vectors differently, and an
     # adversarial with the embedding of its caption would no longer tie with it.
     return torch.cat([texts_CD, adversarial_aD])

@@ -1,4 +1,4 @@
-"""How sure a metric is: intervals by bootstrap, and what of the difference of two models is chance."""
+"""Confidence intervals of metrics by bootstrap, and the significance of two models' difference."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ _CHUNK_DRAWS = 2**23
 
 @dataclass(frozen=True)
 class Interval:
-    """The middle 95 per cent of what resampling gives (the percentile method of Efron's bootstrap)."""
+    """The 95 % confidence interval (the percentile method of Efron's bootstrap)."""
 
     low: float
     high: float
@@ -37,8 +37,7 @@ class MetricDifference:
     Attributes:
         first, second: its value for each.
         interval: of first - second, both on the same resamples.
-        p_value: how often resampling turns the sign of the difference, two-sided: 0.03 says that of 100 pairs of
-            equally good models about 3 would be as far apart.
+        p_value: two-sided share of resamples that turn the sign of the difference.
     """
 
     first: float
@@ -48,13 +47,13 @@ class MetricDifference:
 
     @property
     def difference(self) -> float:
-        """By how much the first is higher."""
+        """The first minus the second."""
         return self.first - self.second
 
 
 @dataclass(frozen=True)
 class RankDifference:
-    """On how many queries of a direction each of two models ranks the relevant item better.
+    """Numbers of queries of a direction on which each of two models is better.
 
     Attributes:
         won: queries that the first model ranks better.
@@ -74,7 +73,7 @@ class RankDifference:
 def resampled_recalls(
     ranks: Ranks, group_Q: Tensor | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Tensor]:
-    """R@1, R@5 and R@10 in per cent, had other queries of the same kind been asked of the same gallery.
+    """Return R@1, R@5 and R@10 in per cent in resamples of the queries.
 
     Each resample draws as many groups as there are, with replacement. The captions of an image are no independent
     queries: they are drawn together, with their image.
@@ -83,8 +82,7 @@ def resampled_recalls(
         ranks: of Q queries.
         group_Q: the group of each query, counted from 0; None: each is its own.
         resamples: R.
-        seed: the same seed and number of groups draw the same groups, so that models and directions can be compared
-            and added up resample by resample.
+        seed: of the draw; the same seed draws the same groups for all models and directions.
 
     Returns:
         Name of the metric -> its value in each resample (R,), in float64.
@@ -106,7 +104,7 @@ def resampled_recalls(
 
 
 def resampled_retrieval(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Tensor]:
-    """RSUM and the recalls of both directions in resamples of the images of each fold, with their captions.
+    """Return RSUM and the recalls of both directions in resamples of each fold's images, with their captions.
 
     Returns:
         Name as in `RetrievalResult.as_dict` -> its value in each resample (R,).

@@ -65,8 +65,7 @@ def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tupl
 
     The candidates of an adjective are its pairs with every noun of the caption; those that the parser found are
     correct.
-    The paper leaves open what happens to repeated words, so this is the definition here: a caption's nouns and
-    adjectives count once each, because an image cannot tell two candidates of the same words apart. An adjective
+    The paper leaves repeated words open: here a caption's nouns and adjectives count once each. An adjective
     that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; where all nouns
     are correct, or there is only one, there is nothing to resolve and the dependency is left out.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vse_core.evaluation.members import Member, compare, comparisons, unified_members
-from vse_core.evaluation.nearest import view_similarities
+from vse_core.evaluation.nearest import best_pair_similarities
 from vse_core.evaluation.ranks import Ranks, RelevantItems, nan_as_worst, rank_queries
 from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
@@ -69,4 +69,4 @@ def _similarities(images: Images, texts: Texts, direction: Direction, queries_q:
         raise ValueError(f"direction {direction!r}: a hierarchical model compares videos with captions alone")
     if direction == "t2t":
         return similarity_matrix(texts[queries_q].unsqueeze(1), texts)
-    return view_similarities(images[queries_q], images)
+    return best_pair_similarities(images[queries_q], images)

@@ -1,4 +1,4 @@
-"""How alike the captions of one image are, beside captions of different images.
+"""Similarity of the captions of one image, compared with captions of different images.
 
 C captions, D embedding, P pairs.
 """

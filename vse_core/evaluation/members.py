@@ -1,4 +1,4 @@
-"""How the members of an evaluation compare images with texts: embeddings by their inner products, levels by phrases.
+"""Similarities of images and texts by a member of an ensemble: of embeddings, or of a hierarchical model's levels.
 
 B images, C captions, K views, D embedding.
 """
@@ -16,11 +16,11 @@ from vse_core.similarity import similarity_matrix
 TILE_ELEMENTS = 2**24
 
 Member = tuple[Images, Texts]
-"""What a model gives for all images and all captions: (B, K, D) and (C, D), or levels of both."""
+"""A model's output for all images and all captions: (B, K, D) and (C, D), or levels of both."""
 
 
 def unified_members(members: Sequence[Member]) -> list[Member]:
-    """The members with embeddings (B, D) of one view as (B, 1, D)."""
+    """Give embeddings (B, D) their axis of views, (B, 1, D)."""
     return [
         (images.unsqueeze(1) if isinstance(images, Tensor) and images.dim() == 2 else images, texts)
         for images, texts in members
@@ -38,7 +38,7 @@ def compare(images: Images, texts: Texts) -> Tensor:
 
 
 def comparisons(images: Images, texts: Texts) -> int:
-    """How many numbers are held at once for one similarity: views, or cosines of frames and phrases."""
+    """Return the numbers held at once for one similarity: views, or cosines of frames and phrases."""
     if isinstance(images, VideoLevels):
         phrases = _levels(texts).action_mask_cA.shape[1] + _levels(texts).entity_mask_cE.shape[1]
         return max(1, images.frame_mask_bN.shape[1] * phrases)

@@ -4,19 +4,8 @@ import torch
 from torch import Tensor
 
 
-def view_similarities(queries_QVD: Tensor, gallery_BKD: Tensor) -> Tensor:
-    """Compare every query with every gallery item by the best pair of their views.
-
-    The similarity is the largest inner product over the views (MV-VSE, section 3); with unit vectors and one view a
-    side it is the cosine.
-
-    Args:
-        queries_QVD: (Q, V, D) queries of V views each.
-        gallery_BKD: (B, K, D) items of K views each.
-
-    Returns:
-        (Q, B) similarities in float32.
-    """
+def best_pair_similarities(queries_QVD: Tensor, gallery_BKD: Tensor) -> Tensor:
+    """Return similarities (Q, B) in float32: the best pair of a query's V and an item's K views (MV-VSE, section 3)."""
     return torch.einsum("qvd,bkd->qbvk", queries_QVD.float(), gallery_BKD.float()).amax(dim=(-2, -1))
 
 
@@ -45,7 +34,7 @@ def top_k(queries_QVD: Tensor, gallery_BKD: Tensor, k: int, chunk_size: int = 81
     best_QM = torch.empty((len(queries_QVD), 0), device=gallery_BKD.device)
     index_QM = torch.empty((len(queries_QVD), 0), dtype=torch.int64, device=gallery_BKD.device)
     for start in range(0, len(gallery_BKD), chunk_size):
-        scores_QB = view_similarities(queries_QVD, gallery_BKD[start : start + chunk_size])
+        scores_QB = best_pair_similarities(queries_QVD, gallery_BKD[start : start + chunk_size])
         chosen_QM = _best_of_chunk(scores_QB, k)
         # Later items stand first, and a stable sort leaves equals as they stand.
         merged_QM = torch.cat([scores_QB.gather(1, chosen_QM), best_QM], dim=1)
@@ -56,7 +45,7 @@ def top_k(queries_QVD: Tensor, gallery_BKD: Tensor, k: int, chunk_size: int = 81
 
 
 def _best_of_chunk(scores_QB: Tensor, k: int) -> Tensor:
-    """The places of each row's k best, of equals the later ones; the last place comes first."""
+    """Return the places of each row's k best, of equals the later ones; the last place comes first."""
     values_Qk, places_Qk = scores_QB.topk(min(k, scores_QB.shape[1]), dim=1)
     # Which of several equals torch.topk takes is open: rows whose last one has equals outside are sorted instead.
     is_open_Q = (scores_QB >= values_Qk[:, -1:]).sum(dim=1) > values_Qk.shape[1]

@@ -49,13 +49,9 @@ def plot_loss_curve(
 
     Args:
         losses: `step` and `loss` of each logged step, steps ascending.
-        all_negatives_steps: how many steps the sum over all negatives was trained on; a vertical line marks their end.
-            0: no line.
+        all_negatives_steps: steps of training on the sum over all negatives, marked by a vertical line if not 0.
         plateau: the loss of a collapsed model under the hardest negative (2 * batch * margin for a summed hinge loss);
-            drawn as a reference, because a curve that lies on it learns nothing. None: not drawn.
-
-    Returns:
-        The figure.
+            drawn as a reference unless None.
 
     Raises:
         ValueError: there are no losses, or one is not finite.
@@ -101,7 +97,7 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
     Args:
         history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r01`, `i2t_r05`, `i2t_r10`,
             `t2i_r01`, `t2i_r05`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
-        chance: the RSUM of a random ranking, drawn as a reference. None: not drawn.
+        chance: the RSUM of a random ranking, drawn as a reference unless None.
 
     Returns:
         The figure: three panels, the recalls of either direction on one scale, and RSUM with its best epoch marked.
@@ -145,9 +141,6 @@ def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float
         steps: optimiser steps, ascending.
         rates: name of each part -> its rate at every step.
 
-    Returns:
-        The figure.
-
     Raises:
         ValueError: there are no parts, or a part has not a rate for each step.
     """
@@ -181,13 +174,10 @@ def plot_gpo_coefficients(
     Args:
         image_weights: length N of the set -> its N weights, the largest value's first. None: the images are not pooled
             by GPO.
-        text_weights: the same for captions, where N counts tokens.
-
-    Returns:
-        The figure: images on the left, texts on the right.
+        text_weights: the same for captions, where N counts tokens; drawn on the right.
 
     Raises:
-        ValueError: a length without exactly so many weights.
+        ValueError: a length N without N weights.
     """
     figure = Figure(figsize=(11.0, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -264,7 +254,7 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
 
 
 def _checked_curve(losses: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps and losses as arrays, or say what is wrong with them."""
+    """Return steps and losses as arrays; raise ValueError for no or infinite losses."""
     if not losses:
         raise ValueError("there are no losses to plot: log at least one step")
     for entry in losses:

@@ -131,10 +131,10 @@ def evaluate_retrieval(
 
     Args:
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
-            Or the videos' levels, where a hierarchical model gave them; then the captions' levels for the texts.
+            Or the videos' levels by a hierarchical model; then the texts are the captions' levels.
         texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
-        captions_per_image: how many captions belong to each image: one number, or one number per image.
-        folds: average over this many contiguous folds of equal size (5 for the COCO 1K protocol).
+        captions_per_image: number of captions of all images, or of each image.
+        folds: number of contiguous folds of equal size to average over (5 for the COCO 1K protocol).
 
     Raises:
         ValueError: the numbers of images and captions do not fit, or the images cannot be cut into the folds.
@@ -151,14 +151,12 @@ def evaluate_ensemble(
     the maximum over its own views, so members may differ in D and K.
 
     Args:
-        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or a
-            hierarchical model's levels of both; all of the same images and captions in the same order.
-        captions_per_image: how many captions belong to each image: one number, or one number per image.
-        folds: average over this many contiguous folds of equal size.
+        members: each model's images and texts as in `evaluate_retrieval`, all in the same order.
+        captions_per_image: as in `evaluate_retrieval`.
+        folds: as in `evaluate_retrieval`.
 
     Raises:
-        ValueError: there is no member, the numbers of images and captions do not fit, or the images cannot be cut into
-            the folds.
+        ValueError: there is no member, or as in `evaluate_retrieval`.
     """
     return rank_retrieval(members, captions_per_image, (folds,))[folds].result()
 
@@ -173,15 +171,15 @@ def rank_retrieval(
     compared with a query's best relevant item in them. Every similarity is computed once, for all directions and cuts.
 
     Args:
-        members: as in `evaluate_ensemble`; on a GPU, ranks are found there.
-        captions_per_image: how many captions belong to each image: one number, or one number per image.
-        folds: cuts: 1 is the whole gallery, 5 those of COCO 1K.
+        members: as in `evaluate_ensemble`; on a GPU, ranks are computed there.
+        captions_per_image: as in `evaluate_ensemble`.
+        folds: numbers of folds: 1 is the whole gallery, 5 is COCO 1K.
 
     Returns:
-        The ranks of each cut.
+        The ranks by number of folds.
 
     Raises:
-        ValueError: as `evaluate_ensemble`.
+        ValueError: as in `evaluate_ensemble`.
     """
     sizes = {(len(images), len(texts)) for images, texts in members}
     if len(sizes) != 1:
@@ -218,11 +216,7 @@ def rank_retrieval(
 
 
 def chance_rsum(captions_per_image: Sequence[int]) -> float:
-    """The RSUM expected of a random ranking, for comparison.
-
-    Args:
-        captions_per_image: number of captions of each image.
-    """
+    """Return the RSUM expected of a random ranking, from the number of captions of each image."""
     images, captions = len(captions_per_image), sum(captions_per_image)
     total = 0.0
     for k in (1, 5, 10):
@@ -233,7 +227,7 @@ def chance_rsum(captions_per_image: Sequence[int]) -> float:
 
 
 def caption_counts(images: int, captions: int, captions_per_image: int | Sequence[int]) -> Tensor:
-    """Captions of each image (B,), or a ValueError where they do not add up to all captions."""
+    """Return the number of captions of each image (B,); raise ValueError unless they add up to all captions."""
     if isinstance(captions_per_image, int):
         captions_per_image = [captions_per_image] * images
     counts_B = torch.as_tensor(captions_per_image, dtype=torch.long)
@@ -248,11 +242,11 @@ def caption_counts(images: int, captions: int, captions_per_image: int | Sequenc
 
 
 def _mean_similarities(members: Sequence[Member]) -> Callable[[slice, slice], Tensor]:
-    """What gives the similarities (b, c) of a run of images and a run of captions."""
+    """Return a function of a run of images and a run of captions to their similarities (b, c)."""
     pairs = unified_members(members)
 
     def similarities(images: slice, captions: slice) -> Tensor:
-        """The mean over the members, of one member its own."""
+        """Average the members' similarities."""
         each_bc = (compare(of_images[images], of_texts[captions]) for of_images, of_texts in pairs)
         sum_bc = functools.reduce(torch.add, each_bc)
         return sum_bc / len(pairs) if len(pairs) > 1 else sum_bc
@@ -261,7 +255,7 @@ def _mean_similarities(members: Sequence[Member]) -> Callable[[slice, slice], Te
 
 
 def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.device) -> list[Block]:
-    """Runs of images, none across the folds of any cut, each with the run of its captions."""
+    """Cut images into runs, none across two folds, each with the run of its captions."""
     images = len(counts_B)
     edges = sorted({fold * images // cut for cut in folds for fold in range(cut + 1)})
     elements = TILE_ELEMENTS if device.type == "cpu" else GPU_TILE_ELEMENTS
@@ -285,7 +279,7 @@ def _runs(counts_B: Tensor, sizes: int | list[int]) -> list[Block]:
 
 
 def _diagonal_first(blocks: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
-    """All pairs of blocks, each with itself first."""
+    """Yield all pairs of blocks, each with itself first."""
     yield from zip(blocks, blocks, strict=True)
     yield from itertools.permutations(blocks, 2)
 
@@ -307,7 +301,7 @@ def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetri
 
 def _average(results: list[RetrievalResult]) -> RetrievalResult:
     def mean(direction: str) -> DirectionMetrics:
-        """Every metric of a direction, each by itself."""
+        """Average every metric of a direction."""
         rows = [vars(getattr(result, direction)) for result in results]
         return DirectionMetrics(**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})
 

@@ -1,4 +1,4 @@
-"""Where in an image a word or phrase is found: relevance maps (UniVSE, section 4.3 and figure 6)."""
+"""Relevance maps: the regions of an image that match a word or phrase (UniVSE, section 4.3 and figure 6)."""
 
 import math
 import textwrap
@@ -56,7 +56,7 @@ def plot_relevance(
     regions: tuple[int, int] | np.ndarray,
     similarities: Sequence[float] | None = None,
 ) -> Figure:
-    """Show a photograph, and beside it the relevance map of every query laid over it.
+    """Show a photograph, and next to it the relevance map of every query laid over it.
 
     All maps share one scale, in multiples of an even spread: 1 means that a place is as relevant as any, so a query
     that is nowhere in particular looks flat and not like a find.
@@ -217,7 +217,7 @@ def _draw_heat(axes: Axes, photograph_HW3: np.ndarray, heat_HW: np.ndarray, scal
 
 
 def _add_scale(figure: Figure, panels: Sequence[Axes], scale: Normalize) -> None:
-    """Put a colour bar beside the panels."""
+    """Put a colour bar next to the panels."""
     bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=panels, shrink=0.85, pad=0.015, aspect=25)
     bar.set_label("relevance (1 = evenly spread)", fontsize=9)
     bar.ax.tick_params(labelsize=8)

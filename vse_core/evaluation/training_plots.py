@@ -60,9 +60,6 @@ def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]])
     Args:
         numbers: name of each run -> optimiser steps, ascending, and the number of negatives at each.
 
-    Returns:
-        The figure.
-
     Raises:
         ValueError: there is no run, more than can be told apart, or a run without a step.
     """

@@ -48,11 +48,9 @@ def evaluate_unified(
     """Rank all images for every query and average the precision over its relevant images (UniVSE, section 4.3).
 
     UniVSE reports one figure a kind of query: objects ("clock"), attributes ("white clock"), relations ("clock on
-    wall"); each is one call. Differs from the paper, which draws pairs of an image and a component at random and leaves
-    the metric to a supplement: here every distinct component is one query, and all images of which any caption holds
-    it are relevant (or, for objects, those in which a detection data set labels it), so that the figure has no random
-    part. It says little by itself, because a common component has many relevant images; `chance` says how much of it
-    needs no model.
+    wall"); each is one call. Differs from the paper, which draws pairs of image and component at random: here every
+    distinct component is one query, and all images of which any caption holds it are relevant (or, for objects, those
+    in which a detection data set labels it). Compare it with `chance`: common components have many relevant images.
 
     Args:
         queries_QD: (Q, D) unit vectors.
@@ -77,13 +75,11 @@ def evaluate_unified(
 def average_precisions(
     queries_QD: Tensor, images_BKD: Tensor, relevant_images_R: Tensor, first_relevant_Q1: Tensor
 ) -> Tensor:
-    """Average precision of every query, with arguments and errors as in `evaluate_unified`.
+    """Return the average precision of every query; arguments and errors as in `evaluate_unified`.
 
     AP is the mean, over the relevant images, of the precision at each: the share of relevant ones among all images that
-    are at least as similar. Equally similar images thus share the precision at the last of them, so that the order
-    of images plays no part, and a model that finds all images alike reaches the share of relevant ones and no more. It
-    is the definition of scikit-learn's `average_precision_score`. A similarity that is not a number is ranked
-    against the model: last where the image is relevant, first where it is not.
+    are at least as similar, as in scikit-learn's `average_precision_score`; the order of equally similar images plays
+    no part. A similarity that is not a number counts against the model: a relevant image comes last, another first.
 
     Returns:
         (Q,) values between 0 and 1, in float64.
@@ -127,7 +123,7 @@ def _average_precisions(sims_qB: Tensor, relevant_qB: Tensor) -> Tensor:
     worst_qB = torch.where(relevant_qB, -float("inf"), float("inf")).to(sims_qB.dtype)
     sorted_qB, order_qB = torch.where(sims_qB.isnan(), worst_qB, sims_qB).sort(dim=1, descending=True)
     found_qB = relevant_qB.gather(1, order_qB)
-    # How many images are at least as similar as the one at each rank: up to the last of its equals.
+    # Number of images at least as similar as the one at each rank: up to the last of its equals.
     distance_qB = -sorted_qB
     reached_qB = torch.searchsorted(distance_qB, distance_qB, right=True)
     hits_qB = found_qB.cumsum(dim=1).gather(1, reached_qB - 1)

@@ -1,4 +1,4 @@
-"""What the views of an image do: how different they are, which of them captions choose, and the figures of both.
+"""Views of images: their diversity, the shares of captions that choose them, and figures of both.
 
 B images, C captions, K views, D embedding, M models.
 """
@@ -28,7 +28,7 @@ _MOST_COLUMNS = 4
 
 
 def chosen_views(images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor) -> Tensor:
-    """Which view of its own image each caption is nearest to (the maximum of MV-VSE's equation (6)).
+    """Return the view of its own image that each caption is nearest to (the maximum of MV-VSE's equation (6)).
 
     Args:
         images_BKD: (B, K, D) unit vectors.
@@ -52,14 +52,14 @@ def view_similarity(images_BKD: Tensor) -> float:
     if views < 2:
         raise ValueError("the similarity of views needs images of two views at least; these have one")
     cosines_BKK = torch.einsum("bkd,bjd->bkj", images_BKD.float(), images_BKD.float())
-    # Every pair stands there twice, and every view beside itself with a cosine of 1.
+    # Every pair stands there twice, and every view with itself at a cosine of 1.
     sums_B = cosines_BKK.sum(dim=(1, 2)) - cosines_BKK.diagonal(dim1=1, dim2=2).sum(dim=1)
     return float(sums_B.mean() / (views * (views - 1)))
 
 
 @dataclass(frozen=True)
 class ViewSummary:
-    """What is drawn of one model.
+    """One model's entry in the figure.
 
     Attributes:
         name: of the model.
@@ -84,9 +84,6 @@ def plot_view_diversity(models: Sequence[ViewSummary]) -> Figure:
 
     Args:
         models: M of them.
-
-    Returns:
-        The figure.
 
     Raises:
         ValueError: there is no model.

@@ -48,9 +48,7 @@ def build_loss(name: str, **options: Any) -> GlobalLoss:
     models give; all return a :class:`LossResult`.
 
     Args:
-        name: for a two-tower model ``triplet`` (VSE++, VSE-infinity), ``multi_view`` (MV-VSE), ``adopt`` (VSE+2AD) or
-            ``infonce``; ``vse_c`` for one that is given adversarial captions; ``unified`` (UniVSE) and
-            ``hierarchical`` (HGR) for their models.
+        name: one of `LOSSES`; ``vse_c``, ``unified`` and ``hierarchical`` are those of their models.
         **options: keyword arguments of the loss's class.
 
     Raises:

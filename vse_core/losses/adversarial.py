@@ -3,14 +3,11 @@
 from typing import Literal
 
 from torch import Tensor
-from typing_extensions import override
 
-from vse_core.distributed import gather_rows
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.hinge import Negatives
 from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
-from vse_core.outputs import AdversarialOutput
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view
 
@@ -64,14 +61,6 @@ class AdversarialLoss(GlobalLoss):
         hinges_B = (hinges_B - _row_similarities(images_BKD, texts_BD)).clamp(min=0)
         adversarial = hinges_B.mean() if self.triplet.reduction == "mean" else hinges_B.sum()
         return LossResult(result.total + adversarial, result.parts | {"adversarial": adversarial.detach()})
-
-    @override
-    def from_local_batch(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
-        """The global batch's loss of what :class:`~vse_core.models.adversarial.AdversarialModel` gave."""
-        hardest = None if output.hardest_bD is None else gather_rows(output.hardest_bD, counts)
-        images_BKD, texts_BD = gather_rows(output.images_bKD, counts), gather_rows(output.texts_bD, counts)
-        result: LossResult = self(images_BKD, texts_BD, hardest, gather_rows(image_ids_b, counts))
-        return result
 
 
 def _row_similarities(images_BKD: Tensor, texts_BD: Tensor) -> Tensor:

@@ -1,17 +1,16 @@
 """The interface of losses to the training step: a local batch's output in, the global batch's loss out."""
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 from torch import Tensor, nn
 
+from vse_core.distributed import gather_output, gather_rows
 from vse_core.losses.result import LossResult
 
 
-class GlobalLoss(nn.Module, ABC):
+class GlobalLoss(nn.Module):
     """A loss over a global batch, of which each process holds a local batch."""
 
-    @abstractmethod
     def from_local_batch(self, output: Any, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """Return the global batch's loss, the same on every process.
 
@@ -23,3 +22,6 @@ class GlobalLoss(nn.Module, ABC):
             image_ids_b: (b,) integers, equal where two captions belong to one image.
             counts: pairs of each process, in order; their sum is the global batch.
         """
+        gathered = [gather_output(rows, counts) for rows in output]
+        result: LossResult = self(*gathered, gather_rows(image_ids_b, counts))
+        return result

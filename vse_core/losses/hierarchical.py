@@ -1,14 +1,9 @@
-"""The loss of HGR: the triplet loss of the three levels' mean similarity.
-
-b pairs of this process and B of all.
-"""
+"""The loss of HGR: the triplet loss of the three levels' mean similarity."""
 
 from typing import Literal
 
 from torch import Tensor
-from typing_extensions import override
 
-from vse_core.distributed import gather_output, gather_rows
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.hinge import Negatives
 from vse_core.losses.levels import level_similarities
@@ -59,14 +54,3 @@ class HierarchicalLoss(GlobalLoss):
         parts |= pair_similarities(sims_BB, negative_BB)
         parts |= {f"{level}_similarity": pairs_3[place] for place, level in enumerate(("event", "action", "entity"))}
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
-
-    @override
-    def from_local_batch(
-        self, output: tuple[VideoLevels, TextLevels], image_ids_b: Tensor, counts: list[int]
-    ) -> LossResult:
-        """The global batch's loss of what a hierarchical model gave."""
-        videos, texts = output
-        result: LossResult = self(
-            gather_output(videos, counts), gather_output(texts, counts), gather_rows(image_ids_b, counts)
-        )
-        return result

@@ -11,11 +11,11 @@ from vse_core.outputs import TextLevels, VideoLevels
 from vse_core.precision import at_least_float32, full_precision
 
 SHARPNESS = 4.0
-"""What a phrase's attention to the frames is multiplied by before the softmax (lambda in HGR; 4 in its code)."""
+"""Factor of a phrase's attention to the frames before the softmax (lambda in HGR; 4 in its code)."""
 
 
 def level_similarities(videos: VideoLevels, texts: TextLevels) -> Tensor:
-    """Similarities (3, B, C) of every video with every caption: by event, by actions, by entities."""
+    """Return the similarities (3, B, C) of every video with every caption: by event, by actions, by entities."""
     events_BD, events_CD = at_least_float32(videos.events_bD), at_least_float32(texts.events_cD)
     with full_precision(events_BD):
         events_BC = events_BD @ events_CD.T
@@ -26,7 +26,7 @@ def level_similarities(videos: VideoLevels, texts: TextLevels) -> Tensor:
 
 
 def phrase_similarities(frames_BND: Tensor, mask_BN: Tensor, phrases_CMD: Tensor, mask_CM: Tensor) -> Tensor:
-    """How well the phrases of every caption are found in every video (HGR, section 3.3): (B, C).
+    """Return the similarity (B, C) of every caption's phrases to every video (HGR, section 3.3).
 
     A phrase attends to frames by their cosines, of which those below zero count as zero, brought to unit length over
     the frames: ``w = softmax(4 * unit(relu(cos)))``. Its similarity is the cosine with the frames' average by these

@@ -1,12 +1,10 @@
-"""What all losses have in common: how they are called, which pairs are negatives, and what they report."""
+"""Common base of the losses over pairs of embeddings: calling convention, negatives and reported parts."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import get_args
 
 from torch import Tensor
-from typing_extensions import override
 
-from vse_core.distributed import gather_rows
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.result import LossResult, pair_similarities
 from vse_core.losses.views import Bound, check_bound, view_diagnostics
@@ -16,7 +14,7 @@ from vse_core.similarity import best_view, negative_mask, view_similarities
 TotalAndParts = tuple[Tensor, dict[str, Tensor]]
 
 
-class PairLoss(GlobalLoss):
+class PairLoss(GlobalLoss, ABC):
     """A loss over B pairs of an image and a caption, in which the other captions and images of the batch are negatives.
 
     Args:
@@ -44,15 +42,6 @@ class PairLoss(GlobalLoss):
         total, parts = self.total_and_parts(sims_BKB, negative_BB, image_ids_B)
         parts |= pair_similarities(best_view(sims_BKB), negative_BB) | view_diagnostics(images_BKD, sims_BKB)
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
-
-    @override
-    def from_local_batch(self, output: tuple[Tensor, Tensor], image_ids_b: Tensor, counts: list[int]) -> LossResult:
-        """The global batch's loss of what a two-tower model gave, ``(images_bKD, texts_bD)``."""
-        images_bKD, texts_bD = output
-        result: LossResult = self(
-            gather_rows(images_bKD, counts), gather_rows(texts_bD, counts), gather_rows(image_ids_b, counts)
-        )
-        return result
 
     @abstractmethod
     def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:

@@ -24,7 +24,7 @@ def region_similarities(components: ComponentVectors, regions_bND: Tensor) -> Te
 
 
 def relevance(sims_MN: Tensor, mask_MN: Tensor) -> Tensor:
-    """How relevant each region is to a component: a softmax over the regions (UniVSE, equation (2)), 0 for padding."""
+    """Return each region's relevance to a component: a softmax over regions (UniVSE, equation (2)), 0 for padding."""
     return sims_MN.masked_fill(~mask_MN, -torch.inf).softmax(dim=1)
 
 
@@ -49,7 +49,7 @@ def region_hinges(relevance_MN: Tensor, own_MN: Tensor, negatives_MVN: Tensor, m
 
 @torch.no_grad()
 def _places(owners_M: Tensor, images: int) -> tuple[Tensor, int]:
-    """Each component's number among those of its image, in their order, and the largest number of an image."""
+    """Number the components of each image in their order, and return the largest count."""
     counts_b = owners_M.bincount(minlength=images)
     order_M = owners_M.argsort(stable=True)
     ranks_M = torch.arange(len(owners_M), device=owners_M.device)

@@ -1,4 +1,4 @@
-"""What every loss returns, and the similarities that every loss reports."""
+"""The result of a loss, and the similarities that every loss reports."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Images of several views: how a loss over one similarity matrix becomes a loss over K views, and what to watch.
+"""Images of several views: from a loss over one similarity matrix to a loss over K views, and its diagnostics.
 
 Every loss of this package is a function of a matrix (B, B) of similarities: the diagonal holds the pairs, the rest the
 candidates for negatives. With K views there are several such matrices to choose from, and the multi-view losses of
@@ -74,7 +74,7 @@ def check_bound(bound: str, lam: float, known: tuple[str, ...]) -> None:
 
 @torch.no_grad()
 def view_diagnostics(images_BKD: Tensor, sims_BKC: Tensor) -> dict[str, Tensor]:
-    """What tells whether K views divide the work (MV-VSE, figure 4): empty for one view.
+    """Return statistics of how K views divide the work (MV-VSE, figure 4): empty for one view.
 
     Args:
         images_BKD: (B, K, D) unit vectors.

@@ -52,14 +52,8 @@ class AdversarialModel(nn.Module):
     ) -> AdversarialOutput:
         """Encode a batch of pairs and each image's hardest adversarial caption.
 
-        Args:
-            images: as the image encoder takes them.
-            lengths_or_mask: as the image encoder takes them.
-            tokens_BL: word ids of the captions.
-            token_lengths_B: their lengths.
-            adversarial_tokens_PL: word ids of adversarial captions of any of the captions; P may be 0. None on all
-                processes where training does without.
-            adversarial_lengths_P: their lengths.
+        The first four arguments are the towers'. The P adversarial captions, of any of the captions, are word ids and
+        lengths; P may be 0. They are None on all processes while training does without.
         """
         images_bKD, texts_bD = self.towers(images, lengths_or_mask, tokens_BL, token_lengths_B)
         if adversarial_tokens_PL is None or adversarial_lengths_P is None:

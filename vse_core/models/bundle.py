@@ -1,4 +1,4 @@
-"""A model on disk: its weights as safetensors beside the JSON that rebuilds it. No pickle."""
+"""A model on disk: its weights as safetensors next to the JSON that rebuilds it. No pickle."""
 
 import json
 from pathlib import Path

@@ -43,7 +43,7 @@ class Components:
     triple_negatives_TN3: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Components:
-        """Copy to a device; from pinned memory the copy runs beside the computation."""
+        """Copy to a device; from pinned memory the copy overlaps with computation."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin(self) -> Components:

@@ -15,7 +15,7 @@ class HierarchicalModel(nn.Module):
     """Hierarchical graph reasoning (Chen et al., CVPR 2020), in its infinity form where GPO makes the events.
 
     A video and a caption are compared on three levels: the event, by one vector each; actions and entities, each
-    phrase of the caption with the frames it attends to. The similarity is the mean. Frames enter it anew for every
+    phrase of the caption with the frames it attends to. The similarity is the mean. Frames enter it again for every
     caption, so unlike the other models' it is no inner product of two vectors: there is no search index for it.
 
     Captions come with role graphs. They are made of sentences by semantic role labelling, for which no parser ships
@@ -36,7 +36,7 @@ class HierarchicalModel(nn.Module):
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest caption that the text encoder reads, in tokens: there is no limit."""
+        """None: captions may have any number of tokens."""
         return None
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
@@ -52,7 +52,7 @@ class HierarchicalModel(nn.Module):
     def forward(
         self, features_BNF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, graphs: RoleGraphs
     ) -> tuple[VideoLevels, TextLevels]:
-        """Encode a batch of pairs, in one call as DistributedDataParallel wants it."""
+        """Encode a batch of pairs, in one call as DistributedDataParallel requires."""
         return self.encode_images(features_BNF, lengths_B), self.encode_texts(tokens_BL, token_lengths_B, graphs)
 
 
@@ -61,30 +61,19 @@ def build_hierarchical_model(
 ) -> HierarchicalModel:
     """Build HGR-infinity from plain values, or a relative of it with another aggregator of the events.
 
-    Args:
-        feature_dim: F, width of the frames' features.
-        vocabulary_size: number of word ids.
-        embed_dim: D, width of all levels.
-        image: ``{"pooling": {"name": ..., **options}}``, and options of
-            :class:`~vse_core.encoders.levels.FrameLevelEncoder`; GPO where no aggregator is given.
-        text: the same for :class:`~vse_core.encoders.levels.RoleGraphEncoder`.
-
-    Raises:
-        ValueError: an aggregator or an option is unknown.
+    ``image`` and ``text`` are ``{"pooling": {"name": ..., **options}}``, GPO by default, and options of
+    :class:`~vse_core.encoders.levels.FrameLevelEncoder` and :class:`~vse_core.encoders.levels.RoleGraphEncoder`. The
+    sizes are those of :func:`~vse_core.models.two_tower.build_two_tower`; unknown names and options are a ValueError.
     """
-    sizes = {"image": {"feature_dim": feature_dim}, "text": {"vocabulary_size": vocabulary_size}}
-    encoders = {"image": FrameLevelEncoder, "text": RoleGraphEncoder}
-    built: dict[str, Any] = {}
-    for side, options in (("image", image), ("text", text)):
+    encoders: list[Any] = []
+    for side, encoder, size, options in (
+        ("image", FrameLevelEncoder, {"feature_dim": feature_dim}, image),
+        ("text", RoleGraphEncoder, {"vocabulary_size": vocabulary_size}, text),
+    ):
         pooling = build_pooling(dim=embed_dim, **options.get("pooling", {"name": "gpo"}))
         others = {key: value for key, value in options.items() if key != "pooling"}
-        built[side] = choose(
-            f"{side} encoder",
-            {"levels": encoders[side]},
-            "levels",
-            embed_dim=embed_dim,
-            pooling=pooling,
-            **sizes[side],
-            **others,
+        builders = {"levels": encoder}
+        encoders.append(
+            choose(f"{side} encoder", builders, "levels", embed_dim=embed_dim, pooling=pooling, **size, **others)
         )
-    return HierarchicalModel(built["image"], built["text"])
+    return HierarchicalModel(*encoders)

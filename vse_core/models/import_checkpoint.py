@@ -3,7 +3,7 @@
     python -m vse_core.models.import_checkpoint f30k_butd_region_bert/model_best.pth --out models/vse_infty
 
 writes `models/vse_infty/model.json` and `model.safetensors`, for `vse_core.models.load_model`. To use it in the
-pipeline, put beside them what turns captions into tokens: the released vocabulary as `vocabulary.json`, or BERT's
+pipeline, put next to them what turns captions into tokens: the released vocabulary as `vocabulary.json`, or BERT's
 `tokenizer.json`. Nothing in the file is executed, and every tensor must be one that the released code knows.
 """
 

@@ -90,7 +90,7 @@ def convert(
     """Put a released checkpoint into this library's names, and infer its architecture from the tensors' shapes.
 
     What shapes do not tell: attention heads are 64 wide, as in every BERT and ViT of the published systems; the size
-    and the normalisation of pixels are those of the options in the file, of the published recipes where it has none.
+    and the normalisation of pixels are those of the options in the file, else the published ones.
 
     Args:
         checkpoint: the released checkpoint.
@@ -293,7 +293,7 @@ def _transformer(width: int, layers: int, intermediate: Tensor) -> dict[str, int
 
 
 def _count(state: Iterable[str], pattern: str) -> int:
-    """How many numbered modules there are."""
+    """Count the numbered modules."""
     return len({found[1] for name in state if (found := re.match(pattern, name))})
 
 

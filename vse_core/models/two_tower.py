@@ -45,7 +45,7 @@ class TwoTower(nn.Module):
     def forward(
         self, images: Tensor, lengths_or_mask: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel wants it."""
+        """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel requires."""
         return self.encode_images(images, lengths_or_mask), self.encode_texts(tokens_BL, token_lengths_B)
 
 
@@ -58,15 +58,13 @@ def build_two_tower(
         feature_dim: F, width of the image features; None for a backbone, which takes pixels.
         vocabulary_size: number of token ids that captions consist of.
         embed_dim: D, width of the joint space.
-        image: ``{"name": "features" (default) or "backbone", "pooling": {"name": ..., **options}, "views": K,
-            **options}``; K aggregators of one kind over the same features, 1 where it is not given; see
-            :func:`~vse_core.encoders.build_image_encoder`.
+        image: ``{"name": "features" (default) or "backbone", "pooling": {"name": ..., **options}, "views": K (1),
+            **options}``; see :func:`~vse_core.encoders.build_image_encoder`.
         text: ``{"name": "bigru" (default) or "bert", "pooling": {"name": ..., **options}, **options}``; see
-            :class:`~vse_core.encoders.text.BiGRUEncoder` and :class:`~vse_core.encoders.bert.BertEncoder`.
+            :func:`~vse_core.encoders.build_text_encoder`.
 
     Raises:
-        ValueError: an encoder, an aggregator or an option is unknown, there are no views, or pretrained weights cannot
-            be used.
+        ValueError: an encoder, an aggregator, an option, the number of views or pretrained weights cannot be used.
     """
     image_options = {"name": "features"} | {
         key: value for key, value in image.items() if key not in ("pooling", "views")

@@ -29,10 +29,10 @@ class UnifiedModel(nn.Module):
     Args:
         image_encoder: features to images and regions.
         text_encoder: words to sentences and components.
-        alpha: share of the sentence; the attribute may be changed at any time, since training does not use it.
+        alpha: weight of the sentence; it may be changed at any time, since training does not use it.
 
     Raises:
-        ValueError: ``alpha`` is no share.
+        ValueError: ``alpha`` is not in [0, 1].
     """
 
     def __init__(self, image_encoder: RegionEncoder, text_encoder: ComponentEncoder, alpha: float = 0.75) -> None:
@@ -43,7 +43,7 @@ class UnifiedModel(nn.Module):
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest caption that the text encoder reads, in tokens: there is no limit."""
+        """None: captions may have any number of tokens."""
         return None
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class UnifiedModel(nn.Module):
             tokens_CL: word ids.
             lengths_C: lengths of the captions.
             components: of the captions; negatives are not looked at. Without them every caption is its sentence.
-            alpha: share of the sentence, in place of the model's.
+            alpha: weight of the sentence, in place of the model's.
         """
         if components is None:
             return self.encode_sentences(tokens_CL, lengths_C)
@@ -74,7 +74,7 @@ class UnifiedModel(nn.Module):
     def encode_halves(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What a caption's vector is mixed of: u_sent (C, D), u_comp (C, D), and which captions have components (C,).
+        """Return the parts of captions' vectors: u_sent (C, D), u_comp (C, D), and which captions have components (C,).
 
         :func:`~vse_core.encoders.components.combine` mixes them by any alpha. Negatives are not looked at.
         """
@@ -104,7 +104,7 @@ class UnifiedModel(nn.Module):
         token_lengths_B: Tensor,
         components: Components,
     ) -> UnifiedOutput:
-        """Encode all that training looks at, in one call as DistributedDataParallel wants it.
+        """Encode all inputs of the loss, in one call as DistributedDataParallel requires.
 
         Every parameter takes part in the sentences and the images already, so that none is without a gradient in a
         batch that has no components.
@@ -144,16 +144,10 @@ def build_unified_model(
 ) -> UnifiedModel:
     """Build UniVSE from plain values.
 
-    Args:
-        feature_dim: F, width of the image features.
-        vocabulary_size: number of word ids, of captions and of components.
-        embed_dim: D, width of the joint space.
-        image: ``{"pooling": {"name": ..., **options}}``; without it the mean of each dimension's ten largest values.
-        text: ``alpha``, the share of the sentence in a caption's vector, and options of
-            :class:`~vse_core.encoders.components.ComponentEncoder`.
-
-    Raises:
-        ValueError: an aggregator or an option is unknown, or a value is out of range.
+    ``image`` is ``{"pooling": {"name": ..., **options}}``; without it the mean of each dimension's ten largest values.
+    ``text`` is ``alpha``, the sentence's weight in a caption's vector, and options of
+    :class:`~vse_core.encoders.components.ComponentEncoder`. The sizes are those of
+    :func:`~vse_core.models.two_tower.build_two_tower`; unknown names and options are a ValueError.
     """
     image_options = {key: value for key, value in image.items() if key != "pooling"}
     text_options = {key: value for key, value in text.items() if key != "alpha"}

@@ -12,9 +12,9 @@ from vse_core.models.build import Model
 
 @torch.no_grad()
 def start_from(model: Model, weights: Mapping[str, Tensor], words: tuple[Tensor, Tensor] | None = None) -> None:
-    """Fill a model with the weights of one that is built alike.
+    """Fill a model with the weights of one of the same architecture.
 
-    Of word embeddings the rows of words that both know are taken over; the others stay as they are.
+    Word embeddings of words that both know are reused; the others stay as they are.
 
     Args:
         model: to be trained.
@@ -22,7 +22,7 @@ def start_from(model: Model, weights: Mapping[str, Tensor], words: tuple[Tensor,
         words: (W,) ids of the common words in the model, and (W,) in the other one; None where all ids mean the same.
 
     Raises:
-        ValueError: the other model is not built alike; the message lists what is missing, unknown or misshapen.
+        ValueError: the other model has another architecture; the message lists what is missing, unknown or misshapen.
     """
     filled = dict(weights)
     if words is not None:

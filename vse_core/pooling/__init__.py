@@ -44,11 +44,10 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
     """Build an aggregator by name.
 
     Every aggregator is called with ``(features_BND, lengths_B)`` and returns ``(B, D)``; rows at or beyond a
-    sample's length are padding and never change the result.
+    sample's length are padding and never change the result. A length of 0, or beyond N, is a ValueError.
 
     Args:
-        name: one of ``mean``, ``max``, ``kmax``, ``cls``, ``last``, ``gpo``, ``adpool``, ``gem``, ``fspool``,
-            ``softpool``, ``adapool``, ``lip``, ``attention``, ``seq2seq``, ``selfattn``, ``gcn``.
+        name: one of `POOLINGS`.
         dim: D, the width of the vectors (aggregators that have no parameters of that width ignore it).
         **options: keyword arguments of the aggregator's class.
 
@@ -64,11 +63,11 @@ def build_views(count: int, name: str, dim: int, **options: Any) -> nn.Module:
     Args:
         count: K; with 1 the aggregator itself is returned, which gives (B, D) instead of (B, K, D).
         name: as in :func:`build_pooling`.
-        dim: D, as in :func:`build_pooling`.
-        **options: keyword arguments of the aggregator's class.
+        dim: as in :func:`build_pooling`.
+        **options: as in :func:`build_pooling`.
 
     Raises:
-        ValueError: ``count`` is less than 1, or as :func:`build_pooling`.
+        ValueError: ``count`` is less than 1, or as in :func:`build_pooling`.
     """
     if count == 1:
         return build_pooling(name, dim, **options)

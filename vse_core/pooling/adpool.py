@@ -46,11 +46,7 @@ class AdaptivePooling(nn.Module):
             self.balance = nn.Linear(dim, 1)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         ranked_BND = sort_sets(features_BND, lengths_B)

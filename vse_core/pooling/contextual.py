@@ -16,9 +16,6 @@ class Seq2SeqPooling(nn.Module):
 
     The "Seq2Seq" aggregator of VSE-infinity's table 1 (after Hu, Misra and van der Maaten, "Evaluating text-to-image
     matching using binary image selection (BISON)", 2019), with its 6.3 million parameters at D = 1024.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     def __init__(self, dim: int) -> None:
@@ -26,11 +23,7 @@ class Seq2SeqPooling(nn.Module):
         self.gru = nn.GRU(dim, dim, batch_first=True)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         elements_BND = at_least_float32(features_BND)
         packed = pack_padded_sequence(elements_BND, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
@@ -43,9 +36,6 @@ class SelfAttentionPooling(nn.Module):
 
     The "SelfAttn" aggregator of VSE-infinity's table 1 (after Wang et al., "Consensus-aware visual-semantic
     embedding", ECCV 2020), with its 3.2 million parameters at D = 1024.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     def __init__(self, dim: int) -> None:
@@ -55,11 +45,7 @@ class SelfAttentionPooling(nn.Module):
         self.value = nn.Linear(dim, dim)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN = valid_mask(features_BND, lengths_B)
         elements_BND = at_least_float32(features_BND).masked_fill(~valid_BN.unsqueeze(-1), 0.0)
@@ -107,11 +93,7 @@ class GraphPooling(nn.Module):
         self.readout = Seq2SeqPooling(dim) if readout == "seq2seq" else MeanPooling()
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN = valid_mask(features_BND, lengths_B)
         nodes_BND = at_least_float32(features_BND).masked_fill(~valid_BN.unsqueeze(-1), 0.0)

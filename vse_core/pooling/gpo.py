@@ -38,11 +38,7 @@ class GeneralizedPooling(nn.Module):
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
         return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1).to(features_BND.dtype)

@@ -25,11 +25,7 @@ class GeMPooling(nn.Module):
         self.power = nn.Parameter(torch.tensor(power))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         padded_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
         logarithms_BND = at_least_float32(features_BND).clamp(min=1e-6).log()
@@ -54,11 +50,7 @@ class FSPooling(nn.Module):
         self.weight = nn.Parameter(torch.randn(dim, pieces + 1))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         # The function is linear in its values at the P + 1 points, so the ranks are first summed around each point:
         # no weight per element and dimension is ever made.
@@ -68,7 +60,7 @@ class FSPooling(nn.Module):
 
 
 def interpolation_weights(lengths_B: Tensor, size: int, pieces: int) -> Tensor:
-    """How much each of P + 1 points, evenly spread over the ranks of a set, counts at each rank: (B, P + 1, size).
+    """Return the weight of each of P + 1 points, evenly spread over a set's ranks, at each rank: (B, P + 1, size).
 
     Linear interpolation between the two nearest points, in float64; the first rank is the first point, the last rank
     the last.
@@ -87,11 +79,7 @@ class SoftPooling(nn.Module):
     """
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         return softmax_weighted_sum(features_BND, features_BND, valid_BN1).to(features_BND.dtype)
@@ -114,11 +102,7 @@ class AdaPooling(nn.Module):
         self.beta = nn.Parameter(torch.zeros(()))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         values_BND = at_least_float32(features_BND).masked_fill(~valid_BN1, 0.0)
@@ -143,9 +127,6 @@ class AttentionPooling(nn.Module):
 
     The aggregator of HGR's global branch, of frames and of words (Chen et al., CVPR 2020, sections 3.1 and 3.2), in
     whose place HGR-infinity has GPO.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     def __init__(self, dim: int) -> None:
@@ -153,11 +134,7 @@ class AttentionPooling(nn.Module):
         self.linear = nn.Linear(dim, 1)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         logits_BN1 = self.linear(at_least_float32(features_BND))
@@ -170,9 +147,6 @@ class LocalImportancePooling(nn.Module):
     Gao, Wang and Wu, "LIP: Local importance-based pooling", ICCV 2019, equation (4), with the projection form of the
     importance: linear layer, instance norm over the set, sigmoid times 12. The window is the whole set. The norm's
     scale starts at 0, so that training starts from mean pooling; in their code the layer's weights do, to the same end.
-
-    Args:
-        dim: D, width of the vectors.
     """
 
     HIGHEST = 12.0
@@ -185,11 +159,7 @@ class LocalImportancePooling(nn.Module):
         self.shift = nn.Parameter(torch.zeros(dim))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         projected_BND = self.linear(at_least_float32(features_BND))
@@ -199,7 +169,7 @@ class LocalImportancePooling(nn.Module):
 
 
 def _instance_norm(values_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-    """Mean 0 and variance 1 for every dimension over the real elements of every set; padding becomes 0."""
+    """Normalise every dimension over the real elements of every set; padding becomes 0."""
     count_B11 = lengths_B[:, None, None]
     values_BND = at_least_float32(values_BND).masked_fill(~valid_BN1, 0.0)
     centred_BND = (values_BND - values_BND.sum(dim=1, keepdim=True) / count_B11).masked_fill(~valid_BN1, 0.0)

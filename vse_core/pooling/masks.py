@@ -1,4 +1,4 @@
-"""Lengths of padded sets: their check, their mask and sums that respect it, shared by all aggregators."""
+"""Padded sets: the check of their lengths, the mask of real elements, and masked sums."""
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
 
 
 def valid_mask(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-    """True where an element is real: (B, N) from the padded features and their lengths."""
+    """Return the mask (B, N) of real elements of padded features."""
     return torch.arange(features_BND.shape[1], device=features_BND.device) < lengths_B.unsqueeze(-1)
 
 

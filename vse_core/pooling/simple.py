@@ -12,11 +12,7 @@ class MeanPooling(nn.Module):
     """Mean over the valid elements: the aggregator of VSE++ as VSE-infinity re-implements it (section 4.2)."""
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         mask_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         # Summed in float32: 256 half-precision grid cells would lose digits, or overflow.
@@ -28,11 +24,7 @@ class MaxPooling(nn.Module):
     """Maximum of every dimension over the valid elements."""
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         mask_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         return features_BND.masked_fill(~mask_BN1, -float("inf")).amax(dim=1)
@@ -56,11 +48,7 @@ class KMaxPooling(nn.Module):
         self.k = k
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
         return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1).to(features_BND.dtype)
@@ -75,11 +63,7 @@ class ClsPooling(nn.Module):
     """The first element: BERT's [CLS], or the first token of a BiGRU (VSE-infinity, section 5.2)."""
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         return features_BND[:, 0]
 
@@ -88,10 +72,6 @@ class LastPooling(nn.Module):
     """The last valid element: of a GRU that reads forwards the state that has seen the whole caption (VSE++)."""
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         return features_BND[torch.arange(len(features_BND), device=features_BND.device), lengths_B - 1]

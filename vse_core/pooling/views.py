@@ -37,11 +37,7 @@ class MultiViewPooling(nn.Module):
         self.views = nn.ModuleList(views)
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool ``features_BND`` (B, N, D) with ``lengths_B`` (B,) into (B, K, D).
-
-        Raises:
-            ValueError: a length is 0 or exceeds N.
-        """
+        """Pool sets (B, N, D) of lengths (B,) into (B, K, D)."""
         check_lengths(features_BND, lengths_B)
         ranked = [view for view in self.views if isinstance(view, RankPooling)]
         if len(ranked) < len(self.views):

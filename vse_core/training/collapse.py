@@ -1,4 +1,4 @@
-"""Recognising a collapsed space: all embeddings the same, the hinge loss stuck at its plateau."""
+"""Detection of a collapsed space: all embeddings the same, the hinge loss stuck at its plateau."""
 
 
 class CollapseError(RuntimeError):
@@ -26,7 +26,7 @@ class CollapseDetector:
         self.steps_on_plateau = 0
 
     def update(self, loss_per_pair: float) -> None:
-        """Look at one step's hardest-negative loss divided by the number of pairs.
+        """Check one step's hardest-negative loss divided by the number of pairs.
 
         Raises:
             CollapseError: the loss has been on the plateau for ``patience`` steps in a row.

@@ -16,7 +16,7 @@ from vse_core.encoders.image import FeatureEncoder
 from vse_core.models.components import Components
 from vse_core.outputs import join_outputs
 
-# What a chunk is encoded in, made anew each time.
+# Makes the context to encode a chunk in.
 _Context = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -54,11 +54,7 @@ class ChunkedModel(nn.Module):
         self.chunk_size = chunk_size
 
     def forward(self, *inputs: Any) -> Any:
-        """Encode a batch of pairs, with what the model gives: images and texts, or UniVSE's all.
-
-        Args:
-            *inputs: of the model.
-        """
+        """Encode a batch of pairs; inputs and outputs are the model's."""
         chunks = [tuple(_rows(value, rows) for value in inputs) for rows in self._chunks(len(inputs[0]))]
         normalised = self._normalised(chunks)
         parts = [_encoded_again(_encode_in, normalised, self.model, *chunk) for chunk in chunks]
@@ -74,7 +70,7 @@ class ChunkedModel(nn.Module):
         return [slice(first, min(first + self.chunk_size, count)) for first in range(0, count, self.chunk_size)]
 
     def _normalised(self, chunks: list[tuple[Any, ...]]) -> _Context:
-        """Where there is a batch norm, the context in which it has the statistics of the whole batch."""
+        """Return the context in which a batch norm, if any, has the statistics of the whole batch."""
         encoder = next((module for module in self.model.modules() if isinstance(module, FeatureEncoder)), None)
         if encoder is None or encoder.mlp is None or not self.training:
             return contextlib.nullcontext
@@ -84,7 +80,7 @@ class ChunkedModel(nn.Module):
 
 
 def _encoded_again(encode: Callable[..., Any], *inputs: Any) -> Any:
-    """Encode, and in the backward pass once more, with the same random numbers and under the same autocast."""
+    """Encode, and again in the backward pass, with the same random numbers and autocast."""
     return checkpoint(encode, *inputs, use_reentrant=False, preserve_rng_state=True)
 
 

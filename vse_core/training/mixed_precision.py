@@ -1,4 +1,4 @@
-"""Training in half precision where it is enough: autocast, and the scaling that float16's gradients need."""
+"""Mixed precision: autocast, and the scaling that float16's gradients need."""
 
 from typing import Any, Literal, get_args
 
@@ -11,7 +11,7 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class MixedPrecision:
-    """Products in a precision, weights and what :func:`~vse_core.precision.full_precision` covers in float32.
+    """Matrix products in one precision; weights, similarities and losses in float32.
 
     Gradients of float16 would vanish below 6e-8: the loss is multiplied by a scale before the backward pass, and the
     gradients are divided by it after. A step whose gradients overflow is left out and halves the scale; 2000 steps
@@ -35,11 +35,11 @@ class MixedPrecision:
         self._scaler = torch.amp.GradScaler(self._device, enabled=name == "fp16")
 
     def autocast(self) -> torch.autocast:
-        """The context in which a model is called; the loss is not in need of it."""
+        """Return the context to call the model in; the loss needs none."""
         return torch.autocast(self._device, dtype=self._dtype, enabled=self._dtype is not None)
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """The loss to take gradients of."""
+        """Scale the loss, for its gradients."""
         return self._scaler.scale(loss)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -47,18 +47,18 @@ class MixedPrecision:
         self._scaler.unscale_(optimizer)
 
     def scale(self, like: Tensor) -> Tensor:
-        """What the loss of a step was multiplied by, 1 without scaling: asked before :meth:`adapt`, on the device."""
+        """Return the factor of a step's loss on the device, 1 without scaling; to be called before :meth:`adapt`."""
         return self._scaler.scale(torch.ones_like(like)) if self._scaler.is_enabled() else torch.ones_like(like)
 
     def adapt(self) -> None:
-        """Halve or double the scale, by what became of the gradients of the step."""
+        """Halve or double the scale, depending on overflow in the step."""
         self._scaler.update()
 
     def state(self) -> dict[str, Any]:
-        """The scale and what it depends on, as numbers; empty without scaling."""
+        """Return the state of the scale; empty without scaling."""
         return self._scaler.state_dict()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on with the scale of an interrupted run; a run in another precision has left none."""
+        """Restore the scale of an interrupted run, if it had one."""
         if self._scaler.is_enabled() and state:
             self._scaler.load_state_dict(state)

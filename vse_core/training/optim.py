@@ -1,27 +1,26 @@
-"""The optimiser of the published recipes: AdamW, where parts of the model may train at a rate of their own."""
+"""The optimiser of the published systems: AdamW, with learning rates by part of the model."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
-# Keys of a parameter group: the submodule it belongs to, "" for all that is in no other; its share of the base rate.
+# Keys of a parameter group: the submodule it belongs to, "" for all that is in no other; its factor of the base rate.
 PART, RATE_FACTOR = "part", "rate_factor"
 
 
 def build_optimizer(
     model: nn.Module, learning_rate: float, weight_decay: float, rate_factors: Mapping[str, float] | None = None
 ) -> torch.optim.AdamW:
-    """AdamW over all trainable parameters with PyTorch's default betas, as in every released VSE-infinity recipe.
+    """AdamW over all trainable parameters with PyTorch's default betas, as in all released VSE-infinity configurations.
 
-    It is the fused one, which goes over the parameters once, and leaves a step out where it is told so on the device
-    (:func:`~vse_core.training.step.training_step`).
+    It is the fused one, which can skip a step by a flag on the device (:func:`~vse_core.training.step.training_step`).
 
     Args:
         model: the model.
         learning_rate: base rate, for the global batch; the schedule multiplies it.
         weight_decay: decoupled weight decay (0.01 for region features with a BiGRU, 1e-4 with BERT).
-        rate_factors: submodule -> its share of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
+        rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
             one is inside another, the inner one counts. All else trains at the base rate, in the first group.
 
     Raises:
@@ -53,16 +52,16 @@ def build_optimizer(
 
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """The rates in force, by the submodule they belong to, "" for all that is in no other."""
+    """Return the current rates by submodule, "" for all that is in no other."""
     return {group[PART]: group["lr"] for group in optimizer.param_groups}
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the base rate; every group gets its share of it."""
+    """Set the base rate; every group multiplies it by its factor."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group[RATE_FACTOR]
 
 
 def _innermost(name: str, prefixes: Mapping[str, float]) -> str:
-    """The longest of the submodules that a parameter belongs to, "" where it is none of them."""
+    """Return the innermost submodule that a parameter belongs to, "" for none of them."""
     return max((prefix for prefix in prefixes if name.startswith(f"{prefix}.")), key=len, default="")

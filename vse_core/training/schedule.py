@@ -12,25 +12,25 @@ def step_decay(milestones: list[int], factor: float) -> Schedule:
 
 
 def cosine_decay(total_steps: int, floor: float) -> Schedule:
-    """Half a cosine from 1 at step 0 down to ``floor`` at ``total_steps``."""
+    """Decay by half a cosine from 1 at step 0 down to ``floor`` at ``total_steps``."""
     return lambda step: floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(step, total_steps) / total_steps))
 
 
 def constant() -> Schedule:
-    """The base rate throughout."""
+    """Keep the base rate."""
     return lambda _step: 1.0
 
 
 def with_warmup(schedule: Schedule, warmup_steps: int, start: int = 0) -> Schedule:
-    """Rise linearly over ``warmup_steps`` from step ``start``, on top of ``schedule``, which counts on all the same.
+    """Rise linearly over ``warmup_steps`` from step ``start``, on top of ``schedule``, whose steps count on.
 
-    Before ``start`` the rate is that of ``schedule``: VSE-infinity starts anew once its CNN begins to train along.
+    Before ``start`` the rate is that of ``schedule``: VSE-infinity warms up again when its CNN begins to be fine-tuned.
     """
     return lambda step: schedule(step) * (min(1.0, (step - start + 1) / (warmup_steps + 1)) if step >= start else 1.0)
 
 
 def fixed_blocks(epoch: int, frozen_epochs: int, block_epochs: int) -> int:
-    """How many of a backbone's four blocks stay fixed in an epoch (VSE-infinity's released code).
+    """Return the number of a backbone's four blocks that stay fixed in an epoch (VSE-infinity's released code).
 
     The whole backbone is fixed for ``frozen_epochs``; then its last block is released, and after every further
     ``block_epochs`` the one before it. With ``block_epochs`` 0 all are released at once.

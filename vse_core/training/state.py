@@ -1,4 +1,4 @@
-"""Everything a run needs to go on exactly where it stopped, as safetensors and JSON in one directory."""
+"""The state that an exact resume needs besides the model, as safetensors and JSON."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -14,7 +14,7 @@ PROGRESS = "progress.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands.
+    """Progress of a run.
 
     The learning rate, the sampler and all randomness are functions of the seed and these numbers, so besides the model
     and the optimiser nothing else has to be kept.
@@ -75,6 +75,6 @@ def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
 
 
 def read_progress(directory: Path) -> Progress:
-    """Read only where a saved run stands."""
+    """Read the progress of a saved run."""
     saved = json.loads((directory / PROGRESS).read_text(encoding="utf-8"))
     return Progress(**(saved | {"history": tuple(saved["history"])}))

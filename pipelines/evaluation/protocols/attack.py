@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pipelines.evaluation.protocols.findings import Findings
-from pipelines.evaluation.protocols.subject import Subject
+from pipelines.evaluation.protocols.inputs import EvaluationInputs
+from pipelines.evaluation.protocols.results import Results
 from preprocessing.captions.adversarial import Adversarial, univse_attack, vse_c_attack, write_adversarials
 from preprocessing.captions.adversarial.univse import UniVSEAttack
 from preprocessing.captions.adversarial.vse_c import VSECAttack
@@ -26,50 +26,50 @@ _SEED = 0
 _ALPHAS = tuple(step / 10 for step in range(11))
 
 
-def attack(subject: Subject) -> Findings:
+def attack(inputs: EvaluationInputs) -> Results:
     """Recalls under UniVSE's three attacks (5 adversarial captions a caption, shared by all images), and VSE-C's three.
 
     Metrics are ``attack/object_r01``, ``attack/object_recall_sum`` and so on, ``attack/total`` the sum over UniVSE's
     attacks, ``attack/vse_c_noun_r01`` and so on; for UniVSE ``attack/total_sentences`` is the total of sentences
     without components (alpha = 1). The adversarial captions are written to a file for each attack.
     """
-    counts = [len(captions) for captions in subject.captions]
+    counts = [len(captions) for captions in inputs.captions]
     # Written as the adversarial ones are, so that nothing but the changed words tells them apart.
-    texts = [caption.text for captions in subject.captions for caption in captions]
-    true = _Embedded(subject, texts, "attack: true captions")
-    plain = evaluate_retrieval(subject.gallery.images_BKD, true.texts_CD, counts).image_to_text
+    texts = [caption.text for captions in inputs.captions for caption in captions]
+    true = _Embedded(inputs, texts, "attack: true captions")
+    plain = evaluate_retrieval(inputs.gallery.images_BKD, true.texts_CD, counts).image_to_text
     metrics: dict[str, float] = {"attack/none_recall_sum": plain.recall_sum}
-    results, sweeps, files = {"none": plain}, {"none": _sweep(subject, true, counts)}, []
-    attacks = _attacks(subject)
+    results, sweeps, files = {"none": plain}, {"none": _sweep(inputs, true, counts)}, []
+    attacks = _attacks(inputs)
     for name, (protocol, make) in attacks.items():
         entries = list(make())
-        files.append(subject.directory / f"adversarial_{name}.jsonl")
+        files.append(inputs.directory / f"adversarial_{name}.jsonl")
         report = write_adversarials(files[-1], entries)
         metrics[f"attack/{name}_complete"] = float(report.complete)
         metrics[f"attack/{name}_impossible"] = float(sum(report.impossible.values()))
         if not report.adversarials:
             continue
         texts = [text for entry in entries for text in entry.texts]
-        false = _Embedded(subject, texts, f"attack: {name.replace('_', ' ')}")
+        false = _Embedded(inputs, texts, f"attack: {name.replace('_', ' ')}")
         each = [len(entry.texts) for entry in entries]
-        found = evaluate_attack(subject.gallery.images_BKD, true.texts_CD, counts, false.texts_CD, each, protocol)
+        found = evaluate_attack(inputs.gallery.images_BKD, true.texts_CD, counts, false.texts_CD, each, protocol)
         metrics |= {f"attack/{name}_{key}": value for key, value in found.as_dict().items()}
         results[name] = found.image_to_text
         if protocol == "shared":
-            sweeps[name] = _sweep(subject, true, counts, false, each)
+            sweeps[name] = _sweep(inputs, true, counts, false, each)
     shared = [name for name, (protocol, _) in attacks.items() if protocol == "shared" and name in results]
     metrics["attack/total"] = sum(results[name].recall_sum for name in shared)
-    if subject.texts.components is not None:
+    if inputs.texts.components is not None:
         metrics["attack/total_sentences"] = sum(sweeps[name][-1] for name in shared)
     summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
-    return Findings("attack", metrics, summary, _figures(subject, results, sweeps), tuple(files))
+    return Results("attack", metrics, summary, _figures(inputs, results, sweeps), tuple(files))
 
 
-def _attacks(subject: Subject) -> dict[str, tuple[AttackProtocol, Callable[[], Iterator[Adversarial]]]]:
+def _attacks(inputs: EvaluationInputs) -> dict[str, tuple[AttackProtocol, Callable[[], Iterator[Adversarial]]]]:
     """The attacks by name: whose captions an image meets, and what makes them."""
     univse: tuple[UniVSEAttack, ...] = ("object", "attribute", "relation")
     vse_c: tuple[VSECAttack, ...] = ("noun", "numeral", "relation")
-    captions, lexicon = subject.captions, subject.lexicon
+    captions, lexicon = inputs.captions, inputs.lexicon
     return {
         **{kind: ("shared", partial(univse_attack, captions, kind, lexicon, _SEED)) for kind in univse},
         **{f"vse_c_{kind}": ("own", partial(vse_c_attack, captions, kind, lexicon, _SEED)) for kind in vse_c},
@@ -79,8 +79,8 @@ def _attacks(subject: Subject) -> dict[str, tuple[AttackProtocol, Callable[[], I
 class _Embedded:
     """Texts embedded with a model; for UniVSE sentences and components apart, to be mixed by any alpha."""
 
-    def __init__(self, subject: Subject, texts: list[str], title: str) -> None:
-        embedder = subject.texts
+    def __init__(self, inputs: EvaluationInputs, texts: list[str], title: str) -> None:
+        embedder = inputs.texts
         components = embedder.components
         self.halves = None if components is None else components.embed_halves(embedder.batches(texts, title))
         self.texts_CD = embedder.embed(texts, title) if components is None else self.mixed(components.alpha)
@@ -92,7 +92,11 @@ class _Embedded:
 
 
 def _sweep(
-    subject: Subject, true: _Embedded, counts: list[int], false: _Embedded | None = None, each: list[int] | None = None
+    inputs: EvaluationInputs,
+    true: _Embedded,
+    counts: list[int],
+    false: _Embedded | None = None,
+    each: list[int] | None = None,
 ) -> list[float]:
     """Sum of the recalls for every alpha; nothing for models without components."""
     if true.halves is None:
@@ -100,19 +104,19 @@ def _sweep(
     recalls = []
     for alpha in _ALPHAS:
         if false is None or each is None:
-            metrics = evaluate_retrieval(subject.gallery.images_BKD, true.mixed(alpha), counts).image_to_text
+            metrics = evaluate_retrieval(inputs.gallery.images_BKD, true.mixed(alpha), counts).image_to_text
         else:
             texts_CD, false_CD = true.mixed(alpha), false.mixed(alpha)
-            metrics = evaluate_attack(subject.gallery.images_BKD, texts_CD, counts, false_CD, each).image_to_text
+            metrics = evaluate_attack(inputs.gallery.images_BKD, texts_CD, counts, false_CD, each).image_to_text
         recalls.append(metrics.recall_sum)
     return recalls
 
 
 def _figures(
-    subject: Subject, results: dict[str, DirectionMetrics], sweeps: dict[str, list[float]]
+    inputs: EvaluationInputs, results: dict[str, DirectionMetrics], sweeps: dict[str, list[float]]
 ) -> dict[str, Figure]:
     figures = {"attacks": plot_attacks({"this model": results})}
-    components = subject.texts.components
+    components = inputs.texts.components
     if components is not None:
         panels = {
             "Image to text": {"no attack": sweeps["none"]},

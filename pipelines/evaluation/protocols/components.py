@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pipelines.evaluation.protocols.findings import Findings
-from pipelines.evaluation.protocols.subject import Subject, spread
+from pipelines.evaluation.protocols.inputs import EvaluationInputs, spread
+from pipelines.evaluation.protocols.results import Results
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from preprocessing.features.images import load_image
 from vse_core.evaluation.relevance import plot_relevance, relevance
@@ -26,7 +26,7 @@ _PICTURES = 4
 _OBJECTS_A_PICTURE, _PAIRS_A_PICTURE = 3, 2
 
 
-def components(subject: Subject) -> Findings:
+def components(inputs: EvaluationInputs) -> Results:
     """Mean average precision of every kind of component as a query, beside that of a random ranking.
 
     Every distinct component of the split's captions is a query, and all images whose captions have it are right. With
@@ -34,26 +34,26 @@ def components(subject: Subject) -> Findings:
     Metrics are ``components/objects_map`` and so on, in per cent; ``components/sum`` adds up the three kinds of
     captions' components.
     """
-    graphs = [[caption.graph for caption in captions] for captions in subject.captions]
+    graphs = [[caption.graph for caption in captions] for captions in inputs.captions]
     kinds: dict[str, list[list[Phrase]]] = {
         "objects": [[(noun,) for graph in of_image for noun in nouns_of(graph)] for of_image in graphs],
         "attributes": [[pair for graph in of_image for pair in pairs_of(graph)] for of_image in graphs],
         "relations": [[triple for graph in of_image for triple in triples_of(graph)] for of_image in graphs],
     }
-    if subject.detections is not None:
-        kinds["detected_objects"] = [[tuple(name.split()) for name in names] for names in subject.detections]
+    if inputs.detections is not None:
+        kinds["detected_objects"] = [[tuple(name.split()) for name in names] for names in inputs.detections]
     metrics: dict[str, float] = {}
     for kind, of_images in kinds.items():
         queries, relevant_R, first_Q1 = _relevant(of_images)
         if queries:
             found = evaluate_unified(
-                subject.texts.embed_phrases(queries), subject.gallery.images_BKD, relevant_R, first_Q1
+                inputs.texts.embed_phrases(queries), inputs.gallery.images_BKD, relevant_R, first_Q1
             )
             metrics |= {f"components/{kind}_{name}": value for name, value in found.as_dict().items()}
     maps = {kind: metrics[f"components/{kind}_map"] for kind in kinds if f"components/{kind}_map" in metrics}
     metrics["components/sum"] = sum(value for kind, value in maps.items() if kind != "detected_objects")
     summary = ", ".join(f"{kind} {value:.1f}" for kind, value in maps.items())
-    return Findings("components", metrics, f"mAP of {summary or 'nothing'}", relevance_figures(subject, kinds))
+    return Results("components", metrics, f"mAP of {summary or 'nothing'}", relevance_figures(inputs, kinds))
 
 
 def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torch.Tensor, torch.Tensor]:
@@ -66,28 +66,28 @@ def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torc
     return list(images), torch.tensor([image for found in images.values() for image in found]), torch.from_numpy(starts)
 
 
-def relevance_figures(subject: Subject, kinds: dict[str, list[list[Phrase]]]) -> dict[str, Figure]:
+def relevance_figures(inputs: EvaluationInputs, kinds: dict[str, list[list[Phrase]]]) -> dict[str, Figure]:
     """Where UniVSE finds the objects and attributes of a few photographs; none for models without regions.
 
     Features have to be a square grid of cells.
     """
-    embedder = subject.texts.components
-    side = math.isqrt(len(subject.reader.features(0))) if not subject.reader.is_image_files else 0
-    if embedder is None or side * side != len(subject.reader.features(0)):
+    embedder = inputs.texts.components
+    side = math.isqrt(len(inputs.reader.features(0))) if not inputs.reader.is_image_files else 0
+    if embedder is None or side * side != len(inputs.reader.features(0)):
         return {}
     described = [image for image, pairs in enumerate(kinds["attributes"]) if pairs]
     figures = {}
     for number, image in enumerate(spread(described, _PICTURES), start=1):
-        features_1NF = torch.from_numpy(np.array(subject.reader.features(image))).unsqueeze(0)
+        features_1NF = torch.from_numpy(np.array(inputs.reader.features(image))).unsqueeze(0)
         regions_ND = embedder.embed_regions(features_1NF, torch.tensor([features_1NF.shape[1]]))
         objects = list(dict.fromkeys(kinds["objects"][image]))[:_OBJECTS_A_PICTURE]
         pairs = list(dict.fromkeys(kinds["attributes"][image]))[:_PAIRS_A_PICTURE]
         queries_QD = torch.cat([embedder.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
         figures[f"relevance_{number}"] = plot_relevance(
-            np.asarray(load_image(subject.gallery.records[image].image_uri)),
+            np.asarray(load_image(inputs.gallery.records[image].image_uri)),
             [" ".join(phrase) for phrase in (*objects, *pairs)],
             relevance(queries_QD, regions_ND),
             (side, side),
-            (queries_QD @ subject.gallery.images_BKD[image, 0]).tolist(),
+            (queries_QD @ inputs.gallery.images_BKD[image, 0]).tolist(),
         )
     return figures

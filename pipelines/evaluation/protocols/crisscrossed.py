@@ -7,8 +7,8 @@ from itertools import permutations
 
 import torch
 
-from pipelines.evaluation.protocols.findings import Findings
 from pipelines.evaluation.protocols.rankings import Embedded, direction_values
+from pipelines.evaluation.protocols.results import Results
 from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
 from pipelines.runtime.stage import StageError
 from preprocessing.datasets.crisscrossed import Crisscrossed, Rating, read_crisscrossed
@@ -22,7 +22,7 @@ _CAPTION_IMAGE, _CAPTIONS, _IMAGES = 3.0, 3.0, 2.5
 Pair = tuple[int, int]
 
 
-def crisscrossed(embedded: Embedded) -> Findings:
+def crisscrossed(embedded: Embedded) -> Results:
     """Retrieval of captions by images (i2t), images by captions (t2i), captions by captions and images by images.
 
     True are the data set's own pairs, the captions of an image among each other, and what people rated: a caption
@@ -57,7 +57,7 @@ def crisscrossed(embedded: Embedded) -> Findings:
         tables.append(query_rows(direction, ranks, asked, items[direction[-1]]))
     files = write_query_tables(embedded.directory, "cxc", tables)
     summary = "CxC R@1 " + ", ".join(f"{direction} {metrics[f'cxc/{direction}_r01']:.1f}" for direction in DIRECTIONS)
-    return Findings("cxc", metrics, summary, files=files)
+    return Results("cxc", metrics, summary, files=files)
 
 
 def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[Direction, list[Pair]], int]:

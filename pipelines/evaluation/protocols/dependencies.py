@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from pipelines.evaluation.protocols.findings import Findings
-from pipelines.evaluation.protocols.subject import Subject
+from pipelines.evaluation.protocols.inputs import EvaluationInputs
+from pipelines.evaluation.protocols.results import Results
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from vse_core.evaluation.dependency import (
     Dependencies,
@@ -18,13 +18,13 @@ from vse_core.evaluation.dependency import (
 )
 
 
-def dependencies(subject: Subject) -> Findings:
+def dependencies(inputs: EvaluationInputs) -> Results:
     """Which noun an adjective belongs to, and which nouns a relation relates: accuracy against the parser, and chance.
 
     Metrics are ``dependencies/attributes_accuracy``, ``dependencies/attributes_chance`` and so on, in per cent.
     """
-    graphs = [caption.graph for captions in subject.captions for caption in captions]
-    image_of_C = torch.tensor([image for image, captions in enumerate(subject.captions) for _ in captions])
+    graphs = [caption.graph for captions in inputs.captions for caption in captions]
+    image_of_C = torch.tensor([image for image, captions in enumerate(inputs.captions) for _ in captions])
     words: dict[str, int] = {}
 
     def number(word: str) -> int:
@@ -47,9 +47,9 @@ def dependencies(subject: Subject) -> Findings:
         phrases = [tuple(names[word] for word in candidate) for candidate in found.words_NW.tolist()]
         distinct = list(dict.fromkeys(phrases))
         rows = {phrase: row for row, phrase in enumerate(distinct)}
-        candidates_ND = subject.texts.embed_phrases(distinct)[[rows[phrase] for phrase in phrases]]
+        candidates_ND = inputs.texts.embed_phrases(distinct)[[rows[phrase] for phrase in phrases]]
         caption_of_N = found.caption_G.repeat_interleave(found.first_G1.diff())
-        scores_N = candidate_similarities(subject.gallery.images_BKD, candidates_ND, image_of_C[caption_of_N])
+        scores_N = candidate_similarities(inputs.gallery.images_BKD, candidates_ND, image_of_C[caption_of_N])
         result = evaluate_dependencies(scores_N, found.first_G1, found.correct_N)
         metrics |= {f"dependencies/{kind}_{name}": value for name, value in result.as_dict().items()}
         metrics[f"dependencies/{kind}_skipped"] = float(found.skipped)
@@ -58,4 +58,4 @@ def dependencies(subject: Subject) -> Findings:
         for kind in kinds
         if f"dependencies/{kind}_accuracy" in metrics
     ]
-    return Findings("dependencies", metrics, f"dependencies: {', '.join(accuracies) or 'none to resolve'}")
+    return Results("dependencies", metrics, f"dependencies: {', '.join(accuracies) or 'none to resolve'}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pipelines.evaluation.protocols.findings import Findings
+from pipelines.evaluation.protocols.results import Results
 from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
 from pipelines.runtime.stage import StageError
 from vse_core.evaluation.bootstrap import Interval, resampled_recalls, retrieval_intervals
@@ -68,7 +68,7 @@ class Embedded:
         return rank_retrieval(self.members, self.counts, self.cuts)
 
 
-def retrieval(embedded: Embedded, folds: int) -> Findings:
+def retrieval(embedded: Embedded, folds: int) -> Results:
     """Evaluate image-text retrieval of any split.
 
     Metrics are ``rsum``, ``i2t_r01`` ... ``t2i_ties``, with the intervals ``rsum_low``, ``rsum_high`` and so on.
@@ -81,7 +81,7 @@ def retrieval(embedded: Embedded, folds: int) -> Findings:
     return _retrieval("retrieval", f"RSUM {{}} over {images:,} images and {captions:,} captions", embedded, folds)
 
 
-def published_retrieval(name: str, embedded: Embedded) -> Findings:
+def published_retrieval(name: str, embedded: Embedded) -> Results:
     """Evaluate image-text retrieval as the papers report it; the split is the published one (`require_published`).
 
     Metrics are those of `retrieval` under the protocol's name: ``coco_5k/rsum`` and so on.
@@ -91,7 +91,7 @@ def published_retrieval(name: str, embedded: Embedded) -> Findings:
     return replace(found, metrics={f"{name}/{key}": value for key, value in found.metrics.items()})
 
 
-def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Findings:
+def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Results:
     """Metrics with their intervals, and the tables of the queries."""
     ranks = embedded.ranks[folds]
     metrics = ranks.result().as_dict()
@@ -99,7 +99,7 @@ def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Findi
         metrics |= {f"{metric}_low": interval.low, f"{metric}_high": interval.high}
     files = write_query_tables(embedded.directory, name, retrieval_rows(ranks, embedded.records))
     rsum = f"{metrics['rsum']:.1f} ({metrics['rsum_low']:.1f} to {metrics['rsum_high']:.1f})"
-    return Findings(name, metrics, summary.format(rsum), files=files)
+    return Results(name, metrics, summary.format(rsum), files=files)
 
 
 def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.Table]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pipelines.evaluation.protocols.findings import Findings
 from pipelines.evaluation.protocols.rankings import Embedded, direction_values
+from pipelines.evaluation.protocols.results import Results
 from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
 from vse_core.evaluation.directions import Direction, rank_direction
 from vse_core.evaluation.members import Member
@@ -18,7 +18,7 @@ from vse_core.evaluation.ranks import RelevantItems
 _DIRECTIONS: dict[str, Direction] = {"v2t": "i2t", "t2v": "t2i"}
 
 
-def video_retrieval(name: str, embedded: Embedded) -> Findings:
+def video_retrieval(name: str, embedded: Embedded) -> Results:
     """Rank the split's different sentences for every video, and all videos for every sentence.
 
     A sentence that several videos share is one item of the gallery and one query, and all of them are right for it; a
@@ -44,7 +44,7 @@ def video_retrieval(name: str, embedded: Embedded) -> Findings:
     rsum = sum(metrics[f"{name}/{way}_r{k:02}"] for way in _DIRECTIONS for k in (1, 5, 10))
     metrics |= {f"{name}/rsum": rsum, f"{name}/sentences": float(len(first_S))}
     files = write_query_tables(embedded.directory, name, tables)
-    return Findings(name, metrics, f"{VIDEO_PROTOCOLS[name].title} RSUM {rsum:.1f}", files=files)
+    return Results(name, metrics, f"{VIDEO_PROTOCOLS[name].title} RSUM {rsum:.1f}", files=files)
 
 
 def different(sentences: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from preprocessing.captions.adversarial.sentence import Edit, TokenizedCaption, 
 from preprocessing.captions.augment import sample_rng
 
 Change = Callable[[np.random.Generator], list[str] | None]
-"""Makes a caption's tokens anew with a random change; None if this one came to nothing."""
+"""Makes a caption's tokens with a random change; None if this one came to nothing."""
 
 _TRIES_PER_TEXT = 40
 
@@ -27,7 +27,7 @@ def caption_rng(seed: int, caption: TokenizedCaption, attack: int) -> np.random.
 
 
 def pick(options: Sequence[T], rng: np.random.Generator) -> T:
-    """One of these, all alike."""
+    """Return one of the options, with equal chances."""
     return options[int(rng.integers(len(options)))]
 
 

@@ -18,7 +18,7 @@ class AdversarialError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Adversarial:
-    """What an attack made of one caption.
+    """The adversarial captions that an attack made of one caption.
 
     Attributes:
         image_id: of its image.
@@ -40,7 +40,7 @@ class Adversarial:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """What became of all captions under an attack.
+    """Numbers of captions that an attack changed, and reasons why it left others.
 
     Attributes:
         captions: number of true captions.

@@ -17,8 +17,8 @@ VERSION = 2
 
 VerbForm = Literal["preposition", "ing", "s", "base", "past"]
 
-# Of a noun's uses: so many, and so large a share, before it may stand in such a place. "Dog" without an article occurs
-# in telegram style; "snow" with one occurs where a parser slips.
+# The fewest of a noun's uses, and the smallest share of them, before it may stand in such a place. "Dog" without an
+# article occurs in telegram style; "snow" with one occurs where a parser slips.
 _MIN_USES = 3
 _MIN_SHARE: dict[Frame, float] = {"indefinite": 0.1, "bare": 0.3, "plural": 0.02, "definite": 0.0}
 
@@ -87,7 +87,7 @@ class Lexicon:
 
 
 class ImageWords:
-    """What the captions of one image say, and so which words are wrong for it.
+    """The words of one image's captions, and so those that are wrong for it.
 
     A noun or an adjective is irrelevant if it is related to no noun and no attribute of any caption of the image, and
     is no word of them either. A relation is irrelevant if no caption has one whose first word is related to its first,
@@ -120,7 +120,7 @@ class ImageWords:
         return self._once(form, lambda: self._irrelevant_relations(form))
 
     def _once(self, name: str, find: Callable[[], list[str]]) -> list[str]:
-        """What ``find`` gives, found at the first call: few images need all of their lists, and some need one often."""
+        """Return the list that ``find`` gave at the first call: few images need all lists, some need one often."""
         if name not in self._found:
             self._found[name] = find()
         return self._found[name]
@@ -143,7 +143,7 @@ class ImageWords:
 
 
 def related_relations(one: str, other: str, lexicon: Lexicon) -> bool:
-    """Whether two relations that begin with these words may mean the same."""
+    """Return whether two relations that begin with these words may mean the same."""
     return one == other or other in PREPOSITIONS.get(one, ()) or lexicon.same_action(one, other)
 
 

@@ -1,4 +1,4 @@
-"""Adversarial captions in training: some of each caption's, drawn anew in every epoch."""
+"""Adversarial captions in training: some of each caption's, drawn again in every epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
 
 ADVERSARIAL_STREAM = 4
-"""Beside the streams of preprocessing.loading.image_source and of the negatives of components."""
+"""Differs from the streams of preprocessing.loading.image_source and of the negatives of components."""
 
 
 class AdversarialPool:

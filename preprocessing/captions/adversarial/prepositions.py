@@ -44,7 +44,7 @@ def wrong_prepositions(word: str) -> list[str]:
     """The prepositions that share no class with this one, sorted.
 
     Differs from VSE-C, which takes the words of every class without this one, so that "on" may become "beyond", which
-    stands beside it in one class, because it stands in another as well; and which puts conjunctions and "next" before
+    is in one class with it, because it is in another as well; and which puts conjunctions and "next" before
     nouns too.
     """
     return sorted(set(PREPOSITIONS) - PREPOSITIONS[word] - _NEVER_DRAWN)

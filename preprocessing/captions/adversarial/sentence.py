@@ -10,7 +10,7 @@ from preprocessing.captions.adversarial.grammar import article, is_plural
 from preprocessing.captions.graph import Relation, SceneGraph, SceneObject
 
 Frame = Literal["indefinite", "plural", "bare", "definite"]
-"""What stands around a noun and so decides which nouns may stand there: after "a"; many; nothing before it; "the"."""
+"""The surroundings of a noun, which decide on the nouns that fit: after "a"; many; nothing before it; "the"."""
 
 Edit = tuple[int, int, Sequence[str]]
 """The tokens from the first place up to the second become these."""
@@ -93,7 +93,7 @@ def noun_span(caption: TokenizedCaption, thing: SceneObject) -> tuple[int, int]:
 
 
 def frame_of(caption: TokenizedCaption, thing: SceneObject) -> Frame:
-    """What stands around a thing's noun."""
+    """Return the surroundings of a thing's noun."""
     if is_plural(thing.word, thing.lemma):
         return "plural"
     # Whether a phrase begins with its determiner is the parser's choice.
@@ -106,14 +106,14 @@ def frame_of(caption: TokenizedCaption, thing: SceneObject) -> Frame:
 
 
 def find_words(caption: TokenizedCaption, words: str, start: int, end: int) -> tuple[int, int] | None:
-    """Where these words stand side by side between two places; None unless exactly once."""
+    """Return the place of these words in a row between two places; None unless exactly once."""
     wanted = words.split()
     places = [i for i in range(start, end - len(wanted) + 1) if list(caption.tokens[i : i + len(wanted)]) == wanted]
     return (places[0], places[0] + len(wanted)) if wanted and len(places) == 1 else None
 
 
 def relation_span(caption: TokenizedCaption, relation: Relation) -> tuple[int, int] | None:
-    """Where a relation's words stand: between its two things, or else anywhere; None if that is not one place."""
+    """Return the place of a relation's words: between its things, or else anywhere; None unless one."""
     subject, other = (caption.graph.objects[i] for i in (relation.subject, relation.object))
     between = find_words(caption, relation.words, subject.end, other.start)
     return between or find_words(caption, relation.words, 0, len(caption.tokens))

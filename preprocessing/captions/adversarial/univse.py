@@ -124,7 +124,7 @@ def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: np.random.Ge
 
 
 def _attribute_span(caption: TokenizedCaption, thing: SceneObject, attribute: Attribute) -> tuple[int, int] | None:
-    """Where a describing attribute stands, in the noun phrase or elsewhere; None where an adjective would not fit."""
+    """Return the place of a describing attribute, in the noun phrase or elsewhere; None if no adjective fits there."""
     compared = attribute.kind == "adjective" and attribute.word != attribute.lemma
     if attribute.kind not in ("adjective", "participle") or compared:
         return None

@@ -108,7 +108,7 @@ def _numeral_candidates(caption: TokenizedCaption) -> Iterator[list[Edit]]:
 
 
 def _number_place(caption: TokenizedCaption, thing: SceneObject) -> int | None:
-    """Where the number of a thing stands: a numeral of its own, or "a" with nothing but adjectives up to the noun."""
+    """Return the place of a thing's number: a numeral of its own, or "a" with nothing but adjectives up to the noun."""
     start, _ = noun_span(caption, thing)
     if any(attribute.kind == "quantifier" for attribute in thing.attributes):
         return None

@@ -3,8 +3,8 @@
     python -m preprocessing.captions.english.train --treebank $VSE_DATA/ud_english_ewt
 
 reads the Universal Dependencies English Web Treebank (``train.conllu.gz``, ``dev.conllu.gz``), adds sentences that are
-more like captions, trains after ``config.cfg`` and writes ``model/`` and ``evaluation.json`` beside this file. The same
-seed and machine give the same weights.
+more like captions, trains after ``config.cfg`` and writes ``model/`` and ``evaluation.json`` next to this file. The
+same seed and machine give the same weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who takes part in what: conjoined nouns, subjects that are not repeated, and what pronouns stand for."""
+"""Participants of actions: conjoined nouns, subjects that are not repeated, and the nouns that pronouns stand for."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Arguments:
         self._subjects: dict[int, tuple[int, ...]] = {}
         self._stands_for: dict[int, tuple[int, ...]] = {}
         self.relativised: set[int] = set()
-        """Clauses that hold a relative pronoun or adverb."""
+        """Clauses with a relative pronoun or adverb."""
         self._resolve_pronouns()
 
     def is_object(self, token: int) -> bool:
-        """Whether the token heads an object."""
+        """Return whether the token heads an object."""
         return self._object[token] >= 0
 
     def named(self, token: int) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class Arguments:
             self._stands_for[token] = tuple(thing for noun in nouns for thing in self.named(noun))
 
     def _is_reciprocal(self, token: int) -> bool:
-        """Whether it heads "each other" or "one another"."""
+        """Return whether it heads "each other" or "one another"."""
         tree, words = self._tree, self._tree.words
         if words[token] not in _RECIPROCAL:
             return False

@@ -1,4 +1,4 @@
-"""What a caption says of its objects: adjectives, participles, numerals and quantifiers."""
+"""Attributes of a caption's objects: adjectives, participles, numerals and quantifiers."""
 
 from __future__ import annotations
 
@@ -85,19 +85,19 @@ def _adjective(tree: Tree, token: int, found: dict[int, AttributeKind]) -> None:
 
 
 def _is_shade(tree: Tree, token: int) -> bool:
-    """Whether it tells the shade of the colour behind it: "light" in "a light blue shirt"."""
+    """Return whether it tells the shade of the colour behind it: "light" in "a light blue shirt"."""
     return tree.lemmas[token] in SHADES and token + 1 < len(tree.lemmas) and tree.lemmas[token + 1] in COLOURS
 
 
 def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:
-    """Whether an adjective is said of a subject: "is red", "looks happy", "a man asleep"."""
+    """Return whether an adjective is said of a subject: "is red", "looks happy", "a man asleep"."""
     if tree.lemmas[token] in NON_PROPERTIES or role[token] in _PREMODIFYING:
         return False
     return tree.labels[token] in _PREDICATIVE or tree.has_child(token, SUBJECTS)
 
 
 def _is_state(tree: Tree, role: list[str], token: int) -> bool:
-    """Whether a participle describes its subject and names no other object: "a man smiling", "the car is parked"."""
+    """Return whether a participle describes its subject and names no other object: "a man smiling", "it is parked"."""
     if "VerbForm=Part" not in tree.features[token] or _names_others(tree, token):
         return False
     if tree.has_child(token, _PASSIVE):
@@ -106,7 +106,7 @@ def _is_state(tree: Tree, role: list[str], token: int) -> bool:
 
 
 def _names_others(tree: Tree, token: int) -> bool:
-    """Whether a verb has dependents, other than its subject, that name objects or continue it."""
+    """Return whether a verb has dependents, other than its subject, that name objects or continue it."""
     for child in tree.children[token]:
         label = tree.labels[child]
         if label in _COMPLEMENTS:

@@ -42,7 +42,7 @@ def collapse(tree: Tree) -> None:
     changes, changed = _Changes(), False
     for token, lemma in enumerate(tree.lemmas):
         if not tree.children[token]:
-            changed = _beside_preposition(tree, token) or changed
+            changed = _join_next_to(tree, token) or changed
             continue
         if lemma in PLACE_NOUNS or lemma in _PHRASE_NOUNS:
             if _place(tree, token, changes) or _quantifier(tree, token, changes):
@@ -122,7 +122,7 @@ def _relational(tree: Tree, token: int, changes: _Changes) -> None:
     changes.successors[token], changes.labels[token] = inner, "case"
 
 
-def _beside_preposition(tree: Tree, token: int) -> bool:
+def _join_next_to(tree: Tree, token: int) -> bool:
     """Join "next" to the "to" behind it where a parser hangs the noun on the verb, not on "next"."""
     if tree.lemmas[token] not in RELATIONAL or tree.labels[token] != "advmod" or token + 1 >= len(tree.heads):
         return False

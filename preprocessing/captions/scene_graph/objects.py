@@ -1,4 +1,4 @@
-"""Which tokens name things, and the phrases that they head."""
+"""Tokens that name things, and the phrases that they head."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
 
 
 def is_hyphenated(tree: Tree, token: int) -> bool:
-    """Whether it is the first part of a word like "snow-covered"."""
+    """Return whether it is the first part of a word like "snow-covered"."""
     return tree.heads[token] == token + 2 and tree.words[token + 1] == "-"
 
 
@@ -71,7 +71,7 @@ def _is_nominalised(tree: Tree, token: int) -> bool:
 
 
 def is_colour(tree: Tree, token: int) -> bool:
-    """Whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name."""
+    """Return whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name."""
     return tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS
 
 

@@ -1,4 +1,4 @@
-"""Captions to scene graphs in a stream, whatever the captions hold."""
+"""Scene graphs of captions in a stream, whatever the captions contain."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
 
 MAX_TOKENS = 256
-"""Of a longer caption only the first so many tokens are parsed. Captions of the usual data sets have at most 60."""
+"""Tokens of a caption that are parsed; the rest is left out. Captions of the usual data sets have at most 60."""
 MAX_CHARACTERS = 16 * MAX_TOKENS
 """Text behind these is not even cut into tokens: a single "word" may be megabytes long."""
 
 Problem = Literal["empty", "no words", "too long", "control characters", "not English", "no objects"]
 
-# Control characters; besides these what is no character at all: halves of surrogate pairs and marks of byte order.
+# Control characters, and what is no character at all: halves of surrogate pairs and marks of byte order.
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]+")
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCaption:
-    """What a caption says, and what stood in the way of reading it.
+    """The graph of a caption, and the problem in reading it, if any.
 
     Attributes:
         tokens: of the cleaned caption, in lower case; of a long one those that were parsed.
@@ -49,7 +49,7 @@ class ParsedCaption:
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
-    A caption may hold several sentences. Control characters are removed and runs of blanks become one; no caption
+    A caption may have several sentences. Control characters are removed and runs of blanks become one; no caption
     raises an error.
 
     Args:

@@ -1,4 +1,4 @@
-"""How the objects of a caption stand to each other."""
+"""Relations between the objects of a caption."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _Finder:
         self._absolute(token)
 
     def noun(self, token: int) -> None:
-        """What an object owns, and what is said of it by a preposition behind it."""
+        """Relate an object to its possessions, and to the noun of a preposition behind it."""
         tree, arguments = self._tree, self._arguments
         for child in tree.children[token]:
             label = tree.labels[child]
@@ -133,7 +133,7 @@ class _Finder:
         return words
 
     def _is_existential(self, token: int) -> bool:
-        """Whether a verb only says that something is there: "there is a man on a bike"."""
+        """Return whether a verb only says that something is there: "there is a man on a bike"."""
         return self._tree.lemmas[token] == "be" or self._tree.child(token, "expl") is not None
 
     def _gap(self, token: int) -> tuple[int, ...]:

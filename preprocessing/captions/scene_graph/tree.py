@@ -1,4 +1,4 @@
-"""A dependency parse as plain lists: what the rules read, and the one way in which they change its shape."""
+"""A dependency parse as plain lists: as the rules read it, and the one way in which they change it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Tree:
         return None
 
     def has_child(self, token: int, labels: frozenset[str]) -> bool:
-        """Whether a child has one of these labels."""
+        """Return whether a child has one of these labels."""
         names = self.labels
         for child in self.children[token]:  # noqa: SIM110  (any() takes twice as long, and this is asked most)
             if names[child] in labels:
@@ -103,11 +103,11 @@ class Tree:
         return False
 
     def is_predicate(self, token: int) -> bool:
-        """Whether it says something of a subject: a verb, or any other word with a copula or a subject of its own."""
+        """Return whether it is said of a subject: a verb, or any other word with a copula or a subject of its own."""
         return self.upos[token] in ("VERB", "AUX") or self.has_child(token, _PREDICATE_CHILDREN)
 
     def is_clause(self, token: int) -> bool:
-        """Whether it has a copula or a subject of its own."""
+        """Return whether it has a copula or a subject of its own."""
         return self.has_child(token, _PREDICATE_CHILDREN)
 
     def case_words(self, token: int) -> list[int]:
@@ -130,7 +130,7 @@ class Tree:
         ends: dict[int, int] = {}
 
         def last(token: int) -> int:
-            """Who has a token's place in the end."""
+            """Return the token that has a token's place in the end."""
             path = []
             while token in successors and token not in ends:
                 path.append(token)
@@ -239,7 +239,7 @@ def _plain(label: str) -> str:
 
 
 def _cut_cycles(heads: list[int]) -> list[int]:
-    """Make a root of one token of each cycle, as a wrong parse may hold; returns the root above each token."""
+    """Make a root of one token of each cycle, as a wrong parse may have; return the root above each token."""
     roots = [_NO_TOKEN] * len(heads)
     for start, head in enumerate(heads):
         if head >= 0 and roots[head] >= 0:

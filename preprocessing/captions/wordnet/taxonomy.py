@@ -1,4 +1,4 @@
-"""Which words mean the same, or one a kind of the other, by WordNet's synsets and hypernyms."""
+"""Words that mean the same, or one a kind of the other, by WordNet's synsets and hypernyms."""
 
 from __future__ import annotations
 

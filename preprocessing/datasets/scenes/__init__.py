@@ -1,4 +1,4 @@
-"""Scenes, the embedded data set: generated pictures of coloured, sized shapes in spatial relations, with captions."""
+"""Scenes, the embedded data set: generated images of coloured, sized shapes in spatial relations, with captions."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ _URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
 
 
 def describe_scene(seed: int, index: int) -> Scene:
-    """Return the truth about a scene: its objects, their attributes, places and relations.
+    """Return the contents of a scene: its objects, their attributes, places and relations.
 
     Raises:
         ValueError: a seed or index out of range.

@@ -50,7 +50,7 @@ Writer = Callable[[Scene, Draws], str]
 
 
 def caption_scene(scene: Scene) -> tuple[str, ...]:
-    """CAPTIONS_PER_SCENE different captions, each true of the picture; a function of the scene's seed and index.
+    """Return CAPTIONS_PER_SCENE different captions, each true of the image; a function of the scene's seed and index.
 
     Captions of a scene of one object tell its place or background, those of more objects their relations. Colour and
     shape of an object that is named are always told, size and texture mostly.
@@ -70,7 +70,7 @@ def _sentence(text: str) -> str:
 
 
 def _name(item: SceneObject, draws: Draws, definite: bool = False, full: bool = False) -> str:
-    """A noun phrase, as "a small striped red circle"; unless `full`, size and texture are left out now and then."""
+    """Return "a small striped red circle"; unless `full`, size and texture are left out now and then."""
     size = draws.choice(SIZE_WORDS[item.size]) if full or draws.chance(80) else ""
     texture = draws.choice(TEXTURE_WORDS[item.texture]) if full or draws.chance(80) else ""
     words = [size, texture, item.colour, draws.choice(SHAPE_WORDS[item.shape])]
@@ -80,7 +80,7 @@ def _name(item: SceneObject, draws: Draws, definite: bool = False, full: bool = 
 
 
 def _relation(scene: Scene, draws: Draws) -> tuple[SceneObject, str, SceneObject, Relation]:
-    """One of the scene's relations, read in either direction: (A, predicate, B, the relation itself)."""
+    """Draw one of the scene's relations in either direction: (A, predicate, B, the relation itself)."""
     relation = draws.choice(scene.relations)
     subject, target = scene.objects[relation.subject], scene.objects[relation.target]
     if draws.chance(50):
@@ -89,7 +89,7 @@ def _relation(scene: Scene, draws: Draws) -> tuple[SceneObject, str, SceneObject
 
 
 def _rest(scene: Scene, relation: Relation, draws: Draws) -> SceneObject | None:
-    """The object that a relation of a scene of three leaves out, told in most captions so that they say enough."""
+    """Return, mostly, the object that a relation of a scene of three leaves out."""
     if len(scene.objects) < 3 or not draws.chance(70):
         return None
     left_out = {0, 1, 2} - {relation.subject, relation.target}

@@ -24,23 +24,23 @@ class Draws:
         self._bits = np.random.Philox(key=key, counter=np.array([0, 0, 0, stream], dtype=np.uint64))
 
     def below(self, limit: int) -> int:
-        """A whole number from 0 to limit - 1 (the bias of the remainder is below limit / 2**64)."""
+        """Return a whole number from 0 to limit - 1 (the bias of the remainder is below limit / 2**64)."""
         return int(self._bits.random_raw()) % limit
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from low to high, both included."""
+        """Return a whole number from low to high, both included."""
         return low + self.below(high - low + 1)
 
     def chance(self, percent: int) -> bool:
-        """True in `percent` of 100 draws."""
+        """Return True in `percent` of 100 draws."""
         return self.below(100) < percent
 
     def choice(self, items: Sequence[T]) -> T:
-        """One of the items."""
+        """Return one of the items."""
         return items[self.below(len(items))]
 
     def sample(self, items: Sequence[T], count: int) -> list[T]:
-        """`count` different items in random order (Fisher-Yates)."""
+        """Return `count` different items in random order (Fisher-Yates)."""
         pool = list(items)
         for place in range(count):
             other = place + self.below(len(pool) - place)

@@ -43,7 +43,7 @@ class SceneObject:
 
     @property
     def words(self) -> tuple[str, str, str, str]:
-        """The attributes without the geometry: (size, texture, colour, shape)."""
+        """Return the attributes without the geometry: (size, texture, colour, shape)."""
         return (self.size, self.texture, self.colour, self.shape)
 
 
@@ -58,7 +58,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The truth about a picture: one to three objects on a background.
+    """Contents of an image: one to three objects on a background.
 
     `relations` lists the relations that hold plainly; a pair that stands diagonally has none. `place` is the
     (row, column) cell of the only object of a scene, each 0 .. 2, and None where there are more.
@@ -73,7 +73,7 @@ class Scene:
 
 
 def split_of(index: int) -> str:
-    """The split whose range of scene indices holds `index`.
+    """Return the split whose range of scene indices holds `index`.
 
     Raises:
         ValueError: the index is outside all of them.
@@ -85,16 +85,16 @@ def split_of(index: int) -> str:
 
 
 def check_scene(seed: int, index: int) -> None:
-    """Raises ValueError unless there is a scene of this seed and index."""
+    """Raise ValueError unless there is a scene of this seed and index."""
     if not 0 <= seed < 2**64:
         raise ValueError(f"scene seed {seed} is outside 0 .. 2**64 - 1")
     split_of(index)
 
 
 def compose_scene(seed: int, index: int) -> Scene:
-    """The scene of a seed at an index: a function of the two alone.
+    """Return the scene of a seed at an index: a function of the two alone.
 
-    Compositions (objects, attributes, relations) are dealt out to the splits by their hash, and drawn anew until one
+    Compositions (objects, attributes, relations) are dealt out to the splits by their hash, and drawn again until one
     belongs to the split of the index. So no composition of dev or test is ever seen in training, under any seed.
 
     Raises:
@@ -110,7 +110,7 @@ def compose_scene(seed: int, index: int) -> Scene:
 
 
 def _bucket(scene: Scene) -> int:
-    """Which of the hash buckets the scene's composition falls into; background and exact positions do not count."""
+    """Return the hash bucket of the scene's composition, whatever its background and exact positions."""
     relations = sorted(
         (scene.objects[r.subject].words, r.predicate, scene.objects[r.target].words) for r in scene.relations
     )
@@ -130,7 +130,7 @@ def _draw_scene(seed: int, index: int, draws: Draws) -> Scene:
 
 
 def _draw_pair(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
-    """Two objects: in a row, in a column, or one inside the other (in 4, 4 and 2 of 10)."""
+    """Draw two objects: in a row, in a column, or one inside the other (in 4, 4 and 2 of 10)."""
     lot = draws.below(10)
     if lot < 2:
         return _draw_nested(draws, draws.below(3), draws.below(3))
@@ -141,7 +141,7 @@ def _draw_pair(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
 
 
 def _draw_three(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
-    """Three objects: in a row, in a column, in a corner, or a nested pair beside one (in 2, 2, 4 and 2 of 10)."""
+    """Draw three objects: in a row, a column, a corner, or a nested pair next to one (in 2, 2, 4 and 2 of 10)."""
     lot = draws.below(10)
     if lot < 4:
         line = draws.below(3)
@@ -155,7 +155,7 @@ def _draw_three(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
 
 
 def _draw_on_cells(draws: Draws, cells: list[tuple[int, int]]) -> tuple[list[SceneObject], list[Relation]]:
-    """One object a cell (row, column), cells in reading order; relations between those that share a row or column."""
+    """Draw one object a cell (row, column), in reading order, with relations along rows and columns."""
     objects: list[SceneObject] = []
     for row, column in cells:
         objects.append(_draw_object(draws, row, column, objects))
@@ -171,7 +171,7 @@ def _draw_on_cells(draws: Draws, cells: list[tuple[int, int]]) -> tuple[list[Sce
 
 
 def _draw_nested(draws: Draws, row: int, column: int) -> tuple[list[SceneObject], list[Relation]]:
-    """A small object inside a big plain one; the frame comes first, since it is drawn first."""
+    """Draw a small object inside a big plain one; the frame comes first, since it is drawn first."""
     edge = _FRAME_RADIUS + 4  # keeps the outline on the canvas
     x, y = (min(max(_LATTICE[k], edge), CANVAS - edge) for k in (column, row))
     frame = SceneObject(draws.choice(_FRAME_SHAPES), draws.choice(COLOURS), "big", "plain", x, y, _FRAME_RADIUS)
@@ -182,7 +182,7 @@ def _draw_nested(draws: Draws, row: int, column: int) -> tuple[list[SceneObject]
 
 
 def _draw_nested_and_one(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
-    """A nested pair at one end of a row or column and a third object at the other end."""
+    """Draw a nested pair at one end of a row or column and a third object at the other end."""
     line, horizontal, pair_first = draws.below(3), draws.chance(50), draws.chance(50)
     near, far = (0, 2) if pair_first else (2, 0)
     objects, relations = _draw_nested(draws, *((line, near) if horizontal else (near, line)))
@@ -194,7 +194,7 @@ def _draw_nested_and_one(draws: Draws) -> tuple[list[SceneObject], list[Relation
 
 
 def _draw_object(draws: Draws, row: int, column: int, others: list[SceneObject]) -> SceneObject:
-    """An object near the centre of a cell; no two of a scene agree in colour and shape, so that names are unique."""
+    """Draw an object near the centre of a cell; no two of a scene agree in colour and shape."""
     taken = {(other.colour, other.shape) for other in others}
     free = [(colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in taken]
     colour, shape = draws.choice(free)

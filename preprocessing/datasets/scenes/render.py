@@ -44,10 +44,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 def render_pixels(scene: Scene) -> npt.NDArray[np.uint8]:
-    """The picture of a scene, (CANVAS, CANVAS, 3) uint8 RGB.
+    """Return the image of a scene, (CANVAS, CANVAS, 3) uint8 RGB.
 
     Whole numbers throughout, so that no machine rounds differently. The background is lit from the top left, so that
-    even a feature with a small field of view can tell where in the picture it is.
+    even a feature with a small field of view can tell where in the image it is.
     """
     canvas = _background(scene.background).copy()
     for item in scene.objects:
@@ -64,7 +64,7 @@ def _background(name: str) -> Ints:
 
 
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """An 8-bit RGB PNG of (H, W, 3) pixels.
+    """Return an 8-bit RGB PNG of (H, W, 3) pixels.
 
     Written by hand with stored (uncompressed) deflate blocks: compressors differ between builds of zlib, stored blocks
     cannot.
@@ -98,7 +98,7 @@ def _paint(canvas: Ints, item: SceneObject) -> None:
 
 @cache
 def _coverage(shape: str, texture: str, radius: int) -> tuple[Ints, Ints, Ints]:
-    """How many of the samples of each pixel the outline, the fill and the texture's marks cover, three (S, S) arrays.
+    """Return the covered samples of each pixel for outline, fill and the texture's marks, three (S, S) arrays.
 
     Radii are few, so the cache stays small and a scene costs little more than its blending.
     """
@@ -117,7 +117,7 @@ def _per_pixel(samples: Bools) -> Ints:
 
 
 def _dilate(samples: Bools) -> Bools:
-    """All samples within _OUTLINE of a covered one; shapes keep clear of the border, so the roll never wraps."""
+    """Return all samples within _OUTLINE of a covered one; shapes keep clear of the border, so the roll never wraps."""
     grown = samples.copy()
     for dy in range(-_OUTLINE, _OUTLINE + 1):
         for dx in range(-_OUTLINE, _OUTLINE + 1):
@@ -127,7 +127,7 @@ def _dilate(samples: Bools) -> Bools:
 
 
 def _texture(texture: str, x: Ints, y: Ints) -> Bools:
-    """Which points a texture marks in its second colour, none where it is plain."""
+    """Return the points that a texture marks in its second colour, none where it is plain."""
     marked: Bools = np.zeros(x.shape, dtype=np.bool_)
     if texture == "striped":
         marked = (x + y) // _STRIPE % 2 == 0
@@ -138,7 +138,7 @@ def _texture(texture: str, x: Ints, y: Ints) -> Bools:
 
 
 def _inside(shape: str, x: Ints, y: Ints, r: int) -> Bools:
-    """Which points (eighths of a pixel from the centre) the shape of radius r covers."""
+    """Return the points (eighths of a pixel from the centre) that the shape of radius r covers."""
     across, down = np.abs(x), np.abs(y)
     covered: Bools
     if shape == "circle":

@@ -20,7 +20,7 @@ from preprocessing.features.butd.variants import Variant
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the network is; as published by default.
+    """Size of the network; as published by default.
 
     Attributes:
         width: channels of the ResNet's first convolution; features are 32 times as wide.
@@ -156,7 +156,7 @@ class Detector(nn.Module):
 
 
 def _to_photograph(image: Pixels) -> tuple[float, float, float, float]:
-    """What takes a box of the resized image to the photograph: two scales, as both sides were rounded."""
+    """Return the scales from a box of the resized image to the photograph; both sides were rounded."""
     across, down = image.width / image.values.shape[2], image.height / image.values.shape[1]
     return across, down, across, down
 

@@ -14,6 +14,7 @@ from preprocessing.features.butd.resize import Pixels, prepare
 from preprocessing.features.butd.variants import VARIANTS, VariantName
 from preprocessing.features.butd.weights import SOURCES, load_weights
 from preprocessing.features.extractor import ExtractorError, ImageExtractor, RegionFeatures
+from preprocessing.features.weights import checked_device
 
 _VERSION = 1
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -56,7 +57,7 @@ class ButdExtractor(ImageExtractor):
         _check_options(weights, variant, min_regions, max_regions, dtype, seed, size)
         self._regions = (min_regions, max_regions)
         self._variant, self._dtype, self._seed = VARIANTS[variant], dtype, seed
-        where = _checked_device(device)
+        where = checked_device(device)
         if seed is not None:
             self._detector = random_detector(Size(**(size or {})), self._variant, *self._regions, seed)
         else:
@@ -68,19 +69,11 @@ class ButdExtractor(ImageExtractor):
         self._detector.to(where).to(memory_format=torch.channels_last)
 
     def pixels(self, image: Image.Image) -> Pixels:
-        """One image as the network's pixels.
-
-        Raises:
-            ImageError: it is too narrow.
-        """
+        """One image as the network's pixels."""
         return prepare(image, self._variant.name)
 
     def __call__(self, items: Sequence[Pixels]) -> list[RegionFeatures]:
-        """The regions of each image of a batch.
-
-        Raises:
-            ExtractorError: a feature is not finite in float16.
-        """
+        """The regions of each image of a batch."""
         return [self._stored(regions) for regions in self._detector(items)] if items else []
 
     def identity(self) -> dict[str, Any]:
@@ -142,16 +135,6 @@ def _check_options(
             f"butd: regions must be 1 <= min_regions <= max_regions, got {min_regions} and {max_regions}; use 36 and "
             "36, or 10 and 100"
         )
-
-
-def _checked_device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ExtractorError(f"device {name!r} cannot be used ({reason}); use 'cpu'") from error
-    return device
 
 
 def _digest(detector: torch.nn.Module) -> str:

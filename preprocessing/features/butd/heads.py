@@ -1,4 +1,4 @@
-"""What stands in a region: its feature, its object class, its attribute and its exact box.
+"""Heads of the detector: a region's feature, object class, attribute and exact box.
 
 R regions, F feature width, O object classes and P attributes without "none", which is the last of each.
 """
@@ -19,7 +19,7 @@ _REGIONS_AT_ONCE = 100
 
 
 class Predictor(nn.Module):
-    """Linear layers on a region's feature. The attribute is told from the feature and an embedding of the object."""
+    """Linear layers on a region's feature. The attribute is predicted from it and an embedding of the object."""
 
     def __init__(self, features: int, objects: int, attributes: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Predictor(nn.Module):
         return logits
 
     def moves(self, features_RF: Tensor, objects_R: Tensor) -> Tensor:
-        """How the box of each region has to move, (R, 4), if it holds the object of the given class."""
+        """Return the regression (R, 4) of each region's box for the given object class."""
         all_RO4 = self.bbox_pred(features_RF).unflatten(1, (-1, 4))
         chosen_R4 = all_RO4[torch.arange(len(all_RO4), device=all_RO4.device), objects_R]
         moves_R4: Tensor = chosen_R4 / chosen_R4.new_tensor(BOX_WEIGHTS)

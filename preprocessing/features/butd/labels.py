@@ -5,14 +5,14 @@ from pathlib import Path
 from preprocessing.features.extractor import ExtractorError
 
 
-def read_labels(path: Path, classes: int) -> list[str]:
-    """The names of all classes in order, from a file such as `objects_vocab.txt` or `attributes_vocab.txt`.
+def read_labels(path: Path, classes: int | None = None) -> list[str]:
+    """Read the names of all classes in order, from a file such as `objects_vocab.txt` or `attributes_vocab.txt`.
 
     A line is a class; of the synonyms in it, separated by commas, the first is its name.
 
     Args:
         path: of the list.
-        classes: number of the model's classes, without "none".
+        classes: number of the model's classes, without "none", to be checked if known.
 
     Raises:
         ExtractorError: the file cannot be read, or has another number of lines.
@@ -21,6 +21,6 @@ def read_labels(path: Path, classes: int) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ExtractorError(f"labels {path} cannot be read ({error}); name a text file with a class a line") from error
-    if len(lines) != classes:
+    if classes is not None and len(lines) != classes:
         raise ExtractorError(f"labels {path} have {len(lines)} lines, and the model {classes} classes")
     return [line.partition(",")[0].strip() for line in lines]

@@ -26,7 +26,7 @@ class AnchorGenerator(nn.Module):
 
 
 class ProposalHead(nn.Module):
-    """How likely each anchor holds a thing, and how it has to move to fit it."""
+    """Objectness of each anchor, and its regression to the object."""
 
     def __init__(self, inputs: int, width: int, anchors: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ProposalNetwork(nn.Module):
 def propose(
     logits_HWA: Tensor, deltas_HWA4: Tensor, anchors_A4: Tensor, size: tuple[int, int], scale: float, variant: Variant
 ) -> Tensor:
-    """The best boxes of one image, best first, none of which covers another.
+    """Return the best boxes of one image, best first, none of which covers another.
 
     Args:
         logits_HWA: of the anchors at the cells of this image alone.

@@ -14,7 +14,7 @@ DETECTRON2_OVERLAPS = tuple(np.arange(3, 10) / 10)
 
 
 def select_confident(boxes_R4: Tensor, scores_RO: Tensor, minimum: int, maximum: int) -> Tensor:
-    """The rule of the original code: whatever is surely something.
+    """Return the proposals chosen by the original code: all confident ones.
 
     Boxes are thinned out class by class (NMS 0.3). A proposal's confidence is its highest score in a class in which it
     remained. Those with a confidence of 0.2 or more are taken, in the order of the proposals; if they are too few or
@@ -23,11 +23,8 @@ def select_confident(boxes_R4: Tensor, scores_RO: Tensor, minimum: int, maximum:
     Args:
         boxes_R4: proposals in pixels of the photograph, far edges inside.
         scores_RO: probabilities of the classes, without "none".
-        minimum: number of regions, where there are as many proposals.
+        minimum: number of regions, where there are enough proposals.
         maximum: number of regions.
-
-    Returns:
-        Indices of the regions' proposals.
     """
     confidence_R = (scores_RO * _kept_in_class(overlaps(boxes_R4, edge=1.0), scores_RO)).amax(dim=1)
     sure = torch.nonzero(confidence_R >= CAFFE_CONFIDENCE).flatten()
@@ -52,7 +49,7 @@ def _kept_in_class(overlaps_RR: Tensor, scores_RO: Tensor) -> Tensor:
 
 
 def select_distinct(boxes_R4: Tensor, scores_R: Tensor, minimum: int, maximum: int) -> Tensor:
-    """The rule of the port to detectron2: the best boxes that overlap least.
+    """Return the proposals chosen by the port to detectron2: the best boxes that overlap least.
 
     Boxes are thinned out, whatever their class, by a limit on their overlap that is raised from 0.3 to 0.9 until the
     minimum remains; the best of them are taken, best first. With a limit of 0.9 it may still be fewer.
@@ -62,9 +59,6 @@ def select_distinct(boxes_R4: Tensor, scores_R: Tensor, minimum: int, maximum: i
         scores_R: the probability of that class.
         minimum: number of regions to be reached.
         maximum: number of regions.
-
-    Returns:
-        Indices of the regions' proposals.
     """
     kept: Tensor = nms(boxes_R4, scores_R, DETECTRON2_OVERLAPS[0])
     for limit in DETECTRON2_OVERLAPS[1:]:

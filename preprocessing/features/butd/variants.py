@@ -9,7 +9,7 @@ VariantName = Literal["caffe", "detectron2"]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What the original Caffe code and its port to detectron2 do differently.
+    """Differences between the original Caffe code and its port to detectron2.
 
     Attributes:
         name: "caffe" or "detectron2".

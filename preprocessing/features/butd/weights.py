@@ -1,20 +1,16 @@
 """The released weights of the detector: where they are, and what the three public ports call them."""
 
-import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from preprocessing.features.butd.anchors import RATIOS, SCALES, detectron2_anchors, order_of
 from preprocessing.features.butd.heads import BOX_WEIGHTS
-from preprocessing.features.butd.tensor_pickle import TensorPickleError, read_tensor_pickle
 from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.weights import first_line, is_state, mismatch, read_weights
 
 SOURCES = (
     "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, to the .pth "
@@ -32,28 +28,6 @@ _MILVLG_NAMES = {"cls_embed.": "cls_embedding.", "attr_linear1.": "fc_attr.", "a
 _UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
 
 
-@dataclass(frozen=True, slots=True)
-class KeyReport:
-    """How tensors of a file compare with those of the network.
-
-    Attributes:
-        missing: names that the file lacks.
-        unknown: names that the network lacks.
-        misshaped: descriptions of those whose shapes differ.
-    """
-
-    missing: list[str]
-    unknown: list[str]
-    misshaped: list[str]
-
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.unknown or self.misshaped)
-
-    def __str__(self) -> str:
-        kinds = [("missing", self.missing), ("unknown", self.unknown), ("of another shape", self.misshaped)]
-        return "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds if names)
-
-
 def load_weights(network: torch.nn.Module, weights: str) -> None:
     """Fill the detector with released weights.
 
@@ -66,9 +40,9 @@ def load_weights(network: torch.nn.Module, weights: str) -> None:
             the network tensor by tensor.
     """
     state = _canonical_file(weights)
-    report = compare(state, network.state_dict())
-    if report:
-        raise ExtractorError(f"weights {weights} are not those of this detector ({report}); use {SOURCES}")
+    difference = mismatch(state, network.state_dict())
+    if difference:
+        raise ExtractorError(f"weights {weights} are not those of this detector ({difference}); use {SOURCES}")
     for name, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ExtractorError(f"weights {weights}: {name} holds NaN or infinite numbers; the file is damaged")
@@ -87,20 +61,6 @@ def rewrite_weights(weights: str, path: Path) -> None:
         ExtractorError: there are no such weights, or they cannot be read.
     """
     save_file({name: tensor.contiguous() for name, tensor in _canonical_file(weights).items()}, path)
-
-
-def compare(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> KeyReport:
-    """What of a state dict in canonical names does not fit the network's own."""
-    needed = {name: tensor for name, tensor in expected.items() if not name.endswith(_UNUSED)}
-    return KeyReport(
-        missing=sorted(needed.keys() - state.keys()),
-        unknown=sorted(state.keys() - needed.keys()),
-        misshaped=[
-            f"{name} {tuple(state[name].shape)} for {tuple(needed[name].shape)}"
-            for name in sorted(state.keys() & needed.keys())
-            if state[name].shape != needed[name].shape
-        ],
-    )
 
 
 def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -162,7 +122,7 @@ def _canonical_file(weights: str) -> dict[str, Tensor]:
     # Of tensors that have the right names and shapes that cannot be converted.
     except (ValueError, RuntimeError, IndexError, TypeError) as error:
         raise ExtractorError(
-            f"weights {path} are not those of this detector ({_first_line(error)}); use {SOURCES}"
+            f"weights {path} are not those of this detector ({first_line(error)}); use {SOURCES}"
         ) from error
 
 
@@ -193,46 +153,18 @@ def _downloaded(hub_id: str) -> Path:
         except (EntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
             reason = error
     raise ExtractorError(
-        f"weights {hub_id!r} cannot be had from the hub ({_first_line(reason)}); check the name and the network, "
+        f"weights {hub_id!r} cannot be had from the hub ({first_line(reason)}); check the name and the network, "
         f"or download them elsewhere and name the file. Weights are: {SOURCES}"
     ) from reason
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name; nothing in the file is executed."""
-    try:
-        if path.suffix == ".safetensors":
-            content: Any = load_file(path)
-        elif path.suffix == ".pkl":
-            content = read_tensor_pickle(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        TensorPickleError,
-        SafetensorError,
-        pickle.UnpicklingError,
-        OSError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:
-        raise ExtractorError(
-            f"weights {path} cannot be read as tensors alone ({_first_line(error)}); nothing in the file was executed"
-        ) from error
-    # Training code keeps its own notes beside the tensors, which then are one entry of several.
+    """Read the tensors of a file by name."""
+    content = read_weights(path)
+    # Training code keeps records of its own next to the tensors, which then are one entry of several.
     if isinstance(content, dict) and isinstance(content.get("model"), dict):
         content = content["model"]
-    if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
+    if not is_state(content):
         raise ExtractorError(f"weights {path} hold no tensors by name; use {SOURCES}")
-    return content
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    tensors: dict[str, Tensor] = content
+    return tensors

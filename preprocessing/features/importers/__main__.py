@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.importers import FORMS, SetAside, entries, image_key, open_source
+from preprocessing.features.importers import FORMS, Skipped, entries, image_key, open_source
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,12 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     images: Counter[str] = Counter()
     regions: Counter[int] = Counter()
     kinds: Counter[str] = Counter()
-    set_aside: list[SetAside] = []
+    skipped: list[Skipped] = []
     try:
         for entry in entries(open_source(options.source, options.form)):
             images[image_key(entry.image_id)] += 1
-            if isinstance(entry, SetAside):
-                set_aside.append(entry)
+            if isinstance(entry, Skipped):
+                skipped.append(entry)
                 continue
             regions[len(entry.features)] += 1
             boxes = "with boxes" if entry.boxes is not None else "without boxes"
@@ -36,14 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ExtractorError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    lines = [f"{regions.total():,} images can be used, {len(set_aside):,} cannot"]
+    lines = [f"{regions.total():,} images can be used, {len(skipped):,} cannot"]
     if regions:
         lines.append(f"regions an image: {min(regions)} to {max(regions)}")
     lines += [f"{count:,} images: features {kind}" for kind, count in kinds.most_common()]
     lines += [f"twice there, the last one counts: {name}" for name, count in images.items() if count > 1]
-    lines += [f"{item.image_id}: {item.reason}" for item in set_aside]
+    lines += [f"{item.image_id}: {item.reason}" for item in skipped]
     sys.stdout.write("\n".join(lines) + "\n")
-    return 1 if set_aside else 0
+    return 1 if skipped else 0
 
 
 if __name__ == "__main__":

@@ -40,11 +40,7 @@ class ButdTsv:
         self._path = path
 
     def places(self) -> Iterator[tuple[str, Place]]:
-        """Ids and lines, in the order of the file; reads all of it once, a line at a time.
-
-        Raises:
-            ExtractorError: the file has no lines of a sensible length.
-        """
+        """Ids and lines, in the order of the file; reads all of it once, a line at a time."""
         offset = 0
         with self._path.open("rb") as file:
             while line := file.readline(_LONGEST_LINE):
@@ -57,11 +53,7 @@ class ButdTsv:
                 offset += len(line)
 
     def read(self, image_id: str, place: Place) -> PublishedRegions:
-        """The image of a line.
-
-        Raises:
-            ImageError: columns are missing (the line was cut short), or a column is not what it should be.
-        """
+        """The image of a line."""
         offset, length = place
         with self._path.open("rb") as file:
             file.seek(offset)

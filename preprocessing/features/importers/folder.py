@@ -36,11 +36,7 @@ class NpzFolder:
         return _files(self._path, ".npz")
 
     def read(self, image_id: str, place: Path) -> PublishedRegions:
-        """The regions of a file.
-
-        Raises:
-            ImageError: it is damaged, or holds other arrays.
-        """
+        """The regions of a file."""
         try:
             with place.open("rb") as file:
                 return read_npz(file, image_id)
@@ -102,11 +98,7 @@ class PthFolder:
         return _files(self._path, ".pth")
 
     def read(self, image_id: str, place: Path) -> PublishedRegions:
-        """The cells of a file.
-
-        Raises:
-            ImageError: it cannot be read as a tensor alone (nothing in it is executed), or has another shape.
-        """
+        """The cells of a file."""
         import torch  # takes seconds, and the other forms do without
 
         try:

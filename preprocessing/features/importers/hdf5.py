@@ -38,11 +38,7 @@ class Hdf5File:
         self._path = path
 
     def places(self) -> Iterator[tuple[str, str]]:
-        """Names of the entries.
-
-        Raises:
-            ExtractorError: the file is damaged.
-        """
+        """Names of the entries."""
         try:
             for name in self._file:
                 yield name, name
@@ -50,11 +46,7 @@ class Hdf5File:
             raise ExtractorError(f"{self._path} is damaged: {error}; download it again") from error
 
     def read(self, image_id: str, place: str) -> PublishedRegions:
-        """The vectors of an entry.
-
-        Raises:
-            ImageError: there is none, or it is damaged or of another shape.
-        """
+        """The vectors of an entry."""
         import h5py
 
         try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers.folder import read_npz
 from preprocessing.features.importers.source import Array, PublishedRegions, checked_regions
+from preprocessing.features.plain_pickle import PlainPickleError, read_plain
 
 # ViLBERT's stores list their keys under this one.
 _KEYS = b"keys"
@@ -56,11 +56,7 @@ class LmdbStore:
             )
 
     def places(self) -> Iterator[tuple[str, bytes]]:
-        """Keys, in their order.
-
-        Raises:
-            ExtractorError: the store is damaged.
-        """
+        """Keys, in their order."""
         try:
             with self._store.begin() as transaction:
                 for key in transaction.cursor().iternext(keys=True, values=False):
@@ -70,11 +66,7 @@ class LmdbStore:
             raise ExtractorError(f"{self._path} is damaged: {error}; download it again") from error
 
     def read(self, image_id: str, place: bytes) -> PublishedRegions:
-        """The entry of a key.
-
-        Raises:
-            ImageError: it is damaged, or of neither kind.
-        """
+        """The entry of a key."""
         try:
             with self._store.begin() as transaction:
                 value = transaction.get(place)
@@ -84,45 +76,10 @@ class LmdbStore:
             raise ImageError("the entry is gone")
         if value.startswith(b"PK"):
             return read_npz(io.BytesIO(value), image_id)
-        return _from_dictionary(read_plain_pickle(value), image_id)
-
-
-def read_plain_pickle(data: bytes) -> Any:
-    """A pickle of numbers, text, bytes, and lists and dictionaries of them; any other is refused, nothing is executed.
-
-    Raises:
-        ImageError: it is no such pickle.
-    """
-    try:
-        return _PlainReader(io.BytesIO(data), encoding="latin1").load()
-    except ImageError:
-        raise
-    # Whatever damaged bytes make of the reader's stack, on which there is nothing to call but what makes bytes of text.
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError) as error:
-        raise ImageError(
-            f"neither an npz file nor a pickle of plain values ({error or type(error).__name__})"
-        ) from error
-
-
-class _PlainReader(pickle.Unpickler):
-    """Knows no class, and of functions only what bytes are made with: a pickle can build no object and run nothing."""
-
-    def find_class(self, module: str, name: str) -> Callable[..., bytes]:
-        """Give the function that makes bytes of text; refuse everything else (ImageError)."""
-        if (module, name) == ("_codecs", "encode"):
-            return _bytes
-        raise ImageError(f"a pickle that asks for {module}.{name}; only plain values are read, nothing was executed")
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        """Refuse what lies outside the pickle (ImageError)."""
-        raise ImageError(f"a pickle that refers to {pid!r:.60} elsewhere; only plain values are read")
-
-
-def _bytes(text: str, encoding: str) -> bytes:
-    """Bytes as Python 3 writes them in pickles of protocol 2, which has none: text and the name of an encoding."""
-    if encoding not in ("latin1", "latin-1"):
-        raise ImageError(f"a pickle with bytes in the encoding {encoding!r:.40}; latin1 is needed")
-    return text.encode("latin-1")
+        try:
+            return _from_dictionary(read_plain(value), image_id)
+        except PlainPickleError as error:
+            raise ImageError(f"neither an npz file nor a pickle of plain values: {error}") from error
 
 
 def _from_dictionary(entry: Any, image_id: str) -> PublishedRegions:

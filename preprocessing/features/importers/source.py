@@ -1,4 +1,4 @@
-"""What all readers of published features share: the regions of an image, the protocol, and the checks.
+"""The interface of readers of published features: the regions of an image, the protocol, and the checks.
 
 Shapes: N regions, F feature width.
 """
@@ -35,13 +35,13 @@ _ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".m
 
 @dataclass(frozen=True, slots=True)
 class PublishedRegions:
-    """What was published of one image.
+    """Published regions of one image.
 
     Attributes:
         image_id: as the source has it.
         features: (N, F) float16.
         boxes: (N, 4) float32, x1, y1, x2, y2 in pixels of the image; None where there are none.
-        image_size: width and height in pixels, where they are told.
+        image_size: width and height in pixels, where they are known.
         labels: of the regions, some or none of `LABELS`, each (N,).
     """
 
@@ -53,8 +53,8 @@ class PublishedRegions:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
-    """An image of a source that cannot be used, and why."""
+class Skipped:
+    """An image of a source that cannot be used, with the reason."""
 
     image_id: str
     reason: str
@@ -84,7 +84,7 @@ class FeatureSource(Protocol):
         ...
 
 
-def entries(source: FeatureSource) -> Iterator[PublishedRegions | SetAside]:
+def entries(source: FeatureSource) -> Iterator[PublishedRegions | Skipped]:
     """Go through a source one image at a time.
 
     Raises:
@@ -94,11 +94,11 @@ def entries(source: FeatureSource) -> Iterator[PublishedRegions | SetAside]:
         try:
             yield source.read(image_id, place)
         except ImageError as error:
-            yield SetAside(image_id, str(error))
+            yield Skipped(image_id, str(error))
 
 
 def image_key(name: str) -> str:
-    """What images of a source and of a data set are matched by, from an id, a file name or a path.
+    """Return the key by which images of a source and a data set are matched, from an id, a file name or a path.
 
     The name without folders and ending; of COCO's names and of numbers the number alone, without leading zeros:
     `COCO_val2014_000000000042.jpg`, `000000000042` and `42` are one image.
@@ -117,7 +117,7 @@ def checked_regions(
     image_size: tuple[int, int] | None = None,
     labels: Mapping[str, Array] | None = None,
 ) -> PublishedRegions:
-    """Regions with every array checked, and brought to the types that are stored.
+    """Check every array of regions, and convert it to the type that is stored.
 
     Raises:
         ImageError: wrong shapes or types, no region, or values that are not finite in float16.

@@ -1,4 +1,4 @@
-"""Vision networks ready to run on pictures: those of transformers by folder or hub id, those of torchvision by name."""
+"""Vision networks ready to run on images: those of transformers by folder or hub id, those of torchvision by name."""
 
 from preprocessing.features.networks.network import Network, PixelsCHW, as_features
 from preprocessing.features.networks.pixels import ImageSize
@@ -21,7 +21,7 @@ def build_network(
         weights: of transformers a folder or hub id, see :func:`load_transformers`; of torchvision a file, see
             :func:`load_torchvision`.
         network: name of a network of torchvision; None means transformers.
-        image_size: side S of the square that the whole picture becomes, or "short_600"; None leaves it to the
+        image_size: side S of the square that the whole image becomes, or "short_600"; None leaves it to the
             preprocessor_config.json of the weights.
         device: where it runs, as torch names it.
         seed: initialises the network from this number instead of loading trained weights.

@@ -1,11 +1,10 @@
-"""A network that gives its last state for pictures, whatever library it comes from, and states as stored features.
+"""A network that gives its last state for images, whatever library it comes from, and states as stored features.
 
 Shapes: B images, C channels, H x W pixels, h x w cells, N set elements, F feature width.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 from preprocessing.features.extractor import ExtractorError, FeaturesNF
 from preprocessing.features.images import ImageError
 from preprocessing.features.networks.pixels import PixelsCHW
+from preprocessing.features.weights import first_line
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Network:
     Attributes:
         weights: what they were loaded from, for messages.
         device: where they are.
-        pixels: one picture as normalised pixels, (3, H, W) float32; raises ImageError.
+        pixels: one image as normalised pixels, (3, H, W) float32; raises ImageError.
         forward: pixels (B, 3, H, W) on the device to the last state, (B, F, h, w) of a CNN, (B, N, F) of a transformer.
         identity: everything that changes the states but the device, as JSON.
     """
@@ -52,7 +52,7 @@ class Network:
         return [states[index] for index in range(len(items))]
 
     def example_state(self) -> Tensor:
-        """The state of a plain grey picture: tells a model of another kind from ours before any work starts.
+        """The state of a plain grey image: tells a model of another kind from ours before any work starts.
 
         Raises:
             ExtractorError: the preprocessing fails, or the model gives no state for pixels alone.
@@ -86,33 +86,3 @@ def as_features(states_NF: Sequence[Tensor], weights: str) -> list[FeaturesNF]:
             )
         features.append(stored.numpy())
     return features
-
-
-def checked_device(name: str) -> torch.device:
-    """The device of a name.
-
-    Raises:
-        ExtractorError: there is no such device here.
-    """
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ExtractorError(f"device {name!r} cannot be used ({first_line(error)}); use 'cpu'") from error
-    return device
-
-
-def weights_digest(state: Mapping[str, Tensor]) -> str:
-    """sha256 over names, types, shapes and values of tensors."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        tensor = state[name].contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

@@ -1,10 +1,11 @@
-"""From a picture of any size to the normalised pixels that a network was trained with.
+"""From an image of any size to the normalised pixels that a network was trained with.
 
 Shapes: C channels, H x W pixels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from preprocessing.features.images import ImageError
 
 PixelsCHW = npt.NDArray[np.float32]
 
-# A side in pixels: the whole picture becomes a square, its aspect ratio ignored (VSE-infinity's grids, 512).
+# A side in pixels: the whole image becomes a square, its aspect ratio ignored (VSE-infinity's grids, 512).
 # "short_600": the aspect ratio stays, the short side becomes 600 and the long one at most 1000 (bottom-up attention).
 SHORT_600: Literal["short_600"] = "short_600"
 ImageSize = int | Literal["short_600"]
@@ -30,7 +31,7 @@ SMALLEST_SIDE = 32
 
 @dataclass(frozen=True)
 class Normalization:
-    """What is done to pixels from 0 to 255: blue first where `bgr`, minus the mean, divided by the deviation."""
+    """Normalisation of pixels from 0 to 255: blue first if `bgr`, minus the mean, divided by the deviation."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -52,8 +53,13 @@ IMAGENET = Normalization((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 CAFFE = Normalization((102.9801, 115.9465, 122.7717), (1.0, 1.0, 1.0), bgr=True)
 
 
+def pixels_at(normalization: Normalization, image_size: ImageSize) -> Callable[[Image.Image], PixelsCHW]:
+    """Return a function from an image to its normalised pixels at a size."""
+    return lambda image: normalization(resized(image, image_size))
+
+
 def check_image_size(image_size: ImageSize) -> None:
-    """Raises ExtractorError unless the size is one that pictures can be brought to."""
+    """Raise ExtractorError unless images can be brought to a size."""
     if image_size == SHORT_600:
         return
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < SMALLEST_SIDE:
@@ -63,7 +69,7 @@ def check_image_size(image_size: ImageSize) -> None:
 
 
 def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, int]:
-    """Height and width that a picture is brought to.
+    """Return the height and width that an image is brought to.
 
     Raises:
         ImageError: with its aspect ratio kept it would be too narrow for a network.
@@ -82,10 +88,10 @@ def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, in
 
 
 def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:
-    """The whole picture at a size, (3, H, W) float32 from 0 to 255, red first.
+    """Resize the whole image, (3, H, W) float32 from 0 to 255, red first.
 
     Bilinear between pixel centres without smoothing before, as OpenCV does it, in which the published networks saw
-    their pictures.
+    their images.
 
     Raises:
         ImageError: it is too narrow.

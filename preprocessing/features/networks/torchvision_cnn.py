@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import get_model, list_models
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks.network import Network, checked_device, first_line, weights_digest
+from preprocessing.features.networks.network import Network
 from preprocessing.features.networks.pixels import (
     CAFFE,
     IMAGENET,
     ImageSize,
-    PixelsCHW,
     check_image_size,
-    resized,
+    pixels_at,
 )
+from preprocessing.features.weights import checked_device, is_state, mismatch, read_weights, weights_digest
 
 _SUFFIX = "_caffe"
 CAFFE_RESNETS = ("resnet50_caffe", "resnet101_caffe", "resnet152_caffe")
@@ -51,7 +49,6 @@ _UPDOWN_MODULES = {
     "base.6": "layer3",
     "top.0": "layer4",
 }
-_LISTED = 4
 _IN_FOLDER = "model.safetensors"
 
 
@@ -74,7 +71,7 @@ def load_torchvision(
         weights: file with the network's state dict in torchvision's names, or VSE-infinity's
             original_updown_backbone.pth: safetensors, or a PyTorch file that holds tensors only. A folder stands for
             the model.safetensors in it.
-        image_size: what pictures are brought to.
+        image_size: as in :func:`~preprocessing.features.networks.build_network`; it must be given.
         device: where the model runs, as torch names it.
         seed: initialises the network from this number instead.
 
@@ -101,11 +98,7 @@ def load_torchvision(
     trunk.eval().requires_grad_(False)
     trunk = trunk.to(place).to(memory_format=torch.channels_last)
 
-    def pixels(image: Any) -> PixelsCHW:
-        """One picture in the size and range that the weights were trained with."""
-        return normalization(resized(image, image_size))
-
-    return Network(weights or f"{network} of seed {seed}", place, pixels, trunk, identity)
+    return Network(weights or f"{network} of seed {seed}", place, pixels_at(normalization, image_size), trunk, identity)
 
 
 def _build(name: str, seed: int) -> tuple[nn.Sequential, set[str]]:
@@ -156,16 +149,10 @@ def read_state(path: Path) -> dict[str, Tensor]:
     path = path / _IN_FOLDER if path.is_dir() else path
     if not path.is_file():
         raise ExtractorError(f"weights: there is no file {path.absolute()}")
-    try:
-        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, LookupError, SafetensorError) as error:
-        raise ExtractorError(
-            f"weights {path} cannot be read as tensors alone ({first_line(error)}); code in such a file is never "
-            "executed: download it again, or convert it to safetensors where you trust it"
-        ) from error
+    state = read_weights(path)
     if isinstance(state, dict) and set(state) == {"base", "top"} and all(isinstance(s, dict) for s in state.values()):
         state = {f"{part}.{name}": tensor for part in state for name, tensor in state[part].items()}
-    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+    if not is_state(state):
         raise ExtractorError(f"weights {path} hold no state dict, nor one of 'base' and one of 'top'")
     return {_torchvision_name(name): tensor for name, tensor in state.items()}
 
@@ -186,26 +173,15 @@ def _torchvision_name(name: str) -> str:
 
 
 def _fill(trunk: nn.Module, head: set[str], state: Mapping[str, Tensor], weights: str) -> None:
-    """Copies the tensors into the network, all of it and nothing else but its classifier, which is left out.
+    """Copy the tensors into the network, all of it and nothing else but its classifier, which is left out.
 
     Raises:
         ExtractorError: tensors are missing, unknown or of another shape.
     """
-    wanted = trunk.state_dict()
     given = {name: tensor for name, tensor in state.items() if name.split(".")[0] not in head}
-    # A counter that the running statistics do without, and that old files do not have.
-    missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
-    unknown = [name for name in given if name not in wanted]
-    misshapen = [name for name in given if name in wanted and given[name].shape != wanted[name].shape]
-    if missing or unknown or misshapen:
-        parts = {"missing": missing, "unknown": unknown, "of another shape": misshapen}
+    difference = mismatch(given, trunk.state_dict())
+    if difference:
         raise ExtractorError(
-            f"weights {weights} do not fit the network: "
-            + "; ".join(f"{len(names)} {what} ({_listed(names)})" for what, names in parts.items() if names)
-            + "; name the network that they were trained in"
+            f"weights {weights} do not fit the network ({difference}); name the network that they were trained in"
         )
     trunk.load_state_dict(given, strict=False)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")

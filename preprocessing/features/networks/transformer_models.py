@@ -18,14 +18,15 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
-from preprocessing.features.networks.network import Network, checked_device, first_line, weights_digest
+from preprocessing.features.networks.network import Network
 from preprocessing.features.networks.pixels import (
     ImageSize,
     Normalization,
     PixelsCHW,
     check_image_size,
-    resized,
+    pixels_at,
 )
+from preprocessing.features.weights import checked_device, first_line, weights_digest
 
 _BACKEND = "pil"
 
@@ -51,7 +52,7 @@ def load_transformers(
 
     Args:
         weights: a folder with config.json, preprocessor_config.json and *.safetensors, or a hub id.
-        image_size: what pictures are brought to instead of what preprocessor_config.json says; mean and deviation
+        image_size: the size of the pixels instead of what preprocessor_config.json says; mean and deviation
             remain those of that file.
         device: where the model runs, as torch names it.
         seed: initialises the network from this number instead of loading it; `weights` is then a folder with the two
@@ -93,7 +94,7 @@ def load_transformers(
         state: torch.Tensor = model(pixel_values=pixels_BCHW).last_hidden_state
         return state
 
-    pixels = _Processed(processor) if image_size is None else _Resized(_normalization(processor), image_size)
+    pixels = _Processed(processor) if image_size is None else pixels_at(_normalization(processor), image_size)
     return Network(weights, place, pixels, forward, identity)
 
 
@@ -113,7 +114,7 @@ class _Processed:
         return np.ascontiguousarray(pixels, dtype=np.float32)
 
     def _check_aspect(self, image: Image.Image) -> None:
-        """Refuses images so narrow that scaling their short edge would blow the long one up beyond all bounds."""
+        """Refuse images so narrow that scaling their short edge would blow the long one up beyond all bounds."""
         short, long = sorted(image.size)
         if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
             raise ImageError(
@@ -121,19 +122,8 @@ class _Processed:
             )
 
 
-class _Resized:
-    """Whole pictures at a size of the caller's, normalised as the model wants it."""
-
-    def __init__(self, normalization: Normalization, image_size: ImageSize) -> None:
-        self._normalization = normalization
-        self._image_size = image_size
-
-    def __call__(self, image: Image.Image) -> PixelsCHW:
-        return self._normalization(resized(image, self._image_size))
-
-
 def _normalization(processor: Any) -> Normalization:
-    """What an image processor does to the values of pixels, on a scale of 255."""
+    """Return an image processor's normalisation of pixels, on a scale of 255."""
     scale = processor.rescale_factor if processor.do_rescale else 1.0
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     bgr = bool(getattr(processor, "do_flip_channel_order", False))
@@ -229,7 +219,7 @@ def _config_digest(config: Any) -> str:
 
 @contextmanager
 def _errors_named(weights: str) -> Iterator[None]:
-    """Turns whatever loading raises into one ExtractorError that says what and how to mend it."""
+    """Turn whatever loading raises into one ExtractorError that says what is wrong and how to fix it."""
     try:
         yield
     except _LOADING_ERRORS as error:
@@ -242,7 +232,7 @@ def _errors_named(weights: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Without transformers' progress bars and load reports; what matters of them is checked and raised here."""
+    """Hide transformers' progress bars and load reports; their errors are checked and raised here."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -17,7 +17,7 @@ from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError
 from preprocessing.datasets import Caption, Record
-from vse_core.evaluation import evaluate_retrieval
+from vse_core.evaluation.recall import evaluate_retrieval
 
 IMAGES = 40
 

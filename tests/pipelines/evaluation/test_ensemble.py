@@ -14,8 +14,8 @@ from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport
 from preprocessing.datasets import Caption, Record
-from vse_core.evaluation import evaluate_ensemble as mean_of_similarities
-from vse_core.evaluation import evaluate_retrieval
+from vse_core.evaluation.recall import evaluate_ensemble as mean_of_similarities
+from vse_core.evaluation.recall import evaluate_retrieval
 
 IMAGES = 12
 

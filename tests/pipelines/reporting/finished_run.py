@@ -53,7 +53,8 @@ def finished_run(work_dir: Path, *overrides: str) -> tuple[PipelineConfig, dict[
 
 def plan(work_dir: Path, name: str, is_done: bool = True) -> StagePlan:
     """The plan of a stage."""
-    outputs = {split: work_dir / "extract" / split for split in ("train", "dev")} if name == "extract" else {}
+    parts = {"extract": ("train", "dev"), "evaluate": ("gallery", "pictures")}.get(name, ())
+    outputs = {part: work_dir / name / part for part in parts}
     return StagePlan(name, name[0] * 64, work_dir / name, 1, int(is_done), "parts", "a lot of work", outputs)
 
 

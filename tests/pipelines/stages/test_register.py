@@ -10,10 +10,10 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.registry.card import FILE
 from pipelines.registry.models import FINGERPRINT_TAG
 from pipelines.runtime.stage import MANIFEST, Plans, StageDir, StageError
 from pipelines.stages import register
+from pipelines.stages.model_card import FILE
 from pipelines.tracking import PipelineRuns
 from tests.pipelines.stages.given import given
 from tests.pipelines.tiny_bundle import write_tiny_bundle

@@ -38,7 +38,8 @@ class CountingStage:
     def plan(self, config: PipelineConfig, upstream: Plans) -> StagePlan:
         stage = self._directory(config)
         done = int(stage.is_complete())
-        return StagePlan(self.name, stage.fingerprint, stage.path, total=1, done=done, unit="parts", size="a lot")
+        outputs = {part: stage.path / part for part in ("gallery", "pictures")}
+        return StagePlan(self.name, stage.fingerprint, stage.path, 1, done, "parts", "a lot", outputs)
 
     def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
         self.runs += 1

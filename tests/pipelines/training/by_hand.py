@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import load_config
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.stages import extract
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder

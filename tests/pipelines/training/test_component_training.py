@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
 from pipelines.training.loss_log import read_losses

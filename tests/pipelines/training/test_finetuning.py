@@ -14,7 +14,7 @@ from PIL import Image
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
 from pipelines.inference.image_inputs import image_source, misfit
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.retrieval.gallery import build_gallery
 from pipelines.schema.encoders import RESNETS
 from pipelines.stages.preflight import check_before_start

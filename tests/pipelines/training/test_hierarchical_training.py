@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.kinds.hierarchical import HierarchicalKind, role_graph_table
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.retrieval.gallery import Gallery, GalleryError, build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import run_stages
@@ -21,7 +21,7 @@ from preprocessing.captions.spaced_words import SpacedWords
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.test_trainer import KilledError, Recorder, losses_of, write_split
 from tests.ports import free_port
-from vse_core.evaluation import evaluate_retrieval
+from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import HierarchicalModel, load_model
 from vse_core.outputs import VideoLevels
 

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.kinds.words import build_caption_encoder
 from pipelines.runtime.stage import StageError
 from pipelines.stages import train
@@ -85,7 +85,7 @@ def make_config(text: str, *overrides: str) -> PipelineConfig:
 def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
     """What the stage does before training."""
     out.mkdir(exist_ok=True)
-    return build_caption_encoder(config, ShardReader(shards / "train", "grid"), out)[0]
+    return build_caption_encoder(config.kind_settings, ShardReader(shards / "train", "grid"), out)[0]
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
@@ -167,7 +167,7 @@ def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) ->
     trainer = make_trainer(config, shards, tmp_path / "out", None)
     ids = [trainer.caption_encoder.encode(word)[1] for word in ("red", "star")]
     assert trainer.model.text_encoder.embed.weight[ids].tolist() == [[1, 2, 3], [7, 8, 9]]
-    _, facts = build_caption_encoder(config, ShardReader(shards / "train", "grid"), tmp_path / "out")
+    _, facts = build_caption_encoder(config.kind_settings, ShardReader(shards / "train", "grid"), tmp_path / "out")
     assert facts == {"vocabulary_size": 17, "word_vector_coverage": round(2 / 17, 4)}
     assert "word_vectors" not in trainer.checkpoints.specification["text"]
 

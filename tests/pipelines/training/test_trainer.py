@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.kinds.kind import Split
+from pipelines.kinds.inputs import Split
 from pipelines.training.checkpoints import newest_checkpoint
 from pipelines.training.loss_log import read_losses
 from pipelines.training.trainer import Trainer

@@ -35,7 +35,7 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
     monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
     job = TrainingJob({}, "", "", None, None, str(directory), {})
-    return worker._train(None, job, None)  # type: ignore[arg-type]
+    return worker._train(None, job, None, None)  # type: ignore[arg-type]
 
 
 def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Captions with hand-made trees: the words come from Flickr8k, the trees from the file beside this one."""
+"""Captions with hand-made trees: the words come from Flickr8k, the trees from the file next to this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caption encoders of both kinds: one file beside the model brings the right one back."""
+"""Caption encoders of both kinds: one file next to the model brings the right one back."""
 
 from pathlib import Path
 

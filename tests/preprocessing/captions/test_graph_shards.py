@@ -1,4 +1,4 @@
-"""Shards of graphs beside shards of features: the same keys and captions, nothing lost, the same bytes every time."""
+"""Shards of graphs next to shards of features: the same keys and captions, nothing lost, the same bytes every time."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def test_every_caption_keeps_its_place(tmp_path: Path, features: Path, nlp: Lang
     assert counts == read_counts(path)
 
 
-def test_graphs_count_the_tokens_beside_them(tmp_path: Path, features: Path, nlp: Language) -> None:
+def test_graphs_count_the_tokens_of_their_captions(tmp_path: Path, features: Path, nlp: Language) -> None:
     path, _ = parsed(tmp_path / "graphs", features, nlp)
     for captions in read_captions(path.parent):
         for caption in captions:

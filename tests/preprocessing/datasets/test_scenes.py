@@ -224,7 +224,7 @@ def test_objects_do_not_touch_unless_nested() -> None:
                     assert max(abs(a.x - b.x), abs(a.y - b.y)) >= a.radius + b.radius + 2
 
 
-def test_the_picture_shows_what_is_told() -> None:
+def test_the_image_shows_what_its_captions_say() -> None:
     """The commonest colour inside each plain object is its own; rings and frames are looked at beside the middle."""
     rgb = {
         "red": (200, 30, 35), "orange": (240, 140, 20), "yellow": (248, 226, 60), "green": (20, 140, 80),

@@ -57,7 +57,7 @@ def test_kinds_of_tables_say_the_same(tmp_path: Path) -> None:
         assert list(dataset.records("train")) == expected, name
 
 
-def test_whole_addresses_need_no_folder(tmp_path: Path) -> None:
+def test_absolute_addresses_need_no_folder(tmp_path: Path) -> None:
     options = write_parquet(tmp_path / "t.parquet", {"url": ["s3://bucket/a.jpg", "/data/b.jpg"], "text": ["a", "b"]})
     dataset = build_dataset("table", **options, image_column="url", caption_column="text")
     assert dataset.root == ""

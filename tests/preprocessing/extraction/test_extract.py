@@ -286,7 +286,7 @@ def test_generated_images_have_no_files() -> None:
     assert summarize(ListDataset([scene], ""), "train", 10).images == 1
 
 
-def test_an_image_that_never_comes_is_set_aside(tmp_path: Path) -> None:
+def test_an_image_that_never_comes_is_skipped(tmp_path: Path) -> None:
     released = threading.Event()
 
     class Stuck(NumberExtractor):

@@ -16,7 +16,7 @@ from tests.preprocessing.extraction.mutations import MUTATIONS, mutated
 WEIGHTS = Path(__file__).resolve().parents[3] / "preprocessing" / "features" / "tiny_resnet"
 
 
-def test_damaged_files_are_used_or_set_aside_and_cost_no_other(tmp_path: Path) -> None:
+def test_damaged_files_are_used_or_skipped_and_cost_no_other(tmp_path: Path) -> None:
     files = mutated(per_kind=24)
     assert len(files) == 240
     records, good = [], []
@@ -32,13 +32,13 @@ def test_damaged_files_are_used_or_set_aside_and_cost_no_other(tmp_path: Path) -
     index = extract_shard(spec, extractor, batch_size=16, threads=2, timeout=60)
     assert index.count + len(index.skipped) == len(records)
     assert all(0 < len(item["reason"]) <= 300 for item in index.skipped)
-    set_aside = Counter(records[int(item["key"])].captions[0].text for item in index.skipped)
-    assert set_aside["good"] == 0
+    skipped = Counter(records[int(item["key"])].captions[0].text for item in index.skipped)
+    assert skipped["good"] == 0
     for kind in ("another file", "header alone", "bytes before it", "bomb"):
-        assert set_aside[kind] == 24, kind
+        assert skipped[kind] == 24, kind
     # A flipped bit among the pixels is no damage that anybody can see; most of the others are.
-    assert set_aside["one bit flipped"] < set_aside["a thousand bits flipped"]
-    assert set(set_aside) <= set(MUTATIONS)
+    assert skipped["one bit flipped"] < skipped["a thousand bits flipped"]
+    assert set(skipped) <= set(MUTATIONS)
     reader = ShardReader(tmp_path / "shards", "grid")
     place = {key: row for row, key in enumerate(index.keys)}
     for number in good:

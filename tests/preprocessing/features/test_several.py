@@ -68,7 +68,7 @@ def test_all_stand_under_one_key_with_their_companions(tmp_path: Path) -> None:
     assert [box.shape for box in boxes] == [(3, 4)] * 3
 
 
-def test_an_image_that_one_cannot_use_is_set_aside_for_all() -> None:
+def test_an_image_that_one_cannot_use_is_skipped_for_all() -> None:
     extractor = build_extractor("several", of=PARTS)
     with pytest.raises(ImageError, match="no such file"):
         extractor.load("/no/such.jpg")
@@ -81,7 +81,7 @@ def test_the_identity_is_that_of_all() -> None:
 
 
 def test_what_cannot_stand_together_is_refused() -> None:
-    with pytest.raises(ExtractorError, match="of one name cannot stand beside each other, got grid, grid"):
+    with pytest.raises(ExtractorError, match="features of one image need different names, got grid, grid"):
         build_extractor("several", of=[PARTS[0], PARTS[0]])
     with pytest.raises(ExtractorError, match="'images' does not share images with others"):
         build_extractor("several", of=[PARTS[0], {"name": "images"}])

@@ -147,13 +147,13 @@ def test_the_same_weights_in_other_files_give_the_same_network(weights: Path, tm
 @pytest.mark.parametrize(
     ("network", "change", "message"),
     [
-        ("resnet50", "drop", "1 missing .layer2.0.conv2.weight."),
-        ("resnet50", "add", "1 unknown .layer9.weight."),
-        ("resnet50", "shape", "1 of another shape .conv1.weight."),
+        ("resnet50", "drop", r"\(1 missing: layer2.0.conv2.weight\)"),
+        ("resnet50", "add", r"\(1 unknown: layer9.weight\)"),
+        ("resnet50", "shape", "1 of another shape: conv1.weight .64, 3, 3, 3. for"),
         ("resnext50_32x4d", "none", "of another shape"),
-        ("mobilenet_v3_small", "none", r"\d+ missing .*; \d+ unknown .*; name the network that they were trained in"),
+        ("mobilenet_v3_small", "none", r"\d+ missing: .*; \d+ unknown: .*; name the network that they were trained in"),
         ("resnet50", "list", "hold no state dict"),
-        ("resnet50", "object", "cannot be read as tensors alone .*never executed"),
+        ("resnet50", "object", "cannot be read as tensors alone .*was executed"),
         ("resnet50", "short", "cannot be read as tensors alone"),
     ],
 )

@@ -94,7 +94,7 @@ def test_numpy_views_keep_the_memory_too() -> None:
     np.testing.assert_array_equal(view, expected)
 
 
-def test_only_so_many_buffers_are_held_back() -> None:
+def test_the_number_of_unused_buffers_is_limited() -> None:
     buffers = FeatureBuffers(2)
     batches = [pad_features(arrays([4]), None, buffers) for _ in range(10)]
     del batches

@@ -67,7 +67,7 @@ def test_the_reader_gives_the_bytes_that_were_written(reader: ShardReader) -> No
     assert [bytes(reader.file(image)) for image in range(IMAGES)] == [jpeg(number) for number in range(IMAGES)]
 
 
-def test_evaluation_shows_whole_pictures_in_order(reader: ShardReader) -> None:
+def test_evaluation_shows_full_images_in_order(reader: ShardReader) -> None:
     batches = list(image_batches(source(reader), 3))
     assert [len(pixels) for pixels, _ in batches] == [3, 3, 1]
     assert torch.cat([kept for _, kept in batches]).all()
@@ -77,7 +77,7 @@ def test_evaluation_shows_whole_pictures_in_order(reader: ShardReader) -> None:
         assert torch.equal(pixels[number], full_view(decode_pixels(jpeg(number)), 12))
 
 
-def test_pictures_can_be_read_in_inference_mode(reader: ShardReader) -> None:
+def test_images_can_be_read_in_inference_mode(reader: ShardReader) -> None:
     with torch.inference_mode():
         pixels, _ = next(image_batches(source(reader), 7))
     assert torch.equal(pixels, source(reader).unaugmented(list(range(7)))[0])

@@ -172,7 +172,7 @@ def test_one_augmentation_does_not_disturb_the_other(reader: ShardReader, vocabu
     assert of("none", True)[1] == both[1]
 
 
-def test_held_batches_keep_their_contents(reader: ShardReader, vocabulary: Vocabulary) -> None:
+def test_batches_in_use_keep_their_contents(reader: ShardReader, vocabulary: Vocabulary) -> None:
     loader = make_loader(reader, vocabulary, batch=2)
     held = []
     before = []

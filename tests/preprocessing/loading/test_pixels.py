@@ -38,7 +38,7 @@ def bilinear(source: torch.Tensor, size: int) -> np.ndarray:
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 24))
-def test_whole_view_pixel_by_pixel(height: int, width: int, size: int) -> None:
+def test_full_view_pixel_by_pixel(height: int, width: int, size: int) -> None:
     source = picture(height, width)
     view = full_view(source, size)
     assert view.dtype == torch.uint8
@@ -69,7 +69,7 @@ def test_random_view_is_a_crop_and_perhaps_mirrored() -> None:
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 1000))
-def test_the_smallest_pictures_have_views(height: int, width: int, sample: int) -> None:
+def test_the_smallest_images_have_views(height: int, width: int, sample: int) -> None:
     assert random_view(picture(height, width), 8, sample_rng(0, 0, sample, 2)).shape == (3, 8, 8)
 
 

@@ -257,7 +257,7 @@ while True:
 """
 
 
-def test_a_killed_writer_leaves_a_whole_shard_or_none(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_a_complete_shard_or_none(tmp_path: Path) -> None:
     path = tmp_path / "shard-00000.tar"
     root = Path(__file__).parents[3]
     for attempt in range(8):

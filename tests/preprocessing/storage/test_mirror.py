@@ -113,7 +113,7 @@ def test_shards_used_longest_ago_make_room(here: Mirror, there: Mirror) -> None:
     assert names(small.root) == {"stage-2/shard-00000.tar", "stage-3/shard-00000.tar"}
 
 
-def test_held_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
+def test_pinned_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
     paths = shards(here, 2)
     only_here = write(here.root / "stage-x" / "shard-00000.tar", bytes(100))
     full = limited(here, 100)
@@ -124,7 +124,7 @@ def test_held_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
     assert [path.exists() for path in (*paths, only_here)] == [False, False, True]
 
 
-def test_one_held_shard_stays(here: Mirror) -> None:
+def test_one_pinned_shard_stays(here: Mirror) -> None:
     first, second = (write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(2))
     here.push(first, second)
     with here.pinned_shard(first):
@@ -145,7 +145,7 @@ def test_more_than_the_limit_at_once_is_an_error(here: Mirror, there: Mirror) ->
         pass
 
 
-def test_a_folder_appears_as_a_whole(here: Mirror, there: Mirror) -> None:
+def test_a_folder_appears_when_it_is_complete(here: Mirror, there: Mirror) -> None:
     for name in ("weights", "state"):
         write(here.root / "run/step-1" / name, name.encode())
     here.push(here.root / "run/step-1/weights")  # and is killed

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import vse_core.evaluation.adversarial as adversarial
 import vse_core.evaluation.ranks as ranks_module
-from vse_core.evaluation import evaluate_attack, evaluate_retrieval
-from vse_core.evaluation.adversarial import AttackProtocol
+from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
+from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.similarity import similarity_matrix
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.dependency as dependency
-from vse_core.evaluation import evaluate_dependencies
 from vse_core.evaluation.dependency import (
     Dependencies,
     attribute_dependencies,
     candidate_similarities,
+    evaluate_dependencies,
     relation_dependencies,
 )
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.recall as recall
-from vse_core.evaluation import evaluate_ensemble, evaluate_retrieval
+from vse_core.evaluation.recall import evaluate_ensemble, evaluate_retrieval
 
 
 def as_one_model(mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

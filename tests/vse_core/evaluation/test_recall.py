@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.recall as recall
-from vse_core.evaluation import chance_rsum, evaluate_retrieval
+from vse_core.evaluation.recall import chance_rsum, evaluate_retrieval
 
 
 def position_oracle(scores: np.ndarray) -> np.ndarray:

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.unified as unified
-from vse_core.evaluation import evaluate_unified
-from vse_core.evaluation.unified import average_precisions, chance_average_precision
+from vse_core.evaluation.unified import average_precisions, chance_average_precision, evaluate_unified
 
 
 def naive_average_precision(scores: list[float], relevant: set[int]) -> float:

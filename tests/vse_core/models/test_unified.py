@@ -14,7 +14,7 @@ from tests.vse_core.training.tiny_unified import (
     unified_batch,
 )
 from vse_core.encoders.components import combine
-from vse_core.evaluation import embed_halves, embed_images, embed_texts
+from vse_core.evaluation.embedding import embed_halves, embed_images, embed_texts
 from vse_core.models import Components
 from vse_core.models.unified import build_unified_model
 

@@ -15,8 +15,8 @@ from pipelines.evaluation.protocols.rankings import require_published
 from pipelines.evaluation.protocols.video import different
 from pipelines.runtime.stage import StageError
 from tests.pipelines.evaluation.protocols.galleries import best_rank, coarse_gallery, records_of, scores
-from vse_core.evaluation import evaluate_ensemble
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, RetrievalProtocol
+from vse_core.evaluation.recall import evaluate_ensemble
 
 PUBLISHED = {"flickr8k_1k": 1000, "flickr30k_1k": 1000, "coco_1k": 5000, "coco_5k": 5000}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from random import Random
 
@@ -57,6 +58,11 @@ def test_captions_are_trees_and_repeat_with_the_seed() -> None:
         assert all(word.form and word.lemma and word.upos and word.xpos for word in caption)
     assert captions[:200] == list(CaptionWriter(Random(3)).captions(200))
     assert captions[:200] != list(CaptionWriter(Random(4)).captions(200))
+
+
+def test_the_templates_give_the_recorded_captions() -> None:
+    captions = repr(list(CaptionWriter(Random(0)).captions(200)))
+    assert hashlib.sha256(captions.encode()).hexdigest().startswith("7f5d56d34dff3573")
 
 
 def test_captions_show_what_the_treebank_lacks() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.importers import PublishedRegions, SetAside, entries, open_source
+from preprocessing.features.importers import PublishedRegions, Skipped, entries, open_source
 from preprocessing.features.importers.__main__ import main
 
 
@@ -96,7 +96,7 @@ def replaced(position: int, value: str) -> list[str]:
 def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: list[str], reason: str) -> None:
     good = [["1", *CAFFE[1:]], row, ["3", *CAFFE[1:]]]
     first, second, third = entries(open_source(write(tmp_path, *good), "butd_tsv"))
-    assert isinstance(second, SetAside)
+    assert isinstance(second, Skipped)
     assert second.image_id == row[0]
     assert "\n" not in second.reason
     with pytest.raises(AssertionError, match=reason):
@@ -114,7 +114,7 @@ def test_a_file_cut_anywhere_loses_its_last_line_only(tmp_path: Path) -> None:
         path.write_bytes(whole[:end])
         found = list(entries(open_source(path, "butd_tsv")))
         assert isinstance(found[0], PublishedRegions)
-        assert isinstance(found[1], SetAside), end
+        assert isinstance(found[1], Skipped), end
 
 
 def test_a_carriage_return_ends_a_line_too(tmp_path: Path) -> None:

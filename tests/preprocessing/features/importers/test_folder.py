@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.importers import PublishedRegions, SetAside, entries, open_source
+from preprocessing.features.importers import PublishedRegions, Skipped, entries, open_source
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3)
 BOXES = np.array([[0, 1, 2, 3], [4, 5, 6, 7]], dtype=np.float32)
@@ -24,7 +24,7 @@ class Attack:
 
 def reason(folder: Path, form: str) -> str:
     (entry,) = entries(open_source(folder, form))
-    assert isinstance(entry, SetAside), entry
+    assert isinstance(entry, Skipped), entry
     assert "\n" not in entry.reason
     return entry.reason
 
@@ -88,7 +88,7 @@ def test_a_damaged_npz_is_set_aside_or_reads_the_same(tmp_path: Path) -> None:
         changed[generator.integers(len(whole))] ^= 1 << generator.integers(8)
         path.write_bytes(changed)
         (entry,) = entries(open_source(tmp_path, "npz"))
-        if isinstance(entry, SetAside):
+        if isinstance(entry, Skipped):
             aside += 1
         else:
             assert entry.features.tolist() == FEATURES.tolist()

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.images import ImageError
-from preprocessing.features.importers import PublishedRegions, SetAside, entries, open_source
-from preprocessing.features.importers.lmdb_store import read_plain_pickle
+from preprocessing.features.importers import PublishedRegions, Skipped, entries, open_source
+from preprocessing.features.plain_pickle import PlainPickleError, read_plain
 
 h5py = pytest.importorskip("h5py", reason="pip install h5py")
 lmdb = pytest.importorskip("lmdb", reason="pip install lmdb")
@@ -26,7 +25,7 @@ class Attack:
         return (exec, ("raise SystemExit('executed')",))
 
 
-def by_id(path: Path, form: str) -> dict[str, PublishedRegions | SetAside]:
+def by_id(path: Path, form: str) -> dict[str, PublishedRegions | Skipped]:
     return {entry.image_id: entry for entry in entries(open_source(path, form))}
 
 
@@ -50,7 +49,7 @@ def test_hdf5_of_frames_and_of_groups(tmp_path: Path) -> None:
     assert frames.boxes is None
     assert regions.boxes is not None
     assert regions.boxes.tolist() == BOXES.tolist()
-    reasons = {name: entry.reason for name, entry in found.items() if isinstance(entry, SetAside)}
+    reasons = {name: entry.reason for name, entry in found.items() if isinstance(entry, Skipped)}
     assert reasons == {
         "flat": "features are float32 of shape (3,), floats of shape (N, F) are needed",
         "whole": "features are int32 of shape (2, 2), floats of shape (N, F) are needed",
@@ -75,7 +74,7 @@ def test_hdf5_files_that_are_damaged(tmp_path: Path) -> None:
     assert changed != whole
     path.write_bytes(changed)
     found = by_id(path, "hdf5")
-    assert [name for name, entry in found.items() if isinstance(entry, SetAside)] == ["7"]
+    assert [name for name, entry in found.items() if isinstance(entry, Skipped)] == ["7"]
     assert len(found) == 20
 
 
@@ -125,9 +124,9 @@ def test_lmdb_of_npz_and_of_plain_pickles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (pickle.dumps(Attack()), "a pickle that asks for builtins.exec; only plain values are read"),
-        (pickle.dumps(vilbert(extra=Attack())), "a pickle that asks for builtins.exec"),
-        (pickle.dumps(vilbert(features=FEATURES)), "a pickle that asks for numpy"),
+        (pickle.dumps(Attack()), "a pickle of plain values: it asks for builtins.exec, which no plain values need"),
+        (pickle.dumps(vilbert(extra=Attack())), "it asks for builtins.exec"),
+        (pickle.dumps(vilbert(features=FEATURES)), "it asks for numpy"),
         (b"c_codecs\nencode\n(Vtext\nVutf8\ntR.", "bytes in the encoding 'utf8'; latin1 is needed"),
         (b"Pelsewhere\n.", "refers to 'elsewhere'"),
         (pickle.dumps([1, 2]), "a list where a dictionary is needed"),
@@ -148,7 +147,7 @@ def test_lmdb_values_that_cannot_be_used(tmp_path: Path, value: bytes, reason: s
     found = by_id(store(tmp_path / "store", {"1": value, "2": npz(x=FEATURES)}), "lmdb")
     assert isinstance(found["2"], PublishedRegions)
     entry = found["1"]
-    assert isinstance(entry, SetAside)
+    assert isinstance(entry, Skipped)
     assert reason in entry.reason
     assert "\n" not in entry.reason
 
@@ -162,8 +161,8 @@ def test_no_mutation_of_a_pickle_gets_anything_executed() -> None:
         for _ in range(generator.integers(1, 4)):
             changed[generator.integers(len(whole))] = generator.integers(256)
         try:
-            read_plain_pickle(bytes(changed))
-        except ImageError:  # anything else would end the test
+            read_plain(bytes(changed))
+        except PlainPickleError:  # anything else would end the test
             refused += 1
     assert 100 < refused < 300
 

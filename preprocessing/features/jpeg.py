@@ -1,4 +1,4 @@
-"""Pictures themselves as the "feature": JPEG files for networks that are trained from pixels."""
+"""Images themselves as the "feature": JPEG files for networks that are trained from pixels."""
 
 import io
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _VERSION = 1
 _QUALITY = 95
 
 
-class PictureExtractor:
+class JpegExtractor:
     """Stores each image as a JPEG file whose largest side is bounded.
 
     A file that already is such a JPEG (8-bit RGB or grey, upright) keeps its bytes. Any other image is converted as
@@ -36,11 +36,7 @@ class PictureExtractor:
         self._largest_side = largest_side
 
     def load(self, uri: str) -> bytes:
-        """The JPEG file of one image.
-
-        Raises:
-            ImageError: it cannot be read or decoded.
-        """
+        """The JPEG file of one image."""
         data = read_image_bytes(uri)
         image = decode_image(data)
         if max(image.size) <= self._largest_side and is_plain_jpeg(data):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Results:
     """What a protocol has found.
 
     Attributes:

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluationInputs:
     """A model and an embedded split with its parsed captions.
 
     Attributes:

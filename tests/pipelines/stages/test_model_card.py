@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.registry.card import DESCRIPTION_CHARACTERS, Evidence, description, model_card, pretrained
+from pipelines.stages.model_card import DESCRIPTION_CHARACTERS, Evidence, description, model_card, pretrained
 
 METRICS = {
     "rsum": 251.34,

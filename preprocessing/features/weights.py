@@ -1,0 +1,125 @@
+"""Weights of networks: read as tensors alone, compared with what a network needs, and their digest."""
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.plain_pickle import PlainPickleError, read_arrays
+
+_ERRORS = (
+    PlainPickleError,
+    SafetensorError,
+    pickle.UnpicklingError,
+    OSError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)
+_LISTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Differences between the tensors of a file and those of a network; true where there are any.
+
+    Attributes:
+        missing: names that the file lacks.
+        unknown: names that the network lacks.
+        misshapen: names whose shapes differ, with both shapes.
+    """
+
+    missing: list[str]
+    unknown: list[str]
+    misshapen: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unknown or self.misshapen)
+
+    def __str__(self) -> str:
+        kinds = {"missing": self.missing, "unknown": self.unknown, "of another shape": self.misshapen}
+        return "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names)
+
+
+def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mismatch:
+    """Compare the names and shapes of a file's tensors with those of a network.
+
+    Counters of training batches are left out: old files lack them, and inference does without.
+    """
+    needed = {name: tensor for name, tensor in expected.items() if not name.endswith("num_batches_tracked")}
+    return Mismatch(
+        missing=sorted(needed.keys() - state.keys()),
+        unknown=sorted(state.keys() - expected.keys()),
+        misshapen=[
+            f"{name} {tuple(state[name].shape)} for {tuple(needed[name].shape)}"
+            for name in sorted(state.keys() & needed.keys())
+            if state[name].shape != needed[name].shape
+        ],
+    )
+
+
+def read_weights(path: Path) -> Any:
+    """Read the contents of a safetensors file, a pickle of arrays (.pkl) or a PyTorch file; nothing in it is executed.
+
+    Raises:
+        ExtractorError: it cannot be read, or holds more than tensors and plain values.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return read_arrays(path) if path.suffix == ".pkl" else torch.load(path, "cpu", weights_only=True)
+    except _ERRORS as error:
+        raise ExtractorError(
+            f"weights {path} cannot be read as tensors alone ({first_line(error)}); nothing in the file was executed: "
+            "download it again, or convert it to safetensors where you trust it"
+        ) from error
+
+
+def is_state(content: Any) -> bool:
+    """Return whether the contents of a file are tensors by name."""
+    return isinstance(content, dict) and all(isinstance(tensor, Tensor) for tensor in content.values())
+
+
+def checked_device(name: str) -> torch.device:
+    """Return the device of a name.
+
+    Raises:
+        ExtractorError: there is no such device here.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ExtractorError(f"device {name!r} cannot be used ({first_line(error)}); use 'cpu'") from error
+    return device
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """Return the sha256 over names, types, shapes and values of tensors."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
