@@ -3,8 +3,6 @@
 N regions of an image, D embedding.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import tempfile
@@ -103,11 +101,10 @@ class SearchService:
         queries_QD = components.embed_phrases(phrases)
         maps_QN = relevance(queries_QD, regions_ND) * len(regions_ND)
         similarities_Q = queries_QD @ images_BKD[0, 0]
+        rows = zip(phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True)
         found = [
             {"text": " ".join(phrase).replace("_", " "), "similarity": round(similarity, 4), "cells": cells}
-            for phrase, similarity, cells in zip(
-                phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True
-            )
+            for phrase, similarity, cells in rows
         ]
         return {"rows": side, "columns": side, "phrases": found}
 
