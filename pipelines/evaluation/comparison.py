@@ -32,16 +32,7 @@ def compare(
 
     The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
     every recall, and ``i2t_won``, ``i2t_lost``, ``i2t_drawn``, ``i2t_gained``, ``i2t_missed``, ``t2i_won`` and so on.
-
-    Args:
-        models: the model and the one that it is compared with.
-        folds: cuts of the split that recalls are averaged over.
-        split: its name.
-        mirror: the work folder, for the output.
-        experiment: where the run is recorded.
-
-    Raises:
-        StageError: the two were not evaluated on the same images and captions.
+    Raises StageError where the two were not evaluated on the same images and captions.
     """
     from pipelines.tracking import PipelineRuns
 
@@ -103,7 +94,6 @@ def _direction(ranks: RetrievalRanks, way: str) -> Ranks:
 
 
 def _flat(recalls: dict[str, MetricDifference], won: dict[str, RankDifference]) -> dict[str, float]:
-    """Return the metrics of a comparison by name."""
     metrics: dict[str, float] = {}
     for name, found in recalls.items():
         metrics[name] = found.difference

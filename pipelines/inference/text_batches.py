@@ -1,4 +1,4 @@
-"""The captions of a split as a model's text side takes them, batch by batch."""
+"""The captions of a split in the format of a model's text side, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the protocols evaluate that read captions: a model and a split with its parsed captions.
+"""The inputs of protocols that read captions: a model and a split with its parsed captions.
 
 B images, C captions, K views, D embedding.
 """
@@ -26,10 +26,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class EvaluationInputs:
-    """A model and an embedded split with its parsed captions.
+    """A model and an embedded split, with directories of parsed captions.
 
     Attributes:
-        texts: the model with what its text side needs.
+        texts: the model with its text side.
         gallery: the split's images and captions, embedded.
         reader: the split's features.
         train_graphs: directory of the training captions' graphs, which say what words there are.
@@ -61,5 +61,5 @@ class EvaluationInputs:
 
 
 def spread(items: Sequence[Item], count: int) -> list[Item]:
-    """So many of the items, evenly spread."""
+    """Return `count` of the items, evenly spread."""
     return [items[place * len(items) // count] for place in range(min(count, len(items)))]

@@ -1,4 +1,4 @@
-"""What a protocol finds."""
+"""The results of a protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """What a protocol has found.
+    """The results of a protocol.
 
     Attributes:
         name: of the protocol.
