@@ -35,16 +35,7 @@ _CAPTION_LENGTHS = (6, 10, 14, 20)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """The data that a model is evaluated on.
-
-    Attributes:
-        dataset: names the split.
-        settings: folds and protocols.
-        shards: directory of the split's features.
-        feature: key of the features in the shards.
-        graphs: split -> directory of its captions' graphs; empty where nothing needs them.
-        text: settings of the text encoder, which may name files that it reads.
-    """
+    """The data that a model is evaluated on; graphs by split, none where nothing needs them."""
 
     dataset: Dataset
     settings: EvaluationConfig
@@ -141,11 +132,6 @@ class EmbeddedSplit:
     reader: ShardReader
     set_size: int
 
-    @property
-    def model(self) -> Model:
-        """The model itself."""
-        return self.texts.model
-
 
 def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
@@ -200,7 +186,7 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     for name, (title, rows) in sheets.items():
         files.append(directory / f"{name}.png")
         contact_sheet_png(title, rows).save(files[-1])
-    for name, figure in pooling_figures(embedded.model, embedded.set_size).items():
+    for name, figure in pooling_figures(embedded.texts.model, embedded.set_size).items():
         files.append(directory / f"{name}.png")
         figure.savefig(files[-1], bbox_inches="tight")
     return files

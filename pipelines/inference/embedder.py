@@ -25,7 +25,7 @@ from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
 from vse_core.evaluation.embedding import embed_images
-from vse_core.models import Model, load_model
+from vse_core.models import load_model
 
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
@@ -43,12 +43,9 @@ class RegionReader(Protocol):
 
 @dataclass(frozen=True)
 class ImageRegions:
-    """An image and its regions in the joint space.
+    """An image's K views and its N regions or cells, by each of P projections, as unit vectors in the joint space.
 
-    Attributes:
-        image_KD: unit vectors of the image's K views.
-        regions_PND: unit vectors of its N regions or cells, by each of the P projections that the model has.
-        places: rows and columns of the grid, or boxes (N, 4) of left, top, right and bottom in pixels.
+    The places are rows and columns of the grid, or boxes (N, 4) of left, top, right and bottom in pixels.
     """
 
     image_KD: Tensor
@@ -70,42 +67,30 @@ class QueryError(ValueError):
 
 
 class Embedder:
-    """Embeds texts and images with a saved model.
+    """Embeds texts and images with a saved model and its extractor (see `write_extractor`), on a GPU by default.
 
-    Args:
-        model: directory with `model.safetensors`, `model.json` and its caption encoder.
-        extractor: directory with `extractor.json` (see `write_extractor`).
-        device: torch device; by default CUDA where there is one, else the CPU.
-
-    Raises:
-        FileNotFoundError: a file is missing from one of the directories.
-        ValueError: the files do not fit each other.
+    Raises FileNotFoundError where a directory lacks a file, and ValueError where the files do not fit each other.
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
         self.device = device or default_device()
-        self._model = load_model(model, self.device)
-        self._texts = TextEmbedder(self._model, model)
+        self.model = load_model(model, self.device)
+        self.texts = TextEmbedder(self.model, model)
         self._extractor = build_extractor(**_extractor_options(extractor, self.device))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts into (C, D) unit vectors, float32, on the CPU; QueryError for one that is empty or too long."""
         for position, text in enumerate(texts):
             self._check_text(position, text)
-        return self._texts.embed(texts)
+        return self.texts.embed(texts)
 
     def embed_images(self, uris: Sequence[str]) -> Tensor:
         """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU; QueryError for an unreadable
         one.
         """
         starts = range(0, len(uris), _IMAGES_AT_ONCE)
-        images_BKD: Tensor = embed_images(self._model, (self._features(uris, start) for start in starts))
+        images_BKD: Tensor = embed_images(self.model, (self._features(uris, start) for start in starts))
         return images_BKD
-
-    @property
-    def texts(self) -> TextEmbedder:
-        """The text side by itself."""
-        return self._texts
 
     @property
     def takes_pictures(self) -> bool:
@@ -115,16 +100,16 @@ class Embedder:
     @property
     def finds_regions(self) -> bool:
         """Return whether the model embeds regions and components of captions (UniVSE), and reads image files."""
-        return self._texts.components is not None and self.takes_pictures
+        return self.texts.components is not None and self.takes_pictures
 
     def embed_regions(self, uri: str) -> Tensor:
         """Embed the regions of one image into (N, D) unit vectors, float32, on the CPU.
 
         Raises QueryError for an unreadable image, ValueError where the model embeds no regions.
         """
-        if self._texts.components is None:
+        if self.texts.components is None:
             raise ValueError("the model embeds no regions of images")
-        return self._texts.components.embed_regions(*self._features([uri], 0))
+        return self.texts.components.embed_regions(*self._features([uri], 0))
 
     def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
         """Embed images by features (N, F), as the model's extractor gives them, into (B, K, D) unit vectors.
@@ -135,11 +120,11 @@ class Embedder:
         checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
         starts = range(0, len(checked), _IMAGES_AT_ONCE)
         batches = (self._inputs(checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
-        images_BKD: Tensor = embed_images(self._model, batches)
+        images_BKD: Tensor = embed_images(self.model, batches)
         return images_BKD
 
     def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
-        width = feature_width(self._model)
+        width = feature_width(self.model)
         if width is None:
             raise QueryError(position, "the model takes images, no features")
         if features_NF.ndim != 2 or features_NF.shape[1] != width or len(features_NF) == 0:
@@ -150,18 +135,13 @@ class Embedder:
             raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
         return halves_NF
 
-    @property
-    def model(self) -> Model:
-        """The model, in evaluation mode."""
-        return self._model
-
     def embed_with_regions(self, uri: str) -> ImageRegions:
         """Embed an image and each of its regions or grid cells by itself.
 
         Raises QueryError for an unreadable image, ValueError where the model takes images, or where the places of
         features in the image are not known.
         """
-        encoder = self._model.image_encoder
+        encoder = self.model.image_encoder
         if not isinstance(encoder, RegionReader):
             raise ValueError("the model takes images, not features of regions: its regions cannot be embedded")
         try:
@@ -169,7 +149,7 @@ class Embedder:
         except ImageError as error:
             raise QueryError(0, str(error)) from error
         features_1NF, lengths_1 = self._inputs([stored])
-        images_1KD: Tensor = embed_images(self._model, [(features_1NF, lengths_1)])
+        images_1KD: Tensor = embed_images(self.model, [(features_1NF, lengths_1)])
         with torch.inference_mode():
             regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
         regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
@@ -178,8 +158,8 @@ class Embedder:
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():
             raise QueryError(position, "the text is empty")
-        limit = self._model.max_tokens
-        if limit is not None and (length := len(self._texts.caption_encoder.encode(text))) > limit:
+        limit = self.model.max_tokens
+        if limit is not None and (length := len(self.texts.caption_encoder.encode(text))) > limit:
             raise QueryError(position, f"the text has {length} tokens, the model reads {limit} at most; shorten it")
 
     def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
@@ -193,7 +173,7 @@ class Embedder:
 
     def _inputs(self, features: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """Return the extractor's output as the image encoder takes it: features and lengths, or pixels and cells."""
-        pixels = pixel_format(self._model)
+        pixels = pixel_format(self.model)
         if pixels is not None:
             views = [full_view(decode_pixels(data), pixels.size) for data in features]
             return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
@@ -220,10 +200,8 @@ def default_device() -> str:
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
     """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are local.
 
-    Args:
-        directory: where to write; made where it is not there.
-        name: name of the extractor, as `build_extractor` knows it.
-        options: its options besides the device; `weights`, if any, is a local folder or file, or a name on the hub.
+    The options are those of `build_extractor` besides the device; `weights` may be a local folder or file, or a name on
+    the hub.
     """
     directory.mkdir(parents=True, exist_ok=True)
     options = dict(options)

@@ -26,11 +26,8 @@ _TEXTS_AT_ONCE = 256
 class TextEmbedder:
     """Embeds captions with a model (in evaluation mode) and the files next to it in the directory where it was saved.
 
-    Its `components` embed objects, attributes and relations; they are None for models without components.
-
-    Raises:
-        FileNotFoundError: a file is missing from the directory.
-        ValueError: a file cannot be read.
+    Its `components` embed objects, attributes and relations; they are None for models without components. Raises
+    FileNotFoundError where a file is missing, ValueError where one cannot be read.
     """
 
     def __init__(self, model: Model, directory: Path) -> None:

@@ -29,12 +29,9 @@ TextInputs = Callable[["npt.NDArray[np.int64]", int], tuple[Any, ...]]
 class ModelKind(Protocol):
     """A kind of model: what it reads, what is prepared for it, how a training step calls it, what it can be used for.
 
-    Attributes:
-        title: the published system, for messages.
-        image, text, loss: names of the settings that belong to this kind alone; None where it has none of its own.
-        has_embeddings: images and captions have vectors of their own, which can be indexed, searched and registered.
-        reads_graphs: training reads the scene graphs of captions.
-        augments_captions: words of captions may be replaced and deleted in training.
+    `title` is the published system, for messages. `image`, `text` and `loss` name settings that belong to this kind
+    alone. Models with embeddings can be indexed, searched and registered. `reads_graphs`: training reads captions'
+    scene graphs; `augments_captions`: their words may be replaced and deleted in training.
     """
 
     title: ClassVar[str]

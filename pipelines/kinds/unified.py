@@ -93,17 +93,13 @@ class UnifiedLoss(Loss):
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments at a step: all negatives first, then the hardest; relations after a while."""
-        is_early = step < self.all_negatives_steps(steps_per_epoch)
+        is_early = step < self.all_negatives.steps(steps_per_epoch)
         has_relations = step >= self.relations_after.steps(steps_per_epoch)
         return {
             **self.options(),
             "negatives": "all" if is_early else "hardest",
             "relation_weight": self.relation_weight if has_relations else 0.0,
         }
-
-    def all_negatives_steps(self, steps_per_epoch: int) -> int:
-        """Return the number of steps at the start that sum over all negatives."""
-        return self.all_negatives.steps(steps_per_epoch)
 
 
 class UnifiedKind(ModelKind):

@@ -28,11 +28,8 @@ class Checkpoints:
     """Writes the checkpoints of one run: complete directories appear by rename, and are copied to a storage if there is
     one.
 
-    Args:
-        directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
-        specification: keyword arguments of ``vse_core.models.build_model``.
-        write_sidecars: writes next to a model what it is used with, such as its caption encoder.
-        mirror: the work folder that the directory is in.
+    The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``. `specification` holds the keyword
+    arguments of ``vse_core.models.build_model``; `write_sidecars` writes next to a model what it is used with.
     """
 
     def __init__(

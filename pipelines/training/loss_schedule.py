@@ -36,7 +36,7 @@ class LossSchedule:
         The plateau is that of the hardest negatives; losses without a margin have none. `step` counts from 0, `pairs`
         is the number of pairs that the loss was summed over.
         """
-        if self._hinge is None or step < self._hinge.all_negatives_steps(self._steps_per_epoch):
+        if self._hinge is None or step < self._hinge.all_negatives.steps(self._steps_per_epoch):
             return 0
         self._collapse.update(loss / (pairs if self._hinge.reduction == "sum" else 1))
         return self._collapse.steps_on_plateau

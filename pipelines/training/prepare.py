@@ -17,11 +17,8 @@ def prepare(
 ) -> tuple[dict[str, float], int]:
     """Check that the shards can feed the run, and write what turns captions into inputs of the model.
 
-    Returns:
-        Figures about the captions' tokens for the manifest, and the optimiser steps of the run.
-
-    Raises:
-        StageError: the split is too small, or the captions' encoder cannot be made.
+    Returns figures about the captions' tokens for the manifest, and the optimiser steps of the run. Raises StageError
+    where the split is too small, or the captions' encoder cannot be made.
     """
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.loading.sampler import BatchSampler

@@ -21,12 +21,9 @@ def open_splits(
     """Open readers of the training and the evaluation split for the block.
 
     Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
-    copied as they are needed; the rest, with the directories of captions' graphs, has to fit.
-
-    Raises:
-        StageError: the order of the samples needs more shards at a time than the limit allows.
-        ShardError: a shard is missing, or does not match its sidecar.
-        StorageError: the storage does not answer, or the limit leaves no room.
+    copied as they are needed; the rest, with the directories of captions' graphs, has to fit. Raises StageError where
+    the order of the samples needs more shards at a time than the limit allows, ShardError where a shard is missing or
+    does not match its sidecar, StorageError where the storage does not answer or the limit leaves no room.
     """
     mirror, feature = config.mirror, config.features.member
     others = (evaluation, *(path for path in graphs if path is not None))

@@ -65,17 +65,9 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Trainer:
-    """One process's part of a training run.
+    """One process's part of a training run, whose output is in ``checkpoints/step-*``, ``best-*`` and ``losses.jsonl``.
 
-    Args:
-        config: the pipeline's configuration.
-        train: the training split.
-        evaluation: the split that is evaluated after every epoch.
-        caption_encoder: gives the captions' tokens.
-        directory: the stage's output: ``checkpoints/step-*`` to resume from, ``best-*``, ``losses.jsonl``.
-        device: where to compute.
-        observer: where to report to; None on all processes but the first.
-        on_epoch: called by every process with the metrics of each finished epoch.
+    Only the first process has an observer; every process calls `on_epoch` with the metrics of each finished epoch.
     """
 
     def __init__(

@@ -29,11 +29,8 @@ def crisscrossed(embedded: Embedded) -> Results:
     caption with an image, or two captions, at 3 or more, two images at 2.5 or more. A query without a relevant item is
     left out. Metrics are ``cxc/i2t_r01`` ... ``cxc/i2i_ties``, with intervals ``cxc/i2t_r01_low`` and so on,
     ``cxc/i2t_queries``, and ``cxc/unknown_pairs``, the number of ratings of images or captions that are not in the
-    gallery: 0 where the split is complete.
-
-    Raises:
-        StageError: the ratings are not of this split's images and captions.
-        DatasetError: a file of ratings is missing or malformed.
+    gallery: 0 where the split is complete. Raises StageError where the ratings are not of this split, and DatasetError
+    where their file is missing or malformed.
     """
     assert embedded.crisscrossed is not None
     ratings = read_crisscrossed(embedded.crisscrossed, embedded.split)

@@ -26,16 +26,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class EvaluationInputs:
-    """A model and an embedded split, with directories of parsed captions.
+    """A model and an embedded split, with directories of its captions' graphs and those of the training captions.
 
-    Attributes:
-        texts: the model with its text side.
-        gallery: the split's images and captions, embedded.
-        reader: the split's features.
-        train_graphs: directory of the training captions' graphs, which say what words there are.
-        graphs: directory of the split's graphs.
-        directory: where files go.
-        detections: for each image the names of the objects that a data set labels in it; None where there are none.
+    `detections` are the names of the objects that a data set labels in each image, if it does.
     """
 
     texts: TextEmbedder
