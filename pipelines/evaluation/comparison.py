@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pipelines.tracking import Experiment, Tracker
     from preprocessing.storage import Mirror
     from vse_core.evaluation.bootstrap import MetricDifference, RankDifference
-    from vse_core.evaluation.ranks import Ranks
-    from vse_core.evaluation.recall import RetrievalRanks
 
 NAME = "compare"
 # Raised when the same models would give another comparison.
@@ -57,7 +55,10 @@ def _compare(
     directory = stage.create()
     ranks = [Embedded([gallery], split, directory, (folds,)).ranks[folds] for gallery in galleries]
     recalls = compare_retrieval(ranks[0], ranks[1])
-    won = {way: compare_ranks(*(_direction(each, way) for each in ranks)) for way in _WAYS}
+    won = {
+        "i2t": compare_ranks(*(each.image_to_text for each in ranks)),
+        "t2i": compare_ranks(*(each.text_to_image for each in ranks)),
+    }
     files = write_comparison(directory, *(retrieval_rows(each, galleries[0].records) for each in ranks))
     tracker.set_tags(
         {
@@ -87,10 +88,6 @@ def _compare(
             "metrics": [model.metrics for model in models],
         }
     )
-
-
-def _direction(ranks: RetrievalRanks, way: str) -> Ranks:
-    return ranks.image_to_text if way == "i2t" else ranks.text_to_image
 
 
 def _flat(recalls: dict[str, MetricDifference], won: dict[str, RankDifference]) -> dict[str, float]:

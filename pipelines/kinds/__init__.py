@@ -1,4 +1,4 @@
-"""Kinds of models, one module each: their settings, and all that the rest of the pipeline asks them."""
+"""Kinds of models: their settings, and all that the rest of the pipeline asks them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pipelines.kinds.hierarchical import (
     LevelImageEncoderConfig,
     RoleGraphTextEncoderConfig,
 )
-from pipelines.kinds.kind import ModelKind
-from pipelines.kinds.two_tower import TwoTowerKind
+from pipelines.kinds.kind import ModelKind, TwoTowerKind
 from pipelines.kinds.unified import (
     ComponentTextEncoderConfig,
     RegionImageEncoderConfig,

@@ -97,6 +97,12 @@ class ModelKind(Protocol):
         return None
 
 
+class TwoTowerKind(ModelKind):
+    """An encoder of images and one of tokens (VSE++, VSE-infinity, MV-VSE, VSE+2AD)."""
+
+    title = "a two-tower model"
+
+
 def tokens_alone(captions: npt.NDArray[np.int64], longest: int) -> tuple[Any, ...]:
     """Return no further arguments: the text side reads tokens alone."""
     return ()

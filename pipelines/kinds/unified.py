@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from pipelines.kinds.component_embedder import ComponentEmbedder
-    from preprocessing.captions.components import ComponentTable
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.captions.negatives import NegativeSampler
     from preprocessing.captions.vocabulary import Vocabulary
@@ -150,10 +149,11 @@ class UnifiedKind(ModelKind):
 
     def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
         """Return the source of captions' components."""
+        from preprocessing.captions.components import ComponentTable
         from preprocessing.loading.batch import component_tensors
         from vse_core.models import Components
 
-        table = _component_table(split, _vocabulary(caption_encoder))
+        table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder))
         return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
 
     def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
@@ -180,16 +180,11 @@ def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
     return caption_encoder.vocabulary
 
 
-def _component_table(split: SplitData, vocabulary: Vocabulary) -> ComponentTable:
-    from preprocessing.captions.components import ComponentTable
-
-    return ComponentTable.build(graphs_of(split), vocabulary)
-
-
 def _negative_sampler(
     loss: UnifiedLoss, train: SplitData, vocabulary: Vocabulary, seed: int, directory: Path
 ) -> NegativeSampler:
     """Return the sampler of negatives, from the pools in a run's directory; StageError where words are too few."""
+    from preprocessing.captions.components import ComponentTable
     from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
     from preprocessing.captions.pools import Pools, PoolsError
 
@@ -198,6 +193,7 @@ def _negative_sampler(
     )
     try:
         pools = Pools.load(directory / Pools.FILE)
-        return NegativeSampler(_component_table(train, vocabulary), pools, vocabulary, seed, counts)
+        table = ComponentTable.build(graphs_of(train), vocabulary)
+        return NegativeSampler(table, pools, vocabulary, seed, counts)
     except (NegativesError, PoolsError) as error:
         raise StageError(f"train: {error}") from error

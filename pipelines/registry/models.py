@@ -117,10 +117,7 @@ def _log_bundle(bundle: Path, name: str, tags: Mapping[str, str]) -> ModelInfo:
 
 
 def _pack_code(archive: Path) -> None:
-    """Write our packages into one archive; the same packages give the same bytes.
-
-    MLflow sends files one after the other through a server: the hundreds of these packages would take minutes.
-    """
+    """Write our packages into one archive, always the same bytes: MLflow takes minutes for files one by one."""
     with zipfile.ZipFile(archive, "w") as packed:
         for package in PACKAGES:
             for path in sorted((ROOT / package).rglob("*")):

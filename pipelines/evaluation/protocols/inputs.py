@@ -54,5 +54,6 @@ class EvaluationInputs:
 
 
 def spread(items: Sequence[Item], count: int) -> list[Item]:
-    """Return `count` of the items, evenly spread."""
-    return [items[place * len(items) // count] for place in range(min(count, len(items)))]
+    """Return `count` of the items, or all of fewer, evenly spread."""
+    count = min(count, len(items))
+    return [items[place * len(items) // count] for place in range(count)]
