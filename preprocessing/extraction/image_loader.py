@@ -17,14 +17,8 @@ ItemT = TypeVar("ItemT")
 class ImageLoader:
     """Loads images in threads, `depth` of them in advance.
 
-    An image that is waited for longer than `timeout` becomes an error, and its thread, which nothing can stop, is
-    abandoned: new threads load the images after it. It does not delay the end of the process either.
-
-    Args:
-        load: loads the image of a URI; raises ImageError where it cannot be used.
-        threads: at work at once.
-        depth: images that are loaded in advance.
-        timeout: in seconds; None waits for ever.
+    An image that is waited for longer than `timeout` seconds (None: for ever) becomes an error, and its thread, which
+    nothing can stop, is abandoned: new threads load the images after it. It does not delay the end of the process.
     """
 
     def __init__(self, load: Callable[[str], Any], threads: int, depth: int, timeout: float | None) -> None:

@@ -22,12 +22,7 @@ Numbers = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class DatasetDiff:
-    """Changes of a split. An image whose file has changed counts as one new and one gone.
-
-    Attributes:
-        new_images, gone_images: images.
-        new_captions, gone_captions: captions, those of such images among them.
-    """
+    """Changes of a split. An image whose file has changed counts as one new and one gone, with its captions."""
 
     new_images: int
     gone_images: int
@@ -51,24 +46,14 @@ class DatasetDiff:
 
 @dataclass(frozen=True)
 class DataManifest:
-    """The images and captions of a split as sorted 64-bit hashes: 8 bytes each.
-
-    Attributes:
-        images: of the images, by id, file and the file's stamp.
-        captions: of the captions, by image id, caption id and text.
-    """
+    """The images (id, file, stamp) and captions (ids, text) of a split as sorted 64-bit hashes: 8 bytes each."""
 
     images: Numbers
     captions: Numbers
 
     @classmethod
     def of(cls, dataset: Dataset, split: str) -> DataManifest:
-        """Hash the records of a split.
-
-        Raises:
-            DatasetError: there is no such split, or its files are malformed.
-            StorageError: the images are on S3, which does not answer or refuses.
-        """
+        """Hash the records of a split."""
         images, captions = array("Q"), array("Q")
         for image_id, uri, stamp, texts in entries(dataset, split):
             images.append(_number([image_id, uri, stamp]))
