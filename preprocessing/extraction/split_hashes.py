@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from array import array
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,8 @@ class DatasetDiff:
 
     def __str__(self) -> str:
         """Return the changes in words: "+2,000 images, +10,000 captions"."""
-        counts = {
-            "images": (self.new_images, self.gone_images),
-            "captions": (self.new_captions, self.gone_captions),
-        }
-        parts = [
-            f"{sign}{count:,} {what}"
-            for what, pair in counts.items()
-            for sign, count in zip("+-", pair, strict=True)
-            if count
-        ]
+        names = ("+{:,} images", "-{:,} images", "+{:,} captions", "-{:,} captions")
+        parts = [name.format(count) for name, count in zip(names, astuple(self), strict=True) if count]
         return ", ".join(parts) or "as before"
 
 
@@ -62,13 +54,10 @@ class DataManifest:
 
     def since(self, before: DataManifest | None) -> DatasetDiff:
         """Return the changes since then; all is new where there was nothing before."""
-        if before is None:
-            return DatasetDiff(len(self.images), 0, len(self.captions), 0)
+        then = before or DataManifest(np.empty(0, np.uint64), np.empty(0, np.uint64))
+        pairs = [(self.images, then.images), (self.captions, then.captions)]
         return DatasetDiff(
-            len(np.setdiff1d(self.images, before.images, assume_unique=True)),
-            len(np.setdiff1d(before.images, self.images, assume_unique=True)),
-            len(np.setdiff1d(self.captions, before.captions, assume_unique=True)),
-            len(np.setdiff1d(before.captions, self.captions, assume_unique=True)),
+            *(len(np.setdiff1d(a, b, assume_unique=True)) for now, old in pairs for a, b in ((now, old), (old, now)))
         )
 
     def save(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -59,15 +59,8 @@ class Batch:
         self._map(record)
 
     def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        return Batch(
-            change(self.images),
-            change(self.lengths_or_mask),
-            change(self.tokens_BL),
-            change(self.token_lengths_B),
-            change(self.image_indices_B),
-            change(self.caption_indices_B),
-            {name: change(tensor) for name, tensor in self.extra.items()},
-        )
+        tensors = [change(getattr(self, field.name)) for field in fields(self) if field.name != "extra"]
+        return Batch(*tensors, {name: change(tensor) for name, tensor in self.extra.items()})
 
 
 class FeatureBuffers:

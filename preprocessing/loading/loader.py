@@ -61,13 +61,7 @@ class TrainLoader:
                 f"the sampler counts {self.sampler.num_samples} samples, "
                 f"the reader has {self.reader.num_captions} captions"
             )
-        if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank must be from 0 to {self.world - 1}, got {self.rank}")
-        if self.sampler.smallest_batch < self.world:
-            raise ValueError(
-                f"a batch of {self.sampler.smallest_batch} samples cannot be split over {self.world} workers: "
-                "raise batch_size or lower workers"
-            )
+        rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises where it cannot be split
         if self.prefetch < 1:
             raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
         self._token_ids, self._token_starts = _encode_captions(self.reader, self.caption_encoder)
@@ -96,12 +90,9 @@ class TrainLoader:
         ahead = self.sampler.window_steps if self.reader.is_streamed else None
         for step in range(start_step, self.steps_per_epoch):
             if ahead is not None and step + ahead < self.steps_per_epoch:
-                self.reader.fetch(self._images_of(epoch, step + ahead))
+                captions = rank_slice(self.sampler.batch(epoch, step + ahead), self.rank, self.world)
+                self.reader.fetch(self.reader.images_of(captions))
             yield self.batch(epoch, step)
-
-    def _images_of(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        captions = rank_slice(self.sampler.batch(epoch, step), self.rank, self.world)
-        return self.reader.images_of(captions)
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return this rank's local batch of a step, prepared in the calling thread."""

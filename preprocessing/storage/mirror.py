@@ -103,8 +103,10 @@ class Mirror:
         if self.address is None:
             return
         stored = self.stored(directory)
-        paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _is_hidden(path, directory)]
-        names = {path.relative_to(directory).as_posix(): path for path in paths}
+        names = {
+            path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*")) if path.is_file()
+        }
+        names = {name: path for name, path in names.items() if "/." not in f"/{name}"}
         missing = [path for name, path in names.items() if name != leave and stored.get(name) != path.stat().st_size]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self.push, missing))
@@ -320,8 +322,3 @@ def _touch(path: Path) -> None:
 
 def _size(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
-
-
-def _is_hidden(path: Path, directory: Path) -> bool:
-    """Return whether a file is being written, or is a lock."""
-    return any(part.startswith(".") for part in path.relative_to(directory).parts)

@@ -125,14 +125,10 @@ class S3Storage:
         head = self._head(name)
         return None if head is None else Entry(name, int(head["ContentLength"]), head["ETag"].strip('"'))
 
-    def read(self, name: str) -> bytes:
-        """Return the contents of an object."""
-        return self._read(name)
-
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Return a part of an object."""
         try:
-            return self._read(name, Range=f"bytes={start}-{start + length - 1}") if length > 0 else b""
+            return self.read(name, Range=f"bytes={start}-{start + length - 1}") if length > 0 else b""
         except _OutOfRangeError:
             return b""
 
@@ -183,9 +179,10 @@ class S3Storage:
             "was sent; check the server's disks and what lies between"
         )
 
-    def write(self, name: str, data: bytes) -> str:
+    def write(self, name: str, data: bytes, **conditions: str) -> str:
         """Write a small object; return its version."""
-        return self._put(name, data)
+        answer = self._call("write", name, "put_object", Key=self._key(name), Body=data, **conditions)
+        return str(answer["ETag"]).strip('"')
 
     def write_if(self, name: str, data: bytes, version: str | None) -> str | None:
         """Write a small object only where the present one has this version; None: where there is none.
@@ -194,7 +191,7 @@ class S3Storage:
         """
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": f'"{version}"'}
         try:
-            return self._put(name, data, **condition)
+            return self.write(name, data, **condition)
         except (_ChangedError, FileNotFoundError):
             return None
 
@@ -221,12 +218,8 @@ class S3Storage:
         except FileNotFoundError:
             return None
 
-    def _put(self, name: str, data: bytes, **conditions: str) -> str:
-        answer = self._call("write", name, "put_object", Key=self._key(name), Body=data, **conditions)
-        return str(answer["ETag"]).strip('"')
-
-    def _read(self, name: str, **part: str) -> bytes:
-        """Return the body of one answer, asked for again where damaged; boto3's transfers make one request more."""
+    def read(self, name: str, **part: str) -> bytes:
+        """Return the contents of an object, asked for again where damaged; boto3's transfers need one request more."""
         from botocore.exceptions import BotoCoreError
         from urllib3.exceptions import HTTPError
 
