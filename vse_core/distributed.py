@@ -24,14 +24,7 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
 
     The gradient is that of the sum of all processes' losses, so that averaging gradients over processes (as
     DistributedDataParallel does) gives exactly the gradient of one process on the whole batch, when every process
-    computes the loss of the whole batch.
-
-    Args:
-        local: (b, ...) this process's rows.
-        counts: rows of each process, in order; they may differ.
-
-    Returns:
-        (sum(counts), ...)
+    computes the loss of the whole batch. ``counts`` are the rows of each process, which may differ.
     """
     if world_size() == 1 or max(counts) == 0:
         return local
@@ -40,10 +33,7 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
 
 
 def gather_output(local: Images | Texts | None, counts: list[int]) -> Any:
-    """Concatenate every process's rows of a model's output; all tensors of levels, padded to the most frames.
-
-    None, which all processes have then, stays None. See :func:`gather_rows`.
-    """
+    """Concatenate every process's rows of a model's output, levels padded to the most frames; None stays None."""
     if local is None:
         return None
     if isinstance(local, Tensor):
@@ -63,12 +53,7 @@ def gather_output(local: Images | Texts | None, counts: list[int]) -> Any:
 
 
 def gather_counts(counts: list[int], device: torch.device) -> list[list[int]]:
-    """Return every process's counts, in the order of the processes, of the rows of several kinds that it holds.
-
-    Args:
-        counts: this process's; all processes count the same kinds.
-        device: where the processes exchange tensors.
-    """
+    """Return every process's counts of rows, in the order of the processes; all processes count the same kinds."""
     if world_size() == 1:
         return [counts]
     local = torch.tensor(counts, device=device)

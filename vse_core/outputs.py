@@ -34,13 +34,7 @@ class Rows:
 
 
 class AdversarialOutput(NamedTuple):
-    """Input of VSE-C's loss, for this process's pairs.
-
-    Attributes:
-        images_bKD: (b, K, D) unit vectors of the images.
-        texts_bD: (b, D) unit vectors of their captions.
-        hardest_bD: (b, D) unit vectors of each image's hardest adversarial caption; None where there are none.
-    """
+    """Input of VSE-C's loss: unit vectors of this process's images, captions, and hardest adversarials, if any."""
 
     images_bKD: Tensor
     texts_bD: Tensor
@@ -49,12 +43,7 @@ class AdversarialOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ComponentVectors:
-    """Embeddings of M components of one kind, with their negatives.
-
-    Attributes:
-        vectors_MVD: (M, V, D) unit vectors; the component itself comes first.
-        owners_M: (M,) rows of their captions.
-    """
+    """Embeddings of M components of one kind, each before its negatives, and the rows of their captions."""
 
     vectors_MVD: Tensor
     owners_M: Tensor
@@ -70,18 +59,10 @@ class ComponentVectors:
 
 @dataclass(frozen=True, slots=True)
 class UnifiedOutput:
-    """Input of UniVSE's loss, for this process's b pairs of an image and a caption.
+    """Input of UniVSE's loss, for this process's b pairs of an image and a caption; all vectors are of unit length.
 
-    Attributes:
-        images_bKD: (b, 1, D) unit vectors of the images.
-        regions_bND: (b, N, D) unit vectors of their regions, zero where there is none.
-        region_mask_bN: (b, N) true where there is a region.
-        sentences_bD: (b, D) unit vectors of the captions as sentences, u_sent.
-        composed_bD: (b, D) unit vectors of the captions' components taken together, u_comp, zero where there are none.
-        has_components_b: (b,) true where a caption has components.
-        objects: nouns.
-        pairs: adjectives with their nouns.
-        triples: subjects, relations and objects.
+    Regions are zero where there is none; ``sentences_bD`` is u_sent, and ``composed_bD`` is u_comp, zero for a caption
+    without components.
     """
 
     images_bKD: Tensor
@@ -97,14 +78,7 @@ class UnifiedOutput:
 
 @dataclass(frozen=True, slots=True)
 class VideoLevels(Rows):
-    """Videos on the three levels of HGR: b videos, N frames, D dimensions.
-
-    Attributes:
-        events_bD: unit vectors of the videos as a whole.
-        action_frames_bND: frames as actions are looked for in them.
-        entity_frames_bND: frames as entities are looked for in them.
-        frame_mask_bN: true where there is a frame.
-    """
+    """Videos on the three levels of HGR, b videos of N frames: events have unit length, and frames are for phrases."""
 
     events_bD: Tensor
     action_frames_bND: Tensor
@@ -127,15 +101,7 @@ class VideoLevels(Rows):
 
 @dataclass(frozen=True, slots=True)
 class TextLevels(Rows):
-    """Captions on the three levels of HGR: c captions, A actions and E entities at most, D dimensions.
-
-    Attributes:
-        events_cD: unit vectors of the captions as a whole.
-        actions_cAD: unit vectors of their actions.
-        action_mask_cA: true where there is an action.
-        entities_cED: unit vectors of their entities.
-        entity_mask_cE: true where there is an entity.
-    """
+    """Captions on the three levels of HGR, in unit vectors: c captions, A actions and E entities at most."""
 
     events_cD: Tensor
     actions_cAD: Tensor

@@ -24,10 +24,7 @@ def full_precision(values: Tensor) -> Iterator[None]:
 
 
 def use_tf32(allowed: bool) -> None:
-    """Let GPUs multiply float32 matrices, in convolutions and recurrent layers too, in TF32; or forbid it.
-
-    It holds for the whole process. Outside of :func:`full_precision` alone: similarities and losses keep all digits.
-    """
+    """Let GPUs multiply float32 matrices in TF32 in all the process, or forbid it; never in :func:`full_precision`."""
     torch.set_float32_matmul_precision("high" if allowed else "highest")
     torch.backends.cudnn.allow_tf32 = allowed
 

@@ -9,16 +9,9 @@ T = TypeVar("T")
 
 
 def choose(family: str, builders: Mapping[str, Callable[..., T]], name: str, **options: Any) -> T:
-    """Build ``name`` out of ``builders``; unknown names and options are refused with the nearest known one.
+    """Build ``name`` out of ``builders``; a ValueError refuses unknown names and options with the nearest known one.
 
-    Args:
-        family: what the builders build, for the message ("pooling", "loss").
-        builders: name -> callable.
-        name: the configured name.
-        **options: keyword arguments of the builder. ``dim`` is dropped for builders that have no use for it.
-
-    Raises:
-        ValueError: the name or an option is unknown.
+    ``family`` is what they build, for the message ("pooling"). ``dim`` is dropped for builders that have no use for it.
     """
     if name not in builders:
         raise ValueError(f"unknown {family} {name!r}; known: {', '.join(builders)}{_nearest(name, builders)}")

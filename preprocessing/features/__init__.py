@@ -43,15 +43,7 @@ EXTRACTORS = {
 
 
 def build_extractor(name: str, **options: Any) -> Extractor:
-    """Build an extractor by name.
-
-    Args:
-        name: one of `EXTRACTORS`.
-        options: the arguments of that extractor.
-
-    Raises:
-        ExtractorError: unknown name, options that it does not take or lacks, or weights that cannot be loaded.
-    """
+    """Build one of `EXTRACTORS` by name; ExtractorError: unknown name or options, or weights that cannot be loaded."""
     if name not in EXTRACTORS:
         raise ExtractorError(f"there is no extractor {name!r}; the extractors are {', '.join(EXTRACTORS)}")
     module, class_name = EXTRACTORS[name]

@@ -38,13 +38,7 @@ _IMAGES = (".jpg", ".jpeg", ".png")
 
 
 def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], names: Sequence[str]) -> Image.Image:
-    """Draw boxes and their names on a copy of an image, the last one on top.
-
-    Args:
-        image: RGB.
-        boxes_N4: x1, y1, x2, y2 in pixels of the image.
-        names: one a box; "" draws the box alone.
-    """
+    """Draw boxes (N, 4) in pixels and their names on a copy of an RGB image, the last on top; "" is a box alone."""
     drawn = image.copy()
     canvas = ImageDraw.Draw(drawn)
     size = max(10, max(image.size) // _FONT_SHARE)
@@ -63,11 +57,7 @@ def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], na
 
 
 def region_names(labels: Mapping[str, npt.NDArray[Any]], objects: list[str], attributes: list[str]) -> list[str]:
-    """Return the text on each box: attribute, object and the object's confidence, as far as they are known.
-
-    Raises:
-        ExtractorError: a list has fewer classes than the labels name.
-    """
+    """Return the text on each box: attribute, object and the object's confidence, as far as they are known."""
     parts = []
     for label, names in (("attributes", attributes), ("objects", objects)):
         if names and label in labels:

@@ -21,12 +21,7 @@ class ExtractorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RegionFeatures:
-    """A set of feature vectors with what else is known of each vector's region.
-
-    Attributes:
-        features: (N, F).
-        companions: name -> N values, or N rows of values, float32 or int32, such as "boxes" (N, 4).
-    """
+    """Feature vectors (N, F), and values or rows of values of each vector's region by name, such as "boxes" (N, 4)."""
 
     features: FeaturesNF
     companions: Mapping[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
@@ -60,10 +55,8 @@ class Extractor(Protocol):
     def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
         """Return what is stored of each item of a batch under the extractor's name, or several things by name.
 
-        Features are (N, F), alone or with their companions; of a file its contents.
-
-        Raises:
-            ExtractorError: a feature is not finite in float16.
+        Features are (N, F), alone or with their companions; of a file its contents. Raises ExtractorError where a
+        feature is not finite in float16.
         """
         ...
 
@@ -78,20 +71,12 @@ class ImageExtractor(ABC):
     name: str
 
     def load(self, uri: str) -> Any:
-        """One image, read and decoded, as the model takes it.
-
-        Raises:
-            ImageError: it cannot be read, decoded or brought to the model's size.
-        """
+        """Return one image, read and decoded, as the model takes it; raises ImageError."""
         return self.pixels(load_image(uri))
 
     @abstractmethod
     def pixels(self, image: Image.Image) -> Any:
-        """One decoded image as the model takes it.
-
-        Raises:
-            ImageError: it cannot be brought to the model's size.
-        """
+        """Return one decoded image as the model takes it; raises ImageError."""
 
     @abstractmethod
     def __call__(self, items: Sequence[Any]) -> Sequence[FeaturesNF] | Sequence[RegionFeatures]:

@@ -52,7 +52,7 @@ class FrameExtractor:
         return np.stack([self._network.pixels(image) for image in images])
 
     def __call__(self, items: Sequence[PixelsTCHW]) -> list[FeaturesNF]:
-        """The features (T, F) float16 of each video; the frames of one video are one forward pass."""
+        """Return the features (T, F) float16 of each video; the frames of one video are one forward pass."""
         averages = [
             torch.stack([map_Fhw.mean((1, 2)) for map_Fhw in self._network.states(list(frames_TCHW))])
             for frames_TCHW in items

@@ -13,20 +13,8 @@ class GridExtractor(StateExtractor):
     """The cells of a CNN's last feature map as a set of vectors.
 
     The state (B, F, h, w) becomes (h * w, F) in row-major order of the cells, as in VSE-infinity's grid models. Images
-    of a batch may differ in size. Computed in float32; the result is float16.
-
-    Args:
-        weights: of transformers a folder or hub id; of torchvision a file.
-        network: a CNN of torchvision by name, "resnext101_32x8d"; or "resnet101_caffe", bottom-up attention's. None
-            means transformers.
-        image_size: side of the square that the whole image becomes, or "short_600": the short side becomes 600 pixels
-            and the long one at most 1000. None leaves it to the preprocessor_config.json of the weights.
-        device: where the model runs, as torch names it.
-        seed: initialises the network from this number instead of trained weights (see :func:`build_network`).
-
-    Raises:
-        ExtractorError: the weights cannot be found, loaded or do not fit; the network has no feature map; or there is
-            no such device.
+    of a batch may differ in size. Computed in float32; the result is float16. Arguments and errors are those of
+    :func:`build_network`; besides, ExtractorError is raised where the network has no feature map.
     """
 
     name = "grid"

@@ -63,12 +63,7 @@ class ImageError(Exception):
 
 
 def load_image(uri: str) -> Image.Image:
-    """Load the image of a record's URI (a local path, an S3 object, a file in an archive, or a scene) as RGB.
-
-    Raises:
-        ImageError: it cannot be read or decoded.
-        StorageError: S3 does not answer, or refuses.
-    """
+    """Load the image of a record's URI as RGB; errors are those of read_image_bytes and decode_image."""
     return decode_image(read_image_bytes(uri))
 
 
@@ -133,11 +128,7 @@ def _read_member(member: TarMember) -> bytes:
 
 
 def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
-    """Read format, width and height from an encoded image's header; no pixel is decoded.
-
-    Raises:
-        ImageError: empty, not an image in one of the formats, or with a damaged header.
-    """
+    """Read format, width and height from an encoded image's header, decoding no pixel; raises ImageError."""
     try:
         with Image.open(io.BytesIO(data), formats=tuple(formats)) as image:
             assert image.format is not None  # only images that were made, not read, have none
@@ -193,7 +184,6 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """Return the transposition that brings an image upright, None where it is."""
     try:
         orientation = image.getexif().get(_ORIENTATION_TAG)
     except _DECODER_ERRORS:

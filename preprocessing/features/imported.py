@@ -24,11 +24,7 @@ class ImportedExtractor:
     The image is known by its name (see :func:`image_key`); the image itself is not needed. The source is opened when
     it is first asked for: a model that was trained on it reads captions without it. Ids and places are held in memory,
     features are read one by one. Where an image is twice in the source, as in files whose writing was interrupted and
-    went on, the last one counts.
-
-    Args:
-        source: file, or folder of files, as published.
-        form: one of `importers.FORMS`.
+    resumed, the last one counts.
     """
 
     def __init__(self, source: str, form: str) -> None:
@@ -43,15 +39,11 @@ class ImportedExtractor:
         return self._contents().regions(image_key(uri if member is None else member.name))
 
     def __call__(self, items: Sequence[RegionFeatures]) -> list[RegionFeatures]:
-        """The features as `load` gave them."""
+        """Return the features as `load` gave them."""
         return list(items)
 
     def identity(self) -> dict[str, Any]:
-        """The reading rules, and name, size and time of change of each file of the source.
-
-        Raises:
-            ExtractorError: the source is not there or not of its form.
-        """
+        """The reading rules, and name, size and time of change of each file of the source; raises ExtractorError."""
         self._contents()
         digest = _digest(Path(self._source).expanduser())
         return {"extractor": "imported", "version": _VERSION, "form": self._form, "files_sha256": digest}
@@ -86,11 +78,7 @@ class _Contents:
         return RegionFeatures(regions.features, {name: companions[name] for name in self._companions})
 
     def _kinds(self, source: str) -> tuple[str, ...]:
-        """Return the names of the companions: those of the first readable image, as a shard's samples are all alike.
-
-        Raises:
-            ExtractorError: no image is readable.
-        """
+        """Return the companions' names: those of the first readable image, as a shard's samples are all alike."""
         first_reason = ""
         for image_id, place in self._places.values():
             try:

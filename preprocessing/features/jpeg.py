@@ -19,13 +19,7 @@ class JpegExtractor:
 
     A file that already is such a JPEG (8-bit RGB or grey, upright) keeps its bytes. Any other image is converted as
     :func:`decode_image` says, made smaller where it is too large, and encoded once. Every image is decoded on the way,
-    so what cannot be decoded never reaches a shard.
-
-    Args:
-        largest_side: in pixels. 640 is that of COCO's images; a crop of 0.6 of it fills 384 pixels.
-
-    Raises:
-        ExtractorError: the largest side is not positive.
+    so what cannot be decoded never reaches a shard. 640 is COCO's largest side; a crop of 0.6 of it fills 384 pixels.
     """
 
     name = "jpg"
@@ -51,7 +45,7 @@ class JpegExtractor:
         return buffer.getvalue()
 
     def __call__(self, items: Sequence[bytes]) -> list[bytes]:
-        """The files as `load` gave them."""
+        """Return the files as `load` gave them."""
         return list(items)
 
     def identity(self) -> dict[str, Any]:

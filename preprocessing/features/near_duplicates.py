@@ -57,17 +57,10 @@ _COSINES = _cosines()
 def near_duplicates(
     hashes: Mapping[str, Iterable[tuple[Record, int]]], distance: int = DEFAULT_DISTANCE
 ) -> Iterator[Duplicate]:
-    """Yield all pairs of images of different splits whose hashes differ in at most `distance` bits.
+    """Yield all pairs of images of different splits whose hashes differ in at most `distance` (0 to 63) bits.
 
     Hashes are cut into distance + 1 parts: two that differ in no more bits agree in a part at least, so only those
     that do are compared, and no pair is missed. Memory is that of the hashes of the splits before the last.
-
-    Args:
-        hashes: split -> records with their hashes.
-        distance: from 0 to 63.
-
-    Raises:
-        ValueError: the distance is outside that range.
     """
     if not 0 <= distance < _BITS:
         raise ValueError(f"the distance between hashes is from 0 to {_BITS - 1} bits, got {distance}")
@@ -94,11 +87,7 @@ def near_duplicates(
 def duplicates_across(
     dataset: Dataset, splits: Iterable[str], distance: int = DEFAULT_DISTANCE
 ) -> tuple[list[Duplicate], list[tuple[Record, str]]]:
-    """Find near-duplicates across splits of a data set, and the images that could not be read, each with the reason.
-
-    Raises:
-        DatasetError: there is no such split, or its files are malformed.
-    """
+    """Find near-duplicates across splits of a data set, and the images that could not be read, each with the reason."""
     unreadable: list[tuple[Record, str]] = []
 
     def hashed(split: str) -> Iterator[tuple[Record, int]]:

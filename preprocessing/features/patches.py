@@ -15,18 +15,9 @@ class PatchExtractor(StateExtractor):
 
     The image is brought to the model's size as its preprocessor_config.json says. Tokens are (N, F), patches in
     row-major order, the class token before them (ViT-B/16 at 224 pixels: 197 x 768, VSE+2AD's input). Other tokens that
-    stand for no place, such as registers, are left out. Computed in float32; the result is float16.
-
-    Args:
-        weights: a folder with config.json, preprocessor_config.json and *.safetensors, or a hub id; of a model of
-            images and texts (CLIP, SigLIP) the vision tower is taken.
-        class_token: whether the set begins with the class token.
-        device: where the model runs, as torch names it.
-        seed: initialises the network from this number; `weights` is then a folder with the two JSON files only.
-
-    Raises:
-        ExtractorError: the weights cannot be found, loaded or do not fit; the network is no vision transformer or has
-            no class token where one is asked for; or there is no such device.
+    stand for no place, such as registers, are left out. Computed in float32; the result is float16. Arguments and
+    errors are those of :func:`load_transformers`; besides, ExtractorError is raised where the network is no vision
+    transformer, or has no class token where one is asked for.
     """
 
     name = "patches"

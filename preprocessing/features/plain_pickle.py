@@ -30,13 +30,11 @@ class _Reader(pickle.Unpickler):
         self._constructors = constructors
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the stand-in of a constructor."""
         if (module, name) not in self._constructors:
             raise PlainPickleError(f"it asks for {module}.{name}, which no plain values need; nothing was executed")
         return self._constructors[module, name]
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        """Refuse what lies outside the pickle."""
         raise PlainPickleError(f"it refers to {pid!r:.60} elsewhere; only plain values are read")
 
 
@@ -51,14 +49,9 @@ _PLAIN: Constructors = {("_codecs", "encode"): _latin1}
 
 
 def read_plain(data: bytes, constructors: Constructors = _PLAIN) -> Any:
-    """Read a pickle of numbers, text, bytes, and lists and dictionaries of them.
+    """Read a pickle of numbers, text, bytes, and lists and dictionaries of them; raises PlainPickleError.
 
-    Args:
-        data: the pickle.
-        constructors: stand-ins for what it may name besides, by module and name.
-
-    Raises:
-        PlainPickleError: it is no such pickle.
+    `constructors` are stand-ins for what it may name besides, by module and name.
     """
     try:
         return _Reader(io.BytesIO(data), constructors).load()
@@ -94,7 +87,6 @@ class _Array:
         self._state = state
 
     def array(self) -> npt.NDArray[Any]:
-        """Copy the numbers out of the bytes."""
         if self._state is None or len(self._state) != 5:
             raise PlainPickleError("it holds an array without contents")
         _, shape, dtype, is_fortran, data = self._state
@@ -124,12 +116,7 @@ _ARRAYS: Constructors = {
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """Read a pickled dictionary of arrays and plain values, the form of detectron2's converted weights; as tensors.
-
-    Raises:
-        PlainPickleError: the file is no such pickle, or holds arrays of other than numbers.
-        OSError: it cannot be read.
-    """
+    """Read a pickled dictionary of arrays and plain values as tensors, the form of detectron2's converted weights."""
     content = read_plain(path.read_bytes(), _ARRAYS)
     if not isinstance(content, dict):
         raise PlainPickleError(f"it holds {type(content).__name__}, not tensors by name")

@@ -25,14 +25,9 @@ class PrecomputedExtractor:
     """Takes the features of an image from the place that its URI names.
 
     `/abs/{split}_ims.npy#ROW` is a row of an array, `/abs/{split}_ft.hdf5#NAME` an entry by its name. Arrays are
-    memory-mapped and entries read one by one: only what is asked for is read, whatever the size of the file.
-
-    Args:
-        largest_set: of a set of more vectors so many are taken, evenly spread from the first to the last; None takes
-            all. HGR takes 20 frames of a video.
-
-    Raises:
-        ExtractorError: `largest_set` is not positive.
+    memory-mapped and entries read one by one: only what is asked for is read, whatever the size of the file. Of a set
+    of more than `largest_set` vectors that number is taken, evenly spread from the first to the last; HGR takes 20
+    frames of a video.
     """
 
     name = "region"
@@ -50,7 +45,7 @@ class PrecomputedExtractor:
         return values[np.round(np.linspace(0, len(values) - 1, self._largest_set)).astype(np.intp)]
 
     def __call__(self, items: Sequence[FeaturesNF]) -> list[FeaturesNF]:
-        """The features as `load` gave them."""
+        """Return the features as `load` gave them."""
         return list(items)
 
     def identity(self) -> dict[str, Any]:

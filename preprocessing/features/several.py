@@ -13,15 +13,9 @@ SHARING = ("butd", "grid", "patches", "pyramid")
 
 
 class SeveralExtractor:
-    """Feeds each image, read and decoded once, to several extractors; their features stand under the same key.
+    """Feeds each image, read and decoded once, to extractors of different names; their features stand under one key.
 
     An image that one of them cannot use is skipped for all, so that all features are of the same images.
-
-    Args:
-        extractors: with different names.
-
-    Raises:
-        ExtractorError: two have the same name.
     """
 
     name = "several"
@@ -38,7 +32,7 @@ class SeveralExtractor:
         return tuple(extractor.pixels(image) for extractor in self._extractors)
 
     def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Mapping[str, FeaturesNF | RegionFeatures]]:
-        """For each image of a batch the features by name."""
+        """Return for each image of a batch the features by name."""
         columns = [
             extractor(column) for extractor, column in zip(self._extractors, zip(*items, strict=True), strict=True)
         ]

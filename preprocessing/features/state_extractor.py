@@ -12,13 +12,7 @@ from preprocessing.features.networks import Network, PixelsCHW, as_features
 
 
 class StateExtractor(ImageExtractor):
-    """Stores vectors of a network's last state; a subclass says which. N set elements, F feature width.
-
-    Computed in float32; the result is float16.
-
-    Args:
-        network: with its preprocessing.
-    """
+    """Stores vectors (N, F) float16 of a network's last state, computed in float32; a subclass says which."""
 
     version = 1
 
@@ -34,12 +28,9 @@ class StateExtractor(ImageExtractor):
         return self._network.pixels(image)
 
     def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
-        """The features (N, F) float16 of each image of a batch."""
+        """Return the features (N, F) float16 of each image of a batch."""
         return as_features([self.vectors(state) for state in self._network.states(items)], self._network.weights)
 
     def identity(self) -> dict[str, Any]:
-        """Digests of weights and configuration, and all that is done to the image before.
-
-        The device is left out: it changes features by float rounding only.
-        """
+        """Digests of weights, configuration and preprocessing; not of the device, which only changes rounding."""
         return {"extractor": self.name, "version": self.version, **self._network.identity}

@@ -28,20 +28,10 @@ _TOLERANCE = 1.5
 
 
 def decode_frames(data: bytes, count: int) -> list[Image.Image]:
-    """The frames in the middle of `count` equal parts of a video; a shorter video gives each of its frames.
+    """The RGB frames in the middle of `count` equal parts of a video; a shorter video gives each of its frames.
 
     The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted. So
-    the choice is exact, whatever the container says, and a file that was cut short is noticed.
-
-    Args:
-        data: the file, in any container and codec that FFmpeg knows.
-        count: number of frames, at least 1.
-
-    Returns:
-        At most `count` images in order of time, RGB.
-
-    Raises:
-        ImageError: no video, damaged, or cut short.
+    the choice is exact, whatever the container says, and a file that was cut short is noticed by an ImageError.
     """
     try:
         total = _count_frames(data)
@@ -59,11 +49,7 @@ def _middles(total: int, count: int) -> list[int]:
 
 
 def _count_frames(data: bytes) -> int:
-    """The number of frames that are there.
-
-    Raises:
-        ImageError: there is no video stream, no frame, or the container announces more than there is.
-    """
+    """The number of frames that are there; ImageError where the container announces more."""
     with av.open(io.BytesIO(data), "r") as container:
         stream = _video_stream(container)
         count, end = 0, 0.0

@@ -32,13 +32,7 @@ _LISTED = 4
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Differences between the tensors of a file and those of a network; true where there are any.
-
-    Attributes:
-        missing: names that the file lacks.
-        unknown: names that the network lacks.
-        misshapen: names whose shapes differ, with both shapes.
-    """
+    """Names of tensors missing from a file, unknown to a network, or of two shapes; true where there are any."""
 
     missing: list[str]
     unknown: list[str]
@@ -53,10 +47,7 @@ class Mismatch:
 
 
 def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mismatch:
-    """Compare the names and shapes of a file's tensors with those of a network.
-
-    Counters of training batches are left out: old files lack them, and inference does without.
-    """
+    """Compare names and shapes of a file's tensors with a network's, but for batch counters, which old files lack."""
     needed = {name: tensor for name, tensor in expected.items() if not name.endswith("num_batches_tracked")}
     return Mismatch(
         missing=sorted(needed.keys() - state.keys()),
@@ -70,11 +61,7 @@ def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mis
 
 
 def read_weights(path: Path) -> Any:
-    """Read the contents of a safetensors file, a pickle of arrays (.pkl) or a PyTorch file; nothing in it is executed.
-
-    Raises:
-        ExtractorError: it cannot be read, or holds more than tensors and plain values.
-    """
+    """Read the contents of a safetensors file, a pickle of arrays (.pkl) or a PyTorch file; nothing in it is run."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -92,11 +79,7 @@ def is_state(content: Any) -> bool:
 
 
 def checked_device(name: str) -> torch.device:
-    """Return the device of a name.
-
-    Raises:
-        ExtractorError: there is no such device here.
-    """
+    """Return the device of a name; ExtractorError where there is no such device here."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -101,7 +101,7 @@ def test_job_schedule_and_cluster_are_the_same() -> None:
 def test_the_schedules_retrain() -> None:
     entrypoint = "python pipelines/retrain.py --config /etc/vse/job.yaml"
     assert scheduled_job()["spec"]["entrypoint"] == entrypoint
-    lines = (INFRA / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()
     (cron,) = [line for line in lines if "ray job submit --submission-id" in line]
     script = entrypoint.split()[1]
     assert script in cron

@@ -36,15 +36,10 @@ def build_image_encoder(
 ) -> nn.Module:
     """Build an image encoder by name; it returns (B, K, D) unit vectors.
 
-    Args:
-        name: ``features``, called with features and their lengths (:class:`~vse_core.encoders.image.FeatureEncoder`),
-            or ``backbone``, called with pixels and the cells to keep
-            (:class:`~vse_core.encoders.backbone.BackboneEncoder`).
-        feature_dim: F, width of the features; a backbone has its own and takes None.
-        embed_dim: D, width of the joint space.
-        pooling: aggregator of the projected features.
-        **options: keyword arguments of the encoder's class; of ``backbone`` those of `_build_backbone`, explained at
-            :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`.
+    ``features`` is called with features and their lengths (:class:`~vse_core.encoders.image.FeatureEncoder`),
+    ``backbone`` with pixels and the cells to keep (:class:`~vse_core.encoders.backbone.BackboneEncoder`); a backbone
+    has its own width and takes None for ``feature_dim``. Options are those of the class, for ``backbone`` those of
+    `_build_backbone`, explained at :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`.
 
     Raises:
         ValueError: the name or an option is unknown, or weights, architecture and image size do not fit together.
@@ -59,9 +54,6 @@ TEXT_ENCODERS: dict[str, Callable[..., nn.Module]] = {"bigru": BiGRUEncoder, "be
 def build_text_encoder(
     name: str, vocabulary_size: int, embed_dim: int, pooling: nn.Module, **options: Any
 ) -> nn.Module:
-    """Build a text encoder by name; it is called with ``(tokens_CL, lengths_C)`` and returns ``(C, D)`` unit vectors.
-
-    The name is ``bigru`` or ``bert``; the arguments are those of its class. Unknown names and options are a ValueError.
-    """
+    """Build ``bigru`` or ``bert``, given ``(tokens_CL, lengths_C)`` for ``(C, D)`` unit vectors (ValueError)."""
     sizes = {"vocabulary_size": vocabulary_size, "embed_dim": embed_dim}
     return choose("text encoder", TEXT_ENCODERS, name, pooling=pooling, **sizes, **options)

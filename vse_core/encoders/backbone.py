@@ -81,9 +81,6 @@ class BackboneEncoder(nn.Module):
         """Keep the first blocks of the network as they are: 4 fixes all of it, 3 leaves a ResNet's layer4, 0 none.
 
         Wrap the model in DistributedDataParallel again afterwards: it remembers which parameters get gradients.
-
-        Raises:
-            ValueError: there are not so many blocks.
         """
         if not 0 <= count <= BLOCKS:
             raise ValueError(f"a backbone has {BLOCKS} blocks to fix, got {count}")
@@ -99,15 +96,10 @@ class BackboneEncoder(nn.Module):
         return self
 
     def forward(self, pixels_BCHW: Tensor, kept_BN: Tensor) -> Tensor:
-        """Encode pixels into (B, K, D) vectors of unit length.
+        """Encode pixels (B, 3, S, S), red first, from 0 to 255, into (B, K, D) vectors of unit length.
 
-        Args:
-            pixels_BCHW: (B, 3, S, S), red first, from 0 to 255; uint8 or floating.
-            kept_BN: bool (B, N): the cells that belong to the set; size augmentation leaves some out. Class tokens
-                always belong to it.
-
-        Raises:
-            ValueError: the shapes are not those, or an image keeps no cell.
+        ``kept_BN`` says which cells belong to the set; size augmentation leaves some out. Class tokens always belong to
+        it. Other shapes, and an image that keeps no cell, are a ValueError.
         """
         side, batch = self.image_size, len(pixels_BCHW)
         if pixels_BCHW.shape[1:] != (3, side, side) or kept_BN.shape != (batch, self.cells):
@@ -163,11 +155,7 @@ class _Shape:
 
 
 def _probe(network: nn.Module, image_size: int) -> _Shape:
-    """Run one image through the network on the meta device, which knows shapes and gradients and does no arithmetic.
-
-    Raises:
-        ValueError: the network does not take pixels of that size, or gives no set of cells for them.
-    """
+    """Run one image through the network on the meta device, which knows shapes and gradients and does no arithmetic."""
     network.eval()
     # A model may be loaded inside inference_mode, which knows no gradients.
     with torch.inference_mode(False), torch.enable_grad():
@@ -198,7 +186,6 @@ def _state(output: Any) -> Tensor:
 
 
 def _as_set(output: Any) -> Tensor:
-    """Cells of a feature map row by row, or tokens as they are: (B, N, F)."""
     state = _state(output)
     return state.flatten(2).transpose(1, 2) if state.ndim == 4 else state
 

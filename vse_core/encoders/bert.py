@@ -19,12 +19,9 @@ class BertEncoder(nn.Module):
         embed_dim: D, width of the joint space.
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         weights: local folder with config.json and *.safetensors, or a name on the hub; or else
-        architecture: as :func:`vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
+        architecture: as :func:`vse_core.encoders.pretrained.architecture_of` gives it, for random weights. It is also
+            an attribute, which rebuilds the encoder without the weights it started from.
         vocabulary_size: number of token ids that captions consist of, to be checked.
-
-    Attributes:
-        architecture: rebuilds the encoder without the weights it started from.
-        max_tokens: the longest caption, in tokens; None where the network has no limit.
 
     Raises:
         ValueError: not exactly one of ``weights`` and ``architecture`` is given, it cannot be used, or has fewer token
@@ -65,11 +62,7 @@ class BertEncoder(nn.Module):
         return {"architecture": self.architecture}
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """Encode (C, L) token ids with lengths (C,) into (C, D) vectors of unit length.
-
-        Raises:
-            ValueError: a caption is empty, or longer than the network's positions.
-        """
+        """Encode (C, L) token ids into (C, D) unit vectors; ValueError where a caption is empty or too long."""
         if self.max_tokens is not None and tokens_CL.shape[1] > self.max_tokens:
             raise ValueError(
                 f"a caption of {tokens_CL.shape[1]} tokens is too long: the text encoder has {self.max_tokens} "

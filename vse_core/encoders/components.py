@@ -58,11 +58,7 @@ class ObjectEncoder(nn.Module):
 
 
 class NeuralCombiner(nn.Module):
-    """A GRU that reads encoded words and ends in their meaning: the combiner psi (UniVSE, section 3.2).
-
-    Args:
-        embed_dim: D, width of the words and of the state.
-    """
+    """A GRU that reads encoded words and ends in their meaning: the combiner psi (UniVSE, section 3.2)."""
 
     def __init__(self, embed_dim: int) -> None:
         super().__init__()
@@ -131,15 +127,8 @@ class ComponentEncoder(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Encode sentences and components at once, each distinct word and pair a single time.
 
-        Args:
-            tokens_CL: (C, L) word ids of captions.
-            lengths_C: (C,) their lengths, at least 1.
-            objects: (...) ids of nouns.
-            pairs: (..., 2) ids of adjectives and nouns.
-            triples: (..., 3) ids of subjects, relations and objects.
-
-        Returns:
-            Unit vectors of the sentences (C, D), the objects (..., D), the pairs (..., D) and the triples (..., D).
+        Objects (...) are ids of nouns, pairs (..., 2) of adjectives and nouns, triples (..., 3) of subjects, relations
+        and objects. Returns unit vectors of the sentences (C, D), the objects, the pairs and the triples (..., D).
         """
         keys = [self._word_keys(tokens_CL), self._word_keys(objects), self._pair_keys(pairs), self._word_keys(triples)]
         words_UD, (words_CL, words, phrases, sequences) = self._encode_distinct(keys)
@@ -176,7 +165,6 @@ class ComponentEncoder(nn.Module):
         return vectors_MD.view(*sequences.shape[:-1], vectors_MD.shape[1])
 
     def _word_keys(self, words: Tensor) -> Tensor:
-        """One number for a word: it modifies itself."""
         return words * self.vocabulary_size + words
 
     def _pair_keys(self, pairs: Tensor) -> Tensor:
@@ -195,13 +183,8 @@ class ComponentEncoder(nn.Module):
 def compose(count: int, vectors: list[Tensor], owners: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Add up the components of each caption: u_comp (UniVSE, section 3.2; the sum is the aggregation of its appendix).
 
-    Args:
-        count: C, number of captions.
-        vectors: (M, D) unit vectors of components, one tensor a kind.
-        owners: (M,) rows of their captions, one tensor a kind.
-
-    Returns:
-        (C, D) unit vectors, zero for a caption without components; and (C,) whether it has any.
+    ``vectors`` (M, D) and ``owners`` (M,), the rows of their captions, are one tensor a kind of component. Returns
+    (C, D) unit vectors, zero for a caption without components; and (C,) whether it has any.
     """
     vectors_MD, owners_M = torch.cat(vectors), torch.cat(owners)
     sums_CD = vectors_MD.new_zeros(count, vectors_MD.shape[1]).index_add(0, owners_M, vectors_MD)
@@ -216,16 +199,10 @@ def combine(sentences_CD: Tensor, composed_CD: Tensor, has_C: Tensor, alpha: flo
     normalised, but without that the captions of one image would be ranked by their lengths as well.
 
     Args:
-        sentences_CD: (C, D) unit vectors of the captions as sentences.
-        composed_CD: (C, D) unit vectors of their components taken together; not looked at where there are none.
-        has_C: (C,) whether a caption has components.
-        alpha: share of the sentence, from 0 to 1.
-
-    Returns:
-        (C, D) unit vectors.
-
-    Raises:
-        ValueError: alpha is not between 0 and 1, or the shapes differ.
+        sentences_CD: unit vectors of the captions as sentences.
+        composed_CD: unit vectors of their components taken together; not looked at where there are none.
+        has_C: whether a caption has components.
+        alpha: share of the sentence, from 0 to 1; anything else is a ValueError.
     """
     check_share(alpha)
     if sentences_CD.shape != composed_CD.shape or has_C.shape != sentences_CD.shape[:1]:

@@ -71,11 +71,9 @@ class FeatureEncoder(nn.Module):
         return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
 
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The features in the joint space, each by itself, before they are pooled.
+        """The features in the joint space before they are pooled: unit vectors (B, P, N, D) by each of P projections.
 
-        Returns:
-            Unit vectors (B, P, N, D) by each of P projections, zero where there is no element, and the mask (B, N) of
-            the elements that there are.
+        They are zero where there is no element; the second is the mask (B, N) of the elements that there are.
         """
         sets_BND, mask_BN = self._project(features_BNF, lengths_B)
         return unit_length(sets_BND.unflatten(2, (self.projections, -1)).transpose(1, 2)), mask_BN

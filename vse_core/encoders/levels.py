@@ -18,13 +18,8 @@ class FrameLevelEncoder(nn.Module):
 
     HGR pools by ``attention``; with GPO for the aggregator it is HGR-infinity (VSE-infinity, section 5.1.2). Actions
     and entities keep all frames: which of them count depends on the phrase
-    (:func:`~vse_core.losses.levels.phrase_similarities`).
-
-    Args:
-        feature_dim: F, width of the features.
-        embed_dim: D, width of each level.
-        pooling: aggregator of the event level, called with ``(features_BND, lengths_B)``.
-        dropout: share of the projected values that training leaves out (0.2 in the released code).
+    (:func:`~vse_core.losses.levels.phrase_similarities`). ``dropout`` is the share of the projected values that
+    training leaves out (0.2 in the released code).
     """
 
     def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, dropout: float = 0.2) -> None:
@@ -62,10 +57,7 @@ class RoleGraphEncoder(nn.Module):
         word_dim: width of the word vectors.
         dropout: share of the word vectors' values that training leaves out (0.2 in the released code).
         graph_dropout: the same of what comes over the edges (0.5 in the released code).
-        layers: of the graph network (1 in the released code).
-
-    Raises:
-        ValueError: there is no layer.
+        layers: of the graph network (1 in the released code); none is a ValueError.
     """
 
     def __init__(
@@ -98,11 +90,7 @@ class RoleGraphEncoder(nn.Module):
         self.words.set_word_vectors(words_W, vectors_WE)
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor, graphs: RoleGraphs) -> TextLevels:
-        """Encode word ids (C, L) with lengths (C,) and the captions' graphs.
-
-        Raises:
-            ValueError: a length is 0, or a graph names words beyond its caption's end.
-        """
+        """Encode word ids and graphs; ValueError where a caption is empty, or a graph names words beyond its end."""
         _check_words(graphs, lengths_C)
         states_CLD = self.words.states(tokens_CL, lengths_C)
         root_C1D = self.words.pooling(states_CLD, lengths_C).unsqueeze(1)
@@ -123,11 +111,7 @@ class GraphAttention(nn.Module):
 
         a_ij = softmax_j( <Q g_i, K g_j> / sqrt(D / 2) ),   g_i <- LayerNorm( g_i + W sum_j a_ij g_j )
 
-    with j over the nodes that reach i; where none does, the sum is zero.
-
-    Args:
-        dim: D, width of the nodes.
-        dropout: share of what comes over the edges that training leaves out.
+    with j over the nodes that reach i; where none does, the sum is zero. Training leaves out a share ``dropout`` of it.
     """
 
     def __init__(self, dim: int, dropout: float = 0.5) -> None:

@@ -62,13 +62,8 @@ def resolve_pixels(
 ) -> dict[str, Any]:
     """Return the normalisation of pixels: ``{"bgr": bool, "mean": [3 numbers], "std": [3 numbers]}``, of 0 to 255.
 
-    Args:
-        pixels: the same, a name in `PIXELS`, or None to take what belongs to the weights.
-        architecture: of the network.
-        weights: of the network.
-
-    Raises:
-        ValueError: the name is unknown, or the weights come without settings for their images.
+    ``pixels`` is the same, a name in `PIXELS`, or None to take what belongs to the weights. Raises ValueError where the
+    name is unknown, or the weights come without settings for their images.
     """
     if isinstance(pixels, Mapping):
         return dict(pixels)

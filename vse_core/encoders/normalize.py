@@ -25,12 +25,7 @@ class GlobalBatchNorm(nn.Module):
     """Batch normalisation of rows (M, F) whose statistics span all processes, on CPUs and GPUs alike.
 
     The result for the global batch does not depend on how many processes share it, which
-    ``torch.nn.SyncBatchNorm`` gives on GPUs only. State-dict keys are those of ``torch.nn.BatchNorm1d``.
-
-    Args:
-        features: F.
-        momentum: weight of the newest batch in the running statistics.
-        eps: added to the variance.
+    ``torch.nn.SyncBatchNorm`` gives on GPUs only. Arguments and state-dict keys are those of ``torch.nn.BatchNorm1d``.
     """
 
     running_mean: Tensor

@@ -24,11 +24,8 @@ _NOT_ARCHITECTURE = ("_name_or_path", "transformers_version")
 def load_pretrained(weights: str) -> nn.Module:
     """Load a network in float32 with transformers' auto classes; nothing but safetensors is read, no remote code runs.
 
-    Args:
-        weights: local folder with config.json and *.safetensors, or a name on the hub.
-
-    Raises:
-        ValueError: the network cannot be loaded, or its weights are incomplete (a pooler may be missing).
+    ``weights`` is a local folder with config.json and *.safetensors, or a name on the hub. Raises ValueError where the
+    network cannot be loaded, or its weights are incomplete (a pooler may be missing).
     """
     from transformers import AutoModel
 
@@ -62,11 +59,7 @@ def load_pretrained(weights: str) -> nn.Module:
 
 
 def build_from_architecture(architecture: dict[str, Any]) -> nn.Module:
-    """Build a network with random weights from what :func:`architecture_of` gave.
-
-    Raises:
-        ValueError: transformers does not know such a network.
-    """
+    """Build a network with random weights from what :func:`architecture_of` gave; ValueError if it is not known."""
     import transformers
     from transformers import AutoConfig, AutoModel
 

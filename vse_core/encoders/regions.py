@@ -12,11 +12,6 @@ class RegionEncoder(nn.Module):
 
     The convolution of a grid is one linear layer for each of its cells, so the features may as well be those of
     detected regions. The aggregate is taken of the layer's outputs, not of the regions' unit vectors.
-
-    Args:
-        feature_dim: F, width of the features.
-        embed_dim: D, width of the joint space.
-        pooling: aggregator called with ``(features_BND, lengths_B)``, returning (B, D).
     """
 
     def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module) -> None:

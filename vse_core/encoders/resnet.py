@@ -40,12 +40,7 @@ class GridResNet(ResNet):
     have the same names and shapes in both, so weights of the one load into the other; the features then differ.
 
     State-dict names are torchvision's without `fc`: `conv1 bn1 layer1 layer2 layer3 layer4` (see `RELEASED_MODULES`).
-
-    Args:
-        name: one of `RESNETS`; ResNeXt-101 32x8d is the network of the WSL weights.
-
-    Raises:
-        ValueError: there is no such network.
+    The names are `RESNETS`, any other is a ValueError; ResNeXt-101 32x8d is the network of the WSL weights.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,11 +62,7 @@ class GridResNet(ResNet):
 
 
 def from_released(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename a released state dict (`base.*` and `top.*`) to the names of `GridResNet`.
-
-    Raises:
-        ValueError: a name belongs to no known module.
-    """
+    """Rename a released state dict (`base.*` and `top.*`) to the names of `GridResNet`; ValueError for other names."""
     renamed = {}
     for name, tensor in state.items():
         module = ".".join(name.split(".")[:2])

@@ -16,12 +16,9 @@ class BiGRUEncoder(nn.Module):
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         word_dim: width of the word vectors, initialised from U(-0.1, 0.1); see also :meth:`set_word_vectors`.
         directions: 2, or 1 for a GRU that reads forwards only, as VSE++ and the released MV-VSE code have it (with
-            ``last`` for the pooling).
+            ``last`` for the pooling); else a ValueError.
         dropout: share of the word vectors' values that training leaves out (0.2 in HGR's code, over which VSE-infinity
             ran its video experiments).
-
-    Raises:
-        ValueError: there are neither 1 nor 2 directions, or ``dropout`` is no share.
     """
 
     def __init__(

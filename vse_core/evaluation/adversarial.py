@@ -56,15 +56,10 @@ def evaluate_attack(
     adversarials of its own captions (VSE-C). Either way the rank is that of the image's best caption.
 
     A tie with an adversarial counts against the model: one that overlooks the replaced word gains nothing. Without
-    adversarials the result is that of `evaluate_retrieval`.
+    adversarials the result is that of `evaluate_retrieval`, where images, texts and their numbers are explained.
 
-    Args:
-        images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
-        texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
-        captions_per_image: number of captions of all images, or of each image.
-        adversarial_AD: (A, D) unit vectors, the adversarials of caption 0 first, then those of caption 1, and so on.
-        adversarials_per_caption: number of adversarials of all captions, or of each caption; may be 0.
-        protocol: `shared` or `own`.
+    ``adversarial_AD`` are unit vectors, the adversarials of caption 0 first, then those of caption 1, and so on;
+    ``adversarials_per_caption`` is one number for all captions or one for each, and may be 0.
 
     Raises:
         ValueError: the numbers of images, captions and adversarials do not fit, or the protocol is unknown.
@@ -121,7 +116,6 @@ def _own_similarities(
 
 
 def _candidates(texts_CD: Tensor, adversarial_aD: Tensor) -> Tensor:
-    """Concatenate all candidates (C + a, D), the true captions first."""
     # Compared in one product: two products of different widths may round the same pair of vectors differently, and an
     # adversarial with the embedding of its caption would no longer tie with it.
     return torch.cat([texts_CD, adversarial_aD])

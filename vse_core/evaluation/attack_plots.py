@@ -27,15 +27,14 @@ def plot_alpha_sweep(
 ) -> Figure:
     """Plot metrics against alpha, the weight of the sentence in a caption's vector (UniVSE, figure 5).
 
+    The maximum of each curve is starred, and named in the legend.
+
     Args:
         alphas: from 0 (components alone) to 1 (sentence alone), ascending.
         panels: title of each panel -> name of each curve -> its metric at every alpha. The paper has two panels:
             retrieval without attack, and under the three attacks.
         quantity: what the metrics are, with their unit.
         chosen: the alpha in use, drawn as a vertical line. None: not drawn.
-
-    Returns:
-        The figure; the maximum of each curve is starred, and named in the legend.
 
     Raises:
         ValueError: there is no panel or no curve in one, or a curve has not one finite value for each alpha.
@@ -64,11 +63,8 @@ def plot_alpha_sweep(
 def plot_attacks(results: Mapping[str, Mapping[str, DirectionMetrics]]) -> Figure:
     """Compare models under attack: image-to-text recalls by attack (UniVSE, table 2).
 
-    Args:
-        results: name of each model -> name of each attack -> its metrics. Retrieval without attack may be one of them.
-
-    Returns:
-        The figure: a panel each for R@1, R@5 and R@10, a group of bars for each attack, a colour for each model.
+    `results` are the name of each model -> the name of each attack -> its metrics; retrieval without attack may be one
+    of them. There is a panel each for R@1, R@5 and R@10, a group of bars for each attack, a colour for each model.
 
     Raises:
         ValueError: there is no model or no attack, there are more models than colours, or models lack an attack.
@@ -101,7 +97,6 @@ def plot_attacks(results: Mapping[str, Mapping[str, DirectionMetrics]]) -> Figur
 def _draw_sweep(
     axes: Axes, alphas: Sequence[float], values: Sequence[float], name: str, colour: str, marker: str
 ) -> None:
-    """Draw one curve, and a star on its highest point."""
     if len(values) != len(alphas) or not all(math.isfinite(value) for value in values):
         raise ValueError(f"{name!r} needs a finite value for each of {len(alphas)} alphas; got {list(values)}")
     best = int(np.argmax(values))
@@ -126,5 +121,4 @@ def _checked_attacks(results: Mapping[str, Mapping[str, DirectionMetrics]]) -> l
 
 
 def _cycled(styles: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:
-    """As many styles as there are curves."""
     return [styles[place % len(styles)] for place in range(count)]

@@ -32,13 +32,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class MetricDifference:
-    """A metric of two models on the same queries.
-
-    Attributes:
-        first, second: its value for each.
-        interval: of first - second, both on the same resamples.
-        p_value: two-sided share of resamples that turn the sign of the difference.
-    """
+    """A metric of two models on the same queries; interval and two-sided p-value are of first - second."""
 
     first: float
     second: float
@@ -53,15 +47,7 @@ class MetricDifference:
 
 @dataclass(frozen=True)
 class RankDifference:
-    """Numbers of queries of a direction on which each of two models is better.
-
-    Attributes:
-        won: queries that the first model ranks better.
-        lost: queries that the second ranks better.
-        drawn: the others.
-        gained: found at rank 1 by the first alone.
-        missed: found at rank 1 by the second alone.
-    """
+    """Numbers of queries that the first model ranks better, worse or alike, and that one alone finds at rank 1."""
 
     won: int
     lost: int
@@ -73,19 +59,11 @@ class RankDifference:
 def resampled_recalls(
     ranks: Ranks, group_Q: Tensor | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Tensor]:
-    """Return R@1, R@5 and R@10 in per cent in resamples of the queries.
+    """Return R@1, R@5 and R@10 in per cent by name in R resamples of the queries, (R,) in float64.
 
     Each resample draws as many groups as there are, with replacement. The captions of an image are no independent
-    queries: they are drawn together, with their image.
-
-    Args:
-        ranks: of Q queries.
-        group_Q: the group of each query, counted from 0; None: each is its own.
-        resamples: R.
-        seed: of the draw; the same seed draws the same groups for all models and directions.
-
-    Returns:
-        Name of the metric -> its value in each resample (R,), in float64.
+    queries: they are drawn together, with their image. ``group_Q`` numbers the group of each query from 0; None makes
+    each its own. The same seed draws the same groups for all models and directions.
     """
     group_Q = torch.arange(len(ranks)) if group_Q is None else group_Q
     groups = int(group_Q.max()) + 1
@@ -104,10 +82,9 @@ def resampled_recalls(
 
 
 def resampled_retrieval(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Tensor]:
-    """Return RSUM and the recalls of both directions in resamples of each fold's images, with their captions.
+    """Return RSUM and both directions' recalls, named as in `RetrievalResult.as_dict`, in resamples (R,) of the images.
 
-    Returns:
-        Name as in `RetrievalResult.as_dict` -> its value in each resample (R,).
+    The images of each fold are drawn with their captions.
     """
     folds = []
     for number, fold in enumerate(ranks.each_fold()):
@@ -132,10 +109,7 @@ def retrieval_intervals(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed:
 def compare_retrieval(
     first: RetrievalRanks, second: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, MetricDifference]:
-    """Compare two models on the same images and captions, in the same order: a paired bootstrap of every metric.
-
-    Returns:
-        Name as in `RetrievalResult.as_dict` -> the comparison, for RSUM and the recalls.
+    """Compare RSUM and recalls of two models on the same images and captions, in the same order: a paired bootstrap.
 
     Raises:
         ValueError: the ranks are not of the same images, captions and folds.

@@ -41,13 +41,9 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class DependencyResult:
-    """Accuracy with which the image alone finds the dependencies that the parser found.
+    """Accuracy, in per cent as chance is, with which the image alone finds the dependencies that the parser found.
 
-    Attributes:
-        accuracy: share of resolved dependencies, in per cent.
-        chance: accuracy expected of a random choice, in per cent.
-        dependencies: how many there were.
-        ties: unresolved ones in which a correct and an incorrect candidate share the highest similarity.
+    Ties are unresolved dependencies in which a correct and an incorrect candidate share the highest similarity.
     """
 
     accuracy: float
@@ -64,16 +60,12 @@ def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tupl
     """Ask of every adjective of a caption which of the caption's nouns it belongs to (UniVSE, section 4.4).
 
     The candidates of an adjective are its pairs with every noun of the caption; those that the parser found are
-    correct.
-    The paper leaves repeated words open: here a caption's nouns and adjectives count once each. An adjective
+    correct. The paper leaves repeated words open: here a caption's nouns and adjectives count once each. An adjective
     that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; where all nouns
     are correct, or there is only one, there is nothing to resolve and the dependency is left out.
 
-    Args:
-        captions: of each caption the noun ids of its objects, and its (adjective id, noun id) pairs.
-
-    Raises:
-        ValueError: a pair's noun is not among its caption's nouns.
+    Of each caption the noun ids of its objects are given, and its (adjective id, noun id) pairs; a noun of a pair that
+    is not among them is a ValueError.
     """
 
     def questions(nouns: Sequence[int], pairs: Sequence[Words]) -> Iterable[list[Words]]:
@@ -86,15 +78,11 @@ def relation_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple
     """Ask of every relation of a caption which of its nouns are subject and object (UniVSE, section 4.4, figure 7).
 
     The candidates of a relation are all ordered pairs of two different nouns, 3 x (3 - 1) = 6 for three nouns; those
-    that the parser found are correct. Repeated words, several correct candidates and dependencies without a choice are
-    treated as in `attribute_dependencies`. A relation of a noun to itself ("a boy beside a boy") is no candidate;
-    a relation that the parser found only between such is left out.
+    that the parser found are correct. Repeated words, several correct candidates, dependencies without a choice and
+    errors are treated as in `attribute_dependencies`. A relation of a noun to itself ("a boy beside a boy") is no
+    candidate; a relation that the parser found only between such is left out.
 
-    Args:
-        captions: of each caption the noun ids of its objects, and its (subject, relation, object) ids.
-
-    Raises:
-        ValueError: a triple's subject or object is not among its caption's nouns.
+    Of each caption the noun ids of its objects are given, and its (subject, relation, object) ids.
     """
 
     def questions(nouns: Sequence[int], triples: Sequence[Words]) -> Iterable[list[Words]]:
@@ -106,18 +94,10 @@ def relation_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple
 
 
 def candidate_similarities(images_BKD: Tensor, candidates_ND: Tensor, image_of_N: Tensor) -> Tensor:
-    """Similarity of every candidate with its own image, the matching score of UniVSE's figure 7.
+    """Similarity (N,) float32 of candidates (N, D) with their own images, the matching score of UniVSE's figure 7.
 
-    Args:
-        images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
-        candidates_ND: (N, D) unit vectors.
-        image_of_N: (N,) index of the image that each candidate's caption describes.
-
-    Returns:
-        (N,) similarities in float32.
-
-    Raises:
-        ValueError: the numbers of candidates and of their images differ.
+    It is the maximum over the images' K views; images (B, D) are taken as K = 1. ``image_of_N`` is the index of the
+    image that each candidate's caption describes.
     """
     if len(candidates_ND) != len(image_of_N):
         raise ValueError(f"{len(candidates_ND)} candidates need as many indices of images, got {len(image_of_N)}")
@@ -137,12 +117,8 @@ def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor)
     """Choose the best candidate of every dependency and count how often the parser agrees (UniVSE, table 4).
 
     A dependency is resolved where a correct candidate is more similar to the image than every incorrect one; a tie
-    counts as unresolved. Chance is the mean share of correct candidates.
-
-    Args:
-        scores_N: (N,) similarity of each candidate with its image, those of dependency 0 first.
-        first_G1: (G + 1,) where each dependency's candidates begin, and N at the end.
-        correct_N: (N,) whether the candidate is correct.
+    counts as unresolved. Chance is the mean share of correct candidates. ``first_G1`` and ``correct_N`` are those of
+    :class:`Dependencies`.
 
     Raises:
         ValueError: there is no dependency, the sizes differ, or a dependency lacks a correct or an incorrect candidate.
@@ -213,5 +189,4 @@ def _collect(
 
 
 def _distinct(values: Iterable[int]) -> list[int]:
-    """The values in their order, each once."""
     return list(dict.fromkeys(values))

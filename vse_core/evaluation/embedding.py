@@ -13,10 +13,7 @@ from vse_core.outputs import join_rows
 
 @torch.inference_mode()
 def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Any:
-    """Encode batches of the image encoder's two inputs into (images, K, D), or a hierarchical model's levels.
-
-    The model must be in evaluation mode.
-    """
+    """Encode batches of the image encoder's two inputs into (images, K, D) or levels; the model must be evaluating."""
     device = next(model.parameters()).device
     parts: list[Any] = [
         model.encode_images(images.to(device), lengths_or_mask.to(device)).to("cpu")
@@ -27,10 +24,7 @@ def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Any:
 
 @torch.inference_mode()
 def embed_texts(model: Model, batches: Iterable[tuple[Any, ...]]) -> Any:
-    """Encode batches of what ``encode_texts`` takes into (captions, D), or a hierarchical model's levels.
-
-    The model must be in evaluation mode.
-    """
+    """Encode batches of what ``encode_texts`` takes into (captions, D) or levels; the model must be evaluating."""
     device = next(model.parameters()).device
     parts: list[Any] = [model.encode_texts(*(part.to(device) for part in batch)).to("cpu") for batch in batches]
     return join_rows(parts)

@@ -16,15 +16,10 @@ _BINS = 60
 
 
 def caption_similarities(texts_CD: Tensor, image_of_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines of pairs of captions: of the same image, and, one with the next, of different ones.
+    """Cosines of pairs of captions, image after image: of the same image, and, one with the next, of different ones.
 
-    Args:
-        texts_CD: (C, D) unit vectors, image after image.
-        image_of_C: the image of each caption, ascending.
-
-    Returns:
-        All pairs of the same image, each once (P,); and for each caption that with the caption half the data set
-        further on, where that is of another image.
+    The first are all pairs, each once (P,); the others, for each caption, that with the caption half the data set
+    further on, where that is of another image.
     """
     texts_CD = texts_CD.float()
     _, counts = torch.unique_consecutive(image_of_C, return_counts=True)
@@ -39,20 +34,10 @@ def caption_similarities(texts_CD: Tensor, image_of_C: Tensor) -> tuple[Tensor, 
 
 
 def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figure:
-    """Plot the distribution of the similarity of captions of one image (MV-VSE, figure 2).
+    """Plot the distribution of the similarity of captions of one image (MV-VSE, figure 2): two densities and means.
 
-    Differs from the paper, which has no captions of different images to compare with.
-
-    Args:
-        same_P: cosines of pairs of captions of the same image.
-        other_P: cosines of pairs of captions of different images.
-        title: whose captions, and by which encoder.
-
-    Returns:
-        The figure: two densities, of which the first is filled, with their means.
-
-    Raises:
-        ValueError: there is no pair of the same image.
+    Differs from the paper, which has no captions of different images to compare with. The arguments are the cosines of
+    `caption_similarities`, and whose captions they are by which encoder; no pair of one image is a ValueError.
     """
     if not len(same_P):
         raise ValueError("no image has two captions: there is no similarity within images to plot")

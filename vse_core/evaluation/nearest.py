@@ -10,22 +10,11 @@ def best_pair_similarities(queries_QVD: Tensor, gallery_BKD: Tensor) -> Tensor:
 
 
 def top_k(queries_QVD: Tensor, gallery_BKD: Tensor, k: int, chunk_size: int = 8192) -> tuple[Tensor, Tensor]:
-    """Find the k most similar gallery items of each query, best first.
+    """Find the k most similar gallery items of each query, best first: similarities (Q, k) and indices (Q, k).
 
-    Of equally similar items the later one comes first, as in `evaluate_retrieval`. The gallery is read in chunks, so
-    the working memory does not grow with its size.
-
-    Args:
-        queries_QVD: (Q, V, D) queries of V views each.
-        gallery_BKD: (B, K, D) items of K views each.
-        k: results a query; all B items where k is larger.
-        chunk_size: gallery items compared at once.
-
-    Returns:
-        similarities (Q, k) in float32 and gallery indices (Q, k) in int64.
-
-    Raises:
-        ValueError: k is below 1, or the two sides have different widths.
+    Queries have V views and items K. Of equally similar items the later one comes first, as in `evaluate_retrieval`.
+    The gallery is read in chunks, so the working memory does not grow with its size. Where k is larger than the
+    gallery, all of it is returned; k below 1, and sides of different widths, are a ValueError.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")

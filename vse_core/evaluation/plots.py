@@ -48,13 +48,10 @@ def plot_loss_curve(
     negatives gives way to the hardest negative; otherwise it is linear and starts at zero.
 
     Args:
-        losses: `step` and `loss` of each logged step, steps ascending.
+        losses: `step` and `loss` of each logged step, steps ascending; none, or an infinite one, is a ValueError.
         all_negatives_steps: steps of training on the sum over all negatives, marked by a vertical line if not 0.
         plateau: the loss of a collapsed model under the hardest negative (2 * batch * margin for a summed hinge loss);
             drawn as a reference unless None.
-
-    Raises:
-        ValueError: there are no losses, or one is not finite.
     """
     x, y = _checked_curve(losses)
     figure, axes = _figure_with_axes(8.0, 4.5)
@@ -92,18 +89,13 @@ def _draw_losses(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | None = None) -> Figure:
-    """Plot R@1, R@5 and R@10 of both directions and RSUM by epoch.
+    """Plot R@1, R@5 and R@10 of both directions on one scale, and RSUM with its best epoch marked, by epoch.
 
     Args:
         history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r01`, `i2t_r05`, `i2t_r10`,
-            `t2i_r01`, `t2i_r05`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); other keys are not looked at.
+            `t2i_r01`, `t2i_r05`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); without an epoch, or where one
+            of these is missing, it is a ValueError.
         chance: the RSUM of a random ranking, drawn as a reference unless None.
-
-    Returns:
-        The figure: three panels, the recalls of either direction on one scale, and RSUM with its best epoch marked.
-
-    Raises:
-        ValueError: there is no epoch, or a mapping lacks one of the keys.
     """
     epochs = range(1, len(history) + 1)
     recalls = [f"{direction}_r{rank:02}" for direction in _DIRECTIONS for rank in _RECALL_RANKS]
@@ -135,14 +127,8 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
 def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float]]) -> Figure:
     """Plot the learning rate of each part of a model by optimiser step, on a logarithmic axis.
 
-    Where a rate is 0, as before a part is trained at all, its line is interrupted.
-
-    Args:
-        steps: optimiser steps, ascending.
-        rates: name of each part -> its rate at every step.
-
-    Raises:
-        ValueError: there are no parts, or a part has not a rate for each step.
+    Where a rate is 0, as before a part is trained at all, its line is interrupted. `rates` has the name of each part,
+    and its rate at every step; no part, or one without a rate for each step, is a ValueError.
     """
     if not rates:
         raise ValueError("there are no learning rates to plot: name at least one part of the model")
@@ -173,11 +159,8 @@ def plot_gpo_coefficients(
 
     Args:
         image_weights: length N of the set -> its N weights, the largest value's first. None: the images are not pooled
-            by GPO.
+            by GPO. A length without N weights is a ValueError.
         text_weights: the same for captions, where N counts tokens; drawn on the right.
-
-    Raises:
-        ValueError: a length N without N weights.
     """
     figure = Figure(figsize=(11.0, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -6,14 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RetrievalProtocol:
-    """Image-text retrieval on a published split.
-
-    Attributes:
-        title: what the papers call it.
-        images: number of images.
-        captions_per_image: number of captions of each.
-        folds: contiguous galleries of equal size over which the metrics are averaged.
-    """
+    """Image-text retrieval on a published split; over folds, contiguous galleries of one size, metrics are averaged."""
 
     title: str
     images: int
@@ -36,12 +29,7 @@ class RetrievalProtocol:
 
 @dataclass(frozen=True)
 class VideoProtocol:
-    """Video-text retrieval on a published split (HGR's code, which VSE-infinity follows).
-
-    Attributes:
-        title: what the papers call it.
-        videos: number of videos of the splits that results are published of: test, and validation.
-    """
+    """Video-text retrieval on the published test and validation splits (HGR's code, which VSE-infinity follows)."""
 
     title: str
     videos: tuple[int, ...]

@@ -41,18 +41,13 @@ class Ranks:
         return len(self.ranks_Q)
 
     def __getitem__(self, queries: slice | Tensor) -> "Ranks":
-        """The ranks of some of the queries."""
+        """Return the ranks of some of the queries."""
         return Ranks(**{name: values_Q[queries] for name, values_Q in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class RelevantItems:
-    """The items of a gallery that are relevant to each query.
-
-    Attributes:
-        items_P: the items of query 0, then those of query 1, and so on; for a query each once.
-        first_Q1: where each query's run in `items_P` begins, and P at the end.
-    """
+    """The items of a gallery relevant to each query, `items_P`; `first_Q1` is where each query's run begins, and P."""
 
     items_P: Tensor
     first_Q1: Tensor
@@ -83,10 +78,6 @@ class RankAccumulator:
     similarities (q, n) of a run of queries and a run of items; it may be a transposed view.
 
     A similarity that is not a number counts against the model: a relevant item comes last, an irrelevant one first.
-
-    Args:
-        queries: number of queries.
-        device: where the tiles lie.
     """
 
     def __init__(self, queries: int, device: torch.device) -> None:
@@ -99,14 +90,9 @@ class RankAccumulator:
         self._top_similarity_Q = torch.full((queries,), -torch.inf, dtype=torch.float64, device=device)
 
     def start(self, tile_qn: Tensor, queries: slice, first_item: int, query_P: Tensor, item_P: Tensor) -> None:
-        """Take the tile that holds all relevant items of its queries.
+        """Take the tile that holds all relevant items of its run of queries; the run of items begins at ``first_item``.
 
-        Args:
-            tile_qn: the similarities.
-            queries: the run of queries.
-            first_item: of the run of items.
-            query_P: the queries of the relevant pairs, counted from the run's first; every query has a pair.
-            item_P: their items, counted from the tile's first.
+        ``query_P`` and ``item_P`` are the relevant pairs, counted from the tile's first; every query has a pair.
         """
         relevant_P = tile_qn[query_P, item_P]
         relevant_P = relevant_P.masked_fill(relevant_P.isposinf(), -torch.inf)
@@ -164,17 +150,14 @@ class RankAccumulator:
 def rank_queries(
     similarities: Callable[[slice], Tensor], relevant_items: RelevantItems, items: int, views: int = 1
 ) -> Ranks:
-    """Rank a gallery for queries that have any relevant items in it.
+    """Rank a gallery of N items for queries that have any relevant items in it.
 
     Args:
         similarities: of a run of queries with all items, (q, N), as `nan_as_worst` leaves them; -inf takes an item
             out of a query's gallery.
-        relevant_items: of each query at least one.
-        items: N, the size of the gallery.
+        relevant_items: of each query at least one; none, or one that is not in the gallery, is a ValueError.
+        items: N.
         views: how many similarities are computed for one of the result.
-
-    Raises:
-        ValueError: a query has no relevant item, or an item is not in the gallery.
     """
     queries = len(relevant_items.counts)
     if not queries or int(relevant_items.counts.min()) < 1:

@@ -47,15 +47,7 @@ class DirectionMetrics:
 
 @dataclass(frozen=True)
 class RetrievalResult:
-    """Both directions of image-text retrieval.
-
-    Attributes:
-        image_to_text: images as queries, captions as gallery.
-        text_to_image: captions as queries, images as gallery.
-        images: images in the gallery (of each fold).
-        captions: captions in the gallery (of each fold).
-        folds: over how many folds the metrics are averaged.
-    """
+    """Both directions of image-text retrieval; images and captions are those in the gallery (of each fold)."""
 
     image_to_text: DirectionMetrics
     text_to_image: DirectionMetrics
@@ -78,14 +70,7 @@ class RetrievalResult:
 
 @dataclass(frozen=True)
 class RetrievalRanks:
-    """Ranks of both directions, within folds or in the whole gallery.
-
-    Attributes:
-        image_to_text: of the images, among the captions.
-        text_to_image: of the captions, among the images.
-        captions_B: number of captions of each image.
-        folds: into how many contiguous galleries of equally many images the images were cut.
-    """
+    """Ranks of both directions, within folds, contiguous galleries of equally many images, or in the whole gallery."""
 
     image_to_text: Ranks
     text_to_image: Ranks
@@ -148,15 +133,8 @@ def evaluate_ensemble(
     """Rank as :func:`evaluate_retrieval` does, by the mean of several models' similarities.
 
     This is how VSE-infinity and VSE+2AD combine models of region, grid and patch features. Each member's similarity is
-    the maximum over its own views, so members may differ in D and K.
-
-    Args:
-        members: each model's images and texts as in `evaluate_retrieval`, all in the same order.
-        captions_per_image: as in `evaluate_retrieval`.
-        folds: as in `evaluate_retrieval`.
-
-    Raises:
-        ValueError: there is no member, or as in `evaluate_retrieval`.
+    the maximum over its own views, so members may differ in D and K; all are in the same order. Arguments and errors
+    are those of `evaluate_retrieval`; no member is a ValueError.
     """
     return rank_retrieval(members, captions_per_image, (folds,))[folds].result()
 
@@ -164,22 +142,13 @@ def evaluate_ensemble(
 def rank_retrieval(
     members: Sequence[Member], captions_per_image: int | Sequence[int] = 5, folds: Sequence[int] = (1,)
 ) -> dict[int, RetrievalRanks]:
-    """Rank both ways within the folds of one or several cuts, with one pass over the similarities.
+    """Rank both ways within the folds of one or several cuts, with one pass over the similarities; the ranks by folds.
 
     The images are cut into blocks and the captions with them, so that a block of images and the captions of the same
     block make a tile with all relevant pairs of either. These tiles come first; all other tiles are
     compared with a query's best relevant item in them. Every similarity is computed once, for all directions and cuts.
-
-    Args:
-        members: as in `evaluate_ensemble`; on a GPU, ranks are computed there.
-        captions_per_image: as in `evaluate_ensemble`.
-        folds: numbers of folds: 1 is the whole gallery, 5 is COCO 1K.
-
-    Returns:
-        The ranks by number of folds.
-
-    Raises:
-        ValueError: as in `evaluate_ensemble`.
+    ``folds`` are numbers of folds: 1 is the whole gallery, 5 is COCO 1K. All else is as in `evaluate_ensemble`; ranks
+    are computed on a GPU where the members are there.
     """
     sizes = {(len(images), len(texts)) for images, texts in members}
     if len(sizes) != 1:
@@ -246,7 +215,6 @@ def _mean_similarities(members: Sequence[Member]) -> Callable[[slice, slice], Te
     pairs = unified_members(members)
 
     def similarities(images: slice, captions: slice) -> Tensor:
-        """Average the members' similarities."""
         each_bc = (compare(of_images[images], of_texts[captions]) for of_images, of_texts in pairs)
         sum_bc = functools.reduce(torch.add, each_bc)
         return sum_bc / len(pairs) if len(pairs) > 1 else sum_bc
@@ -285,12 +253,7 @@ def _diagonal_first(blocks: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
 
 
 def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetrics:
-    """Metrics of one direction.
-
-    Args:
-        ranks: of its queries.
-        round_median: round the median of an even number of ranks down, as image-text evaluations do.
-    """
+    """Metrics of one direction; the median of an even number of ranks is rounded down, as image-text evaluations do."""
     ranks_Q = ranks.ranks_Q.double().sort().values
     r01, r05, r10 = (100.0 * (ranks_Q < k).double().mean().item() for k in (1, 5, 10))
     # Of an even number of ranks torch.median takes the lower of the two middle ones; the published code averages them.
@@ -301,7 +264,6 @@ def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetri
 
 def _average(results: list[RetrievalResult]) -> RetrievalResult:
     def mean(direction: str) -> DirectionMetrics:
-        """Average every metric of a direction."""
         rows = [vars(getattr(result, direction)) for result in results]
         return DirectionMetrics(**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})
 

@@ -28,20 +28,10 @@ _LINE_LENGTH = 36
 
 
 def relevance(queries_QD: Tensor, regions_ND: Tensor, temperature: float = 0.1) -> Tensor:
-    """Spread every query over the regions of one image: ``softmax_n(s(query, region_n) / temperature)``.
+    """Spread queries (Q, D) over the regions (N, D) of one image: ``softmax_n(s(query, region_n) / temperature)``.
 
-    This is UniVSE's equation (2); the loss has it at temperature 1, the paper's figure 6 at 0.1.
-
-    Args:
-        queries_QD: (Q, D) unit vectors of words, phrases or sentences.
-        regions_ND: (N, D) unit vectors of grid cells or regions.
-        temperature: the smaller, the more of the map lies on the best region.
-
-    Returns:
-        (Q, N) in float32, each row of sum 1.
-
-    Raises:
-        ValueError: the temperature is not positive.
+    This is UniVSE's equation (2), (Q, N) in float32; the loss has it at temperature 1, the paper's figure 6 at 0.1. The
+    smaller the temperature, which must be positive, the more of the map lies on the best region.
     """
     if not temperature > 0:
         raise ValueError(f"the temperature of a softmax is above 0; got {temperature}")
@@ -56,23 +46,20 @@ def plot_relevance(
     regions: tuple[int, int] | np.ndarray,
     similarities: Sequence[float] | None = None,
 ) -> Figure:
-    """Show a photograph, and next to it the relevance map of every query laid over it.
+    """Show a photograph, and next to it the relevance map of every query laid over it, five to a row at most.
 
     All maps share one scale, in multiples of an even spread: 1 means that a place is as relevant as any, so a query
     that is nowhere in particular looks flat and not like a find.
 
     Args:
-        photograph_HW3: (H, W, 3) RGB, 0 to 255.
+        photograph_HW3: RGB, 0 to 255.
         queries: the text of each query, its panel's title.
-        relevance_QN: (Q, N) of `relevance`.
+        relevance_QN: of `relevance`.
         regions: where the N values lie. (rows, columns) of a grid whose cells divide the whole photograph, row by row:
             the map is interpolated between the cells' centres. Or boxes (N, 4) of left, top, right and bottom in
             pixels: a pixel shows the most relevant of the boxes over it, 0 where there is none, and the query's best
             box is outlined.
         similarities: the matching score of each query with the whole image, shown under its text. None: not shown.
-
-    Returns:
-        The figure: the photograph first, then one panel a query, five to a row at most, with one colour bar.
 
     Raises:
         ValueError: there is no query, or texts, maps, regions and similarities do not fit each other.
@@ -106,17 +93,8 @@ def plot_retrieved(
 ) -> Figure:
     """Show the photographs that a query finds, and below each where in it the query is found (UniVSE, figure 6).
 
-    All maps share one scale, as in `plot_relevance`.
-
-    Args:
-        query: its text.
-        photographs: S of them, (H, W, 3) RGB, 0 to 255, the best first.
-        relevance_SN: for each the query's row of `relevance`, (N,).
-        regions: for each where its N values lie, as `plot_relevance` takes it.
-        similarities: of the query with each whole photograph.
-
-    Returns:
-        The figure: photographs above, maps below, one colour bar.
+    All maps share one scale, and regions are as in `plot_relevance`. Photographs are (H, W, 3) RGB, 0 to 255, the best
+    first; `relevance_SN` is the query's row of `relevance` for each, and `similarities` are with each as a whole.
 
     Raises:
         ValueError: there is no photograph, or maps, regions and similarities do not fit each other.
@@ -166,7 +144,6 @@ def _check(
 
 
 def _heat(values_QN: Tensor, regions: tuple[int, int] | np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Heat (Q, H, W) of the values of cells or boxes."""
     if isinstance(regions, tuple):
         return _grid_heat(values_QN, regions, size)
     return np.stack([_box_heat(values_N, regions, size) for values_N in values_QN.numpy()])
@@ -217,7 +194,6 @@ def _draw_heat(axes: Axes, photograph_HW3: np.ndarray, heat_HW: np.ndarray, scal
 
 
 def _add_scale(figure: Figure, panels: Sequence[Axes], scale: Normalize) -> None:
-    """Put a colour bar next to the panels."""
     bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=panels, shrink=0.85, pad=0.015, aspect=25)
     bar.set_label("relevance (1 = evenly spread)", fontsize=9)
     bar.ax.tick_params(labelsize=8)

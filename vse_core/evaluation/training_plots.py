@@ -23,15 +23,8 @@ _SMOOTH_FROM_POINTS = 60
 def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure:
     """Plot RSUM after each epoch of several runs (VSE+2AD, appendix, figure 1: with ADOPT and without).
 
-    Args:
-        rsums: name of each run -> its RSUM after each epoch.
-        split: what it was measured on.
-
-    Returns:
-        The figure; the best epoch of each run is starred, and named in the legend.
-
-    Raises:
-        ValueError: there is no run, more than can be told apart, or a run without an epoch.
+    The best epoch of each run is starred, and named in the legend; `split` is what it was measured on. No run, more
+    than can be told apart, or one without an epoch is a ValueError.
     """
     if not 0 < len(rsums) <= len(_LINES) or not all(rsums.values()):
         counts = {name: len(values) for name, values in rsums.items()}
@@ -57,11 +50,8 @@ def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure
 def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> Figure:
     """Plot the number of negatives that each pair is contrasted with, by optimiser step (VSE+2AD, appendix, figure 2).
 
-    Args:
-        numbers: name of each run -> optimiser steps, ascending, and the number of negatives at each.
-
-    Raises:
-        ValueError: there is no run, more than can be told apart, or a run without a step.
+    `numbers` has the name of each run, its steps, ascending, and the number of negatives at each. No run, more than can
+    be told apart, or one without a step is a ValueError.
     """
     if not 0 < len(numbers) <= len(_LINES) or not all(len(steps) for steps, _ in numbers.values()):
         counts = {name: len(steps) for name, (steps, _) in numbers.items()}

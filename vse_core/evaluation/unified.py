@@ -15,14 +15,9 @@ CHUNK_ELEMENTS = 2**22
 
 @dataclass(frozen=True)
 class UnifiedResult:
-    """Mean average precision of one kind of query.
+    """Mean average precision of one kind of query, and its expectation for a random ranking (`chance`), in per cent.
 
-    Attributes:
-        mean_average_precision: in per cent.
-        chance: its expectation for a random ranking, in per cent.
-        queries: number of queries.
-        images: number of images in the gallery.
-        relevant_images: mean number of relevant images of a query.
+    `relevant_images` is the mean number of relevant images of a query.
     """
 
     mean_average_precision: float
@@ -75,14 +70,11 @@ def evaluate_unified(
 def average_precisions(
     queries_QD: Tensor, images_BKD: Tensor, relevant_images_R: Tensor, first_relevant_Q1: Tensor
 ) -> Tensor:
-    """Return the average precision of every query; arguments and errors as in `evaluate_unified`.
+    """Return the average precision (Q,) of every query, from 0 to 1 in float64; arguments as in `evaluate_unified`.
 
     AP is the mean, over the relevant images, of the precision at each: the share of relevant ones among all images that
     are at least as similar, as in scikit-learn's `average_precision_score`; the order of equally similar images plays
     no part. A similarity that is not a number counts against the model: a relevant image comes last, another first.
-
-    Returns:
-        (Q,) values between 0 and 1, in float64.
     """
     images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
     _check_relevance(len(queries_QD), len(images_BKD), relevant_images_R, first_relevant_Q1)
@@ -100,18 +92,11 @@ def average_precisions(
 
 
 def chance_average_precision(relevant_Q: Tensor, images: int) -> Tensor:
-    """Expected average precision of a random ranking, exactly.
+    """Expected average precision (Q,) of a random ranking of B images, exactly.
 
     With R of B images relevant, rank k holds a relevant one with probability R/B, and of the k - 1 before it
     (k - 1)(R - 1)/(B - 1) are expected to be relevant. Summing the precision over k gives
     ``(H + (R - 1)/(B - 1) * (B - H)) / B`` with the harmonic number H = 1 + 1/2 + ... + 1/B.
-
-    Args:
-        relevant_Q: (Q,) number of relevant images of each query.
-        images: B, the size of the gallery.
-
-    Returns:
-        (Q,) values between 0 and 1, in float64.
     """
     harmonic = torch.arange(1, images + 1, dtype=torch.float64).reciprocal().sum()
     others_Q = (relevant_Q.double() - 1) / max(images - 1, 1)
@@ -119,7 +104,6 @@ def chance_average_precision(relevant_Q: Tensor, images: int) -> Tensor:
 
 
 def _average_precisions(sims_qB: Tensor, relevant_qB: Tensor) -> Tensor:
-    """Average precision (q,) of each row."""
     worst_qB = torch.where(relevant_qB, -float("inf"), float("inf")).to(sims_qB.dtype)
     sorted_qB, order_qB = torch.where(sims_qB.isnan(), worst_qB, sims_qB).sort(dim=1, descending=True)
     found_qB = relevant_qB.gather(1, order_qB)

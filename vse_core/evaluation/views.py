@@ -28,26 +28,13 @@ _MOST_COLUMNS = 4
 
 
 def chosen_views(images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor) -> Tensor:
-    """Return the view of its own image that each caption is nearest to (the maximum of MV-VSE's equation (6)).
-
-    Args:
-        images_BKD: (B, K, D) unit vectors.
-        texts_CD: (C, D) unit vectors.
-        image_of_C: the image of each caption.
-
-    Returns:
-        (C,) numbers of views, from 0.
-    """
+    """Return the view, from 0, of its own image that each caption is nearest to (the maximum, MV-VSE, equation (6))."""
     own_CKD = images_BKD.float()[image_of_C]
     return torch.einsum("ckd,cd->ck", own_CKD, texts_CD.float()).argmax(dim=1)
 
 
 def view_similarity(images_BKD: Tensor) -> float:
-    """The cosine of two different views of an image, averaged over all pairs of views and all images.
-
-    Raises:
-        ValueError: images have a single view.
-    """
+    """The cosine of two different views of an image, averaged over all pairs of views and images; K > 1."""
     views = images_BKD.shape[1]
     if views < 2:
         raise ValueError("the similarity of views needs images of two views at least; these have one")
@@ -80,13 +67,7 @@ def plot_view_diversity(models: Sequence[ViewSummary]) -> Figure:
     """Plot which views captions choose, and RSUM and the views' similarity over lambda and over K (MV-VSE, figure 4).
 
     Panels (a) and (b) of the paper, over the number of views and over lambda, are drawn of the models that differ in
-    it alone, where there are two at least; (c) and (d), the choice of views, of every model.
-
-    Args:
-        models: M of them.
-
-    Raises:
-        ValueError: there is no model.
+    it alone, where there are two at least; (c) and (d), the choice of views, of every model. No model is a ValueError.
     """
     if not models:
         raise ValueError("there is nothing to plot: name at least one model")

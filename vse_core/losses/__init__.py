@@ -42,16 +42,10 @@ __all__ = [
 
 
 def build_loss(name: str, **options: Any) -> GlobalLoss:
-    """Build a loss by name.
+    """Build one of `LOSSES` by name; ``vse_c``, ``unified`` and ``hierarchical`` are those of their models.
 
     The losses of two-tower models are called as ``loss(images_BKD, texts_BD, image_ids_B)``, the others with what their
-    models give; all return a :class:`LossResult`.
-
-    Args:
-        name: one of `LOSSES`; ``vse_c``, ``unified`` and ``hierarchical`` are those of their models.
-        **options: keyword arguments of the loss's class.
-
-    Raises:
-        ValueError: the name or an option is unknown (the message lists the known ones).
+    models give; all return a :class:`LossResult`. Options are those of the loss's class; unknown names and options are
+    a ValueError that lists the known ones.
     """
     return choose("loss", LOSSES, name, **options)

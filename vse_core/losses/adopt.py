@@ -32,7 +32,7 @@ class AdoptLoss(SoftmaxLoss):
       taken for its own negative where fewer than K others exceed 0.
     - ``corrected``: the release with mining among true negatives only.
 
-    K lies between 1 and B - 1 and carries no gradient.
+    K lies between 1 and B - 1 and carries no gradient. Unknown values of options are a ValueError.
 
     Args:
         variant: see above.
@@ -44,9 +44,6 @@ class AdoptLoss(SoftmaxLoss):
         bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
             (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
         lam: weight of ``max`` in ``joint``.
-
-    Raises:
-        ValueError: an option has an unknown value.
     """
 
     def __init__(

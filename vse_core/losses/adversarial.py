@@ -15,18 +15,9 @@ from vse_core.similarity import best_view
 class AdversarialLoss(GlobalLoss):
     """Push each pair above captions that were altered to be wrong, too (VSE-C, Shi et al. 2018).
 
-    To :class:`~vse_core.losses.triplet.TripletLoss` comes ``[margin + max_s s(i, s) - s(i, c)]+`` for every image i and
-    its caption c, where s runs over the batch's adversarial captions. Without them, as VSE-C begins for an epoch, it is
-    the triplet loss alone.
-
-    Args:
-        margin: how far a pair must lie above its negatives, in similarity.
-        negatives: of the triplet loss, ``hardest`` or ``all``.
-        reduction: ``sum`` over the batch or its ``mean`` (the sum divided by B).
-        mask_same_image: do not take other captions of the same image as negatives of the triplet loss.
-
-    Raises:
-        ValueError: an option has an unknown value.
+    To :class:`~vse_core.losses.triplet.TripletLoss`, whose arguments and errors it has, comes
+    ``[margin + max_s s(i, s) - s(i, c)]+`` for every image i and its caption c, where s runs over the batch's
+    adversarial captions. Without them, as VSE-C begins for an epoch, it is the triplet loss alone.
     """
 
     def __init__(
@@ -42,17 +33,10 @@ class AdversarialLoss(GlobalLoss):
     def forward(
         self, images_BKD: Tensor, texts_BD: Tensor, adversarial_BD: Tensor | None, image_ids_B: Tensor
     ) -> LossResult:
-        """Loss of B pairs.
+        """Loss of B pairs, and its parts: those of the triplet loss, and ``adversarial``, a share of the total.
 
-        Args:
-            images_BKD: (B, K, D) unit vectors, K views of each image.
-            texts_BD: (B, D) unit vectors of their captions.
-            adversarial_BD: (B, D) unit vectors of each image's hardest adversarial caption; None where there are none.
-            image_ids_B: (B,) integers, equal where two captions belong to one image.
-
-        Returns:
-            The total; as parts those of the triplet loss, and with adversarial captions ``adversarial``, their share of
-            the total.
+        ``adversarial_BD`` are unit vectors of each image's hardest adversarial caption; None where there are none.
+        ``image_ids_B`` are equal where two captions belong to one image.
         """
         result: LossResult = self.triplet(images_BKD, texts_BD, image_ids_B)
         if adversarial_BD is None:
@@ -64,7 +48,6 @@ class AdversarialLoss(GlobalLoss):
 
 
 def _row_similarities(images_BKD: Tensor, texts_BD: Tensor) -> Tensor:
-    """Similarity (B,) of every image and the text in the same row."""
     with full_precision(images_BKD):
         sims_BK1 = at_least_float32(images_BKD) @ at_least_float32(texts_BD).unsqueeze(2)
     return best_view(sims_BK1).squeeze(1)

@@ -12,15 +12,11 @@ class GlobalLoss(nn.Module):
     """A loss over a global batch, of which each process holds a local batch."""
 
     def from_local_batch(self, output: Any, image_ids_b: Tensor, counts: list[int]) -> LossResult:
-        """Return the global batch's loss, the same on every process.
+        """Return the global batch's loss, the same on every process, of a model's output for the local batch.
 
         It gathers what it needs of the other processes, in such a way that gradients averaged over the processes (as
-        DistributedDataParallel does) are those of one process that holds the whole batch.
-
-        Args:
-            output: the model's output for the local batch; each loss says which model it belongs to.
-            image_ids_b: (b,) integers, equal where two captions belong to one image.
-            counts: pairs of each process, in order; their sum is the global batch.
+        DistributedDataParallel does) are those of one process that holds the whole batch. ``image_ids_b`` are equal
+        where two captions belong to one image; ``counts`` are the pairs of each process, in order.
         """
         gathered = [gather_output(rows, counts) for rows in output]
         result: LossResult = self(*gathered, gather_rows(image_ids_b, counts))

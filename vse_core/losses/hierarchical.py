@@ -16,17 +16,8 @@ from vse_core.similarity import negative_mask
 class HierarchicalLoss(GlobalLoss):
     """Push each pair above its negatives, by the mean of event, action and entity similarities (HGR, section 3.3).
 
-    The hinges are those of :class:`~vse_core.losses.triplet.TripletLoss`. HGR divides by the batch and takes the
-    hardest negatives from the first step.
-
-    Args:
-        margin: how far a pair must lie above its negatives, in similarity.
-        negatives: ``hardest`` or ``all``.
-        reduction: ``mean`` over the batch (HGR) or its ``sum``.
-        mask_same_image: do not take other captions of the same video as negatives.
-
-    Raises:
-        ValueError: an option has an unknown value.
+    The hinges, arguments and errors are those of :class:`~vse_core.losses.triplet.TripletLoss`. HGR divides by the
+    batch (``mean``) and takes the hardest negatives from the first step.
     """
 
     def __init__(
@@ -42,9 +33,8 @@ class HierarchicalLoss(GlobalLoss):
     def forward(self, videos: VideoLevels, texts: TextLevels, image_ids_B: Tensor) -> LossResult:
         """Loss of B pairs; row i of the videos and of the captions belong together.
 
-        Returns:
-            The total; as parts those of the triplet loss, the mean similarity of pairs and of their hardest negatives,
-            and the pairs' mean similarity on each level.
+        Its parts are those of the triplet loss, the mean similarity of pairs and of their hardest negatives, and the
+        pairs' mean similarity on each level.
         """
         levels_3BB = level_similarities(videos, texts)
         sims_BB = levels_3BB.mean(dim=0)

@@ -15,7 +15,7 @@ def hinge_terms(
 
     Args:
         sims_MBB: (..., B, B) similarities of image i and caption j; the pairs are on the diagonal.
-        negative_BB: (B, B) true where i and j are a negative pair.
+        negative_BB: true where i and j are a negative pair.
         margin: how far a pair must lie above its negatives.
         negatives: ``hardest`` keeps the largest term of a row or column, ``all`` keeps every negative's.
         softness: replace the maximum and the hinge by their smooth forms at this scale, ``log-sum-exp`` and
@@ -39,23 +39,13 @@ def hinge_terms(
 
 @torch.no_grad()
 def active_hinges(captions: Tensor, images: Tensor, negative_BB: Tensor) -> Tensor:
-    """Share of both directions' terms, from :func:`hinge_terms`, that are above zero: those that a model learns from.
-
-    Args:
-        captions: (B,) or (B, B) terms of caption retrieval.
-        images: likewise of image retrieval.
-        negative_BB: (B, B) true where i and j are a negative pair.
-    """
+    """Share of both directions' terms, from :func:`hinge_terms`, that are above zero: only those teach a model."""
     terms = 2 * (negative_BB.sum() if captions.dim() == 2 else len(captions))
     return ((captions > 0).sum() + (images > 0).sum()) / terms
 
 
 def check_hinge(negatives: str, reduction: str) -> None:
-    """Refuse unknown options of a hinge loss.
-
-    Raises:
-        ValueError: the message lists the known values.
-    """
+    """Refuse unknown options of a hinge loss by a ValueError that lists the known values."""
     if negatives not in ("hardest", "all"):
         raise ValueError(f"negatives must be 'hardest' or 'all', got {negatives!r}")
     if reduction not in ("sum", "mean"):

@@ -13,7 +13,7 @@ class InfoNCELoss(SoftmaxLoss):
     """Cross-entropy of the true caption among the batch's and of the true image among the batch's, averaged.
 
     ``-log( exp(s_ii / temperature) / sum_j exp(s_ij / temperature) )`` in both directions (van den Oord et al. 2018,
-    equation (4); in this symmetric form CLIP, figure 3).
+    equation (4); in this symmetric form CLIP, figure 3). Unknown values of options are a ValueError.
 
     Args:
         temperature: divisor of the similarities (VSE+2AD: 0.05).
@@ -21,9 +21,6 @@ class InfoNCELoss(SoftmaxLoss):
         bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
             (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
         lam: weight of ``max`` in ``joint``.
-
-    Raises:
-        ValueError: an option has an unknown value.
     """
 
     def __init__(

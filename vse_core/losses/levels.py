@@ -26,7 +26,7 @@ def level_similarities(videos: VideoLevels, texts: TextLevels) -> Tensor:
 
 
 def phrase_similarities(frames_BND: Tensor, mask_BN: Tensor, phrases_CMD: Tensor, mask_CM: Tensor) -> Tensor:
-    """Return the similarity (B, C) of every caption's phrases to every video (HGR, section 3.3).
+    """Return the similarity (B, C) of every caption's phrases, of unit length, to every video (HGR, section 3.3).
 
     A phrase attends to frames by their cosines, of which those below zero count as zero, brought to unit length over
     the frames: ``w = softmax(4 * unit(relu(cos)))``. Its similarity is the cosine with the frames' average by these
@@ -34,12 +34,6 @@ def phrase_similarities(frames_BND: Tensor, mask_BN: Tensor, phrases_CMD: Tensor
 
     The averages themselves, of D numbers for each video, caption and phrase, are never made: their inner products with
     the phrase and their lengths follow from the cosines and from the frames' inner products with each other.
-
-    Args:
-        frames_BND: the videos' frames.
-        mask_BN: true where there is a frame; at least one a video.
-        phrases_CMD: unit vectors of the captions' phrases.
-        mask_CM: true where there is a phrase.
     """
     frames_BND, phrases_CMD = at_least_float32(frames_BND), at_least_float32(phrases_CMD)
     captions, phrases = mask_CM.shape

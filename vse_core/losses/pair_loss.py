@@ -15,27 +15,18 @@ TotalAndParts = tuple[Tensor, dict[str, Tensor]]
 
 
 class PairLoss(GlobalLoss, ABC):
-    """A loss over B pairs of an image and a caption, in which the other captions and images of the batch are negatives.
-
-    Args:
-        mask_same_image: do not take other captions of the same image as negatives.
-    """
+    """A loss over B pairs of an image and a caption, to which the batch's other captions and images are negatives."""
 
     def __init__(self, mask_same_image: bool = False) -> None:
         super().__init__()
         self.mask_same_image = mask_same_image
 
     def forward(self, images_BKD: Tensor, texts_BD: Tensor, image_ids_B: Tensor) -> LossResult:
-        """Loss of B pairs; row i of the images and of the texts belong together.
+        """Loss of B pairs; row i of the images and of the texts, all of unit length, belong together.
 
-        Args:
-            images_BKD: (B, K, D) unit vectors, K views of each image.
-            texts_BD: (B, D) unit vectors.
-            image_ids_B: (B,) integers, equal where two captions belong to one image.
-
-        Returns:
-            The total; as parts what the loss is made of (see its class), the mean similarity of pairs and of their
-            hardest negatives, and with several views their diagnostics.
+        ``image_ids_B`` are equal where two captions belong to one image. Its parts are what the loss is made of (see
+        its class), the mean similarity of pairs and of their hardest negatives, and with several views their
+        diagnostics.
         """
         sims_BKB = view_similarities(images_BKD, texts_BD)
         negative_BB = negative_mask(image_ids_B, self.mask_same_image)
@@ -47,21 +38,13 @@ class PairLoss(GlobalLoss, ABC):
     def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
         """The loss of a batch.
 
-        Args:
-            sims_BKB: (B, K, B) similarity of every view of image i and caption j, in float32.
-            negative_BB: (B, B) true where image i and caption j are a negative pair.
-            image_ids_B: (B,) integers, equal where two captions belong to one image.
+        ``sims_BKB`` is the similarity of every view of image i and caption j, in float32; ``negative_BB`` is true where
+        they are a negative pair; ``image_ids_B`` are equal where two captions belong to one image.
         """
 
 
 class SoftmaxLoss(PairLoss):
-    """A loss over similarities divided by a temperature, which K views enter through a bound (MV-VSE, section 3.3).
-
-    The arguments are explained at the losses themselves.
-
-    Raises:
-        ValueError: an option has an unknown value.
-    """
+    """A loss over similarities divided by a temperature, which K views enter through a bound (MV-VSE, section 3.3)."""
 
     def __init__(self, temperature: float, mask_same_image: bool, bound: Bound, lam: float) -> None:
         super().__init__(mask_same_image)

@@ -29,19 +29,11 @@ def relevance(sims_MN: Tensor, mask_MN: Tensor) -> Tensor:
 
 
 def region_hinges(relevance_MN: Tensor, own_MN: Tensor, negatives_MVN: Tensor, margin: float) -> Tensor:
-    """Hinges of all regions, weighted by relevance, against each region's hardest negative (UniVSE, equation (3)).
+    """Hinges (M,) of all regions, weighted by relevance, against each region's hardest negative (UniVSE, equation (3)).
 
-    ``sum_i M_i [margin + max_n s(n, V_i) - s(u, V_i)]+`` for every component u. M is a function of the embeddings like
-    the rest of the equation, and takes part in its gradient.
-
-    Args:
-        relevance_MN: M, from :func:`relevance`.
-        own_MN: similarities of the components and their images' regions.
-        negatives_MVN: those of their negatives.
-        margin: how far a component must lie above its negatives.
-
-    Returns:
-        (M,)
+    ``sum_i M_i [margin + max_n s(n, V_i) - s(u, V_i)]+`` for every component u. M, ``relevance_MN``, is a function of
+    the embeddings like the rest of the equation, and takes part in its gradient. ``own_MN`` are similarities of
+    components and their images' regions, ``negatives_MVN`` those of their negatives.
     """
     hinges_MN = (margin + negatives_MVN.amax(dim=1) - own_MN).clamp(min=0)
     return (relevance_MN * hinges_MN).sum(dim=1)

@@ -8,12 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LossResult:
-    """A loss and what it is made of.
-
-    Attributes:
-        total: the scalar to minimise, in float32.
-        parts: named scalars for logging, detached.
-    """
+    """A loss: the scalar to minimise, in float32, and named scalars that it is made of, detached, for logging."""
 
     total: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)

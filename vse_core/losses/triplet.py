@@ -20,12 +20,9 @@ class TripletLoss(PairLoss):
 
     Args:
         margin: how far a pair must lie above its negatives, in similarity.
-        negatives: ``hardest`` or ``all``.
+        negatives: ``hardest`` or ``all``; anything else is a ValueError, as for the reduction.
         reduction: ``sum`` over the batch (VSE++ and VSE-infinity) or its ``mean`` (the sum divided by B).
         mask_same_image: do not take other captions of the same image as negatives.
-
-    Raises:
-        ValueError: an option has an unknown value.
     """
 
     def __init__(

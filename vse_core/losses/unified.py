@@ -83,13 +83,10 @@ class UnifiedLoss(GlobalLoss):
     def from_local_batch(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss of what :class:`~vse_core.models.unified.UnifiedModel` gave, negatives included.
 
-        Returns:
-            The total; as parts the five terms before they are weighted, both halves of ``l_rel``, the mean entropy of
-            the objects' relevance maps in nats, the numbers of captions with components, objects, pairs and triples,
-            and of sentences and images the similarities and the share of hinges that are active.
-
-        Raises:
-            ValueError: the model was given components without negatives.
+        Its parts are the five terms before they are weighted, both halves of ``l_rel``, the mean entropy of the
+        objects' relevance maps in nats, the numbers of captions with components, objects, pairs and triples, and of
+        sentences and images the similarities and the share of active hinges. Components without negatives are a
+        ValueError.
         """
         kinds = (output.objects, output.pairs, output.triples)
         if any(kind.vectors_MVD.shape[1] < 2 for kind in kinds) or output.pairs.vectors_MVD.shape[1] % 2 == 0:

@@ -46,12 +46,8 @@ def view_matrices(sims_BKB: Tensor, pairing: Pairing) -> Tensor:
 def bound_over_views(loss: Callable[[Tensor], Tensor], sims_BKB: Tensor, bound: Bound, lam: float) -> Tensor:
     """Rewrite a loss over one similarity matrix for K views (MV-VSE, section 3.3, for losses other than the hinge).
 
-    Args:
-        loss: maps similarities (B, B) to a scalar.
-        sims_BKB: (B, K, B) similarity of every view of image i and caption j.
-        bound: ``max``, ``avg`` or ``up`` as in :func:`view_matrices`, or ``joint``: ``lam * max + (1 - lam) * up``
-            (equation (15)). The indicators of equations (11) and (12) are 1 for a loss that is never exactly 0.
-        lam: weight of ``max`` in ``joint``.
+    ``bound`` is ``max``, ``avg`` or ``up`` as in :func:`view_matrices`, or ``joint``: ``lam * max + (1 - lam) * up``
+    (equation (15)). The indicators of equations (11) and (12) are 1 for a loss that is never exactly 0.
     """
     if bound == "joint":
         return lam * bound_over_views(loss, sims_BKB, "max", lam) + (1 - lam) * bound_over_views(
@@ -61,11 +57,7 @@ def bound_over_views(loss: Callable[[Tensor], Tensor], sims_BKB: Tensor, bound: 
 
 
 def check_bound(bound: str, lam: float, known: tuple[str, ...]) -> None:
-    """Refuse an unknown bound or a weight that is none.
-
-    Raises:
-        ValueError: the message lists the known bounds, or states the range.
-    """
+    """Refuse an unknown bound, or a weight that is none, by a ValueError that says what there is."""
     if bound not in known:
         raise ValueError(f"bound must be one of {', '.join(known)}, got {bound!r}")
     if not 0 <= lam <= 1:
@@ -76,13 +68,8 @@ def check_bound(bound: str, lam: float, known: tuple[str, ...]) -> None:
 def view_diagnostics(images_BKD: Tensor, sims_BKC: Tensor) -> dict[str, Tensor]:
     """Return statistics of how K views divide the work (MV-VSE, figure 4): empty for one view.
 
-    Args:
-        images_BKD: (B, K, D) unit vectors.
-        sims_BKC: (B, K, C) their similarities to texts, from :func:`~vse_core.similarity.view_similarities`.
-
-    Returns:
-        ``view_<k>_share`` for k from 1: share of the (image, text) pairs whose best view is the k-th; one share near 1
-        means that the other views are idle. ``view_similarity``: mean cosine between different views of an image.
+    ``view_<k>_share`` for k from 1 is the share of the (image, text) pairs whose best view is the k-th; one share near
+    1 means that the other views are idle. ``view_similarity`` is the mean cosine between different views of an image.
     """
     views = images_BKD.shape[1]
     if views == 1:

@@ -29,11 +29,7 @@ class AdversarialModel(nn.Module):
     """The towers as training against adversarial captions calls them (VSE-C, Shi et al. 2018, and its released code).
 
     Every image is compared with the adversarial captions of the whole global batch. Only its hardest enters the loss,
-    so all are encoded without a gradient, and each image's hardest once more with one.
-
-    Args:
-        towers: the model; what is trained and saved.
-        chunk: how many adversarial captions are encoded at once.
+    so all are encoded without a gradient, ``chunk`` captions at once, and each image's hardest once more with one.
     """
 
     def __init__(self, towers: Towers, chunk: int = 256) -> None:

@@ -14,14 +14,9 @@ def build_model(
 ) -> Model:
     """Build a model: UniVSE where the text side is named ``components``, HGR for ``role_graphs``, else two towers.
 
-    Args:
-        feature_dim: F, width of the image features; None for a backbone, which takes pixels.
-        vocabulary_size: number of token ids that captions consist of.
-        embed_dim: D, width of the joint space.
-        image: name and options of the image side; see :func:`~vse_core.models.two_tower.build_two_tower`,
-            :func:`~vse_core.models.unified.build_unified_model` and
-            :func:`~vse_core.models.hierarchical.build_hierarchical_model`.
-        text: name and options of the text side.
+    ``image`` and ``text`` are name and options of either side; see
+    :func:`~vse_core.models.two_tower.build_two_tower`, :func:`~vse_core.models.unified.build_unified_model` and
+    :func:`~vse_core.models.hierarchical.build_hierarchical_model`.
 
     Raises:
         ValueError: a name or an option is unknown, the two sides do not go together, or pretrained weights cannot be

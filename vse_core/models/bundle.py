@@ -13,15 +13,10 @@ SPECIFICATION = "model.json"
 
 
 def save_model(model: Model, specification: dict[str, Any], directory: Path) -> None:
-    """Write ``model.safetensors`` and ``model.json`` into a directory that exists.
+    """Write ``model.safetensors`` and ``model.json``, the arguments of :func:`build_model`, into an existing directory.
 
     Where an encoder started from pretrained weights, its architecture takes their place in the JSON: they are all in
     the model now, and are not needed to load it.
-
-    Args:
-        model: the model.
-        specification: the keyword arguments of :func:`build_model` that made it.
-        directory: where to write.
     """
     save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, directory / WEIGHTS)
     (directory / SPECIFICATION).write_text(
@@ -56,11 +51,7 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
 
 
 def load_weights(model: Model, directory: Path) -> None:
-    """Fill a model with saved weights.
-
-    Raises:
-        ValueError: the weights do not fit the model (missing, unknown or misshapen ones are listed).
-    """
+    """Fill a model with saved weights; a ValueError lists those that are missing, unknown or misshapen."""
     try:
         model.load_state_dict(load_file(directory / WEIGHTS), strict=True)
     except RuntimeError as error:

@@ -23,10 +23,6 @@ class HierarchicalModel(nn.Module):
 
     Differs from the released code: phrases are compared on unit vectors that are divided by their length plus 1e-8,
     where it bounds the length from below.
-
-    Args:
-        image_encoder: frames to levels.
-        text_encoder: words and graphs to levels.
     """
 
     def __init__(self, image_encoder: FrameLevelEncoder, text_encoder: RoleGraphEncoder) -> None:

@@ -19,13 +19,7 @@ from vse_core.models.released import CheckpointError, ConvertedCheckpoint, conve
 def import_checkpoint(
     file: Path, directory: Path, image_size: int | None = None, pixels: str | None = None
 ) -> ConvertedCheckpoint:
-    """Read a released checkpoint and save it as a model of this library.
-
-    Args:
-        file: the released checkpoint.
-        directory: where `model.json` and `model.safetensors` go; made where it is not there.
-        image_size: see :func:`~vse_core.models.released.convert`.
-        pixels: see :func:`~vse_core.models.released.convert`.
+    """Read a released checkpoint and save it as a model of this library; arguments as of `released.convert`.
 
     Raises:
         CheckpointError: the file is of no known format, asks for code to be run, or its tensors are not those of a

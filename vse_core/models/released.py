@@ -29,12 +29,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class ReleasedCheckpoint:
-    """A released file, in memory.
-
-    Attributes:
-        image, text: tensors of the two encoders by their official names, without `module.`.
-        options: the command-line options that the model was trained with, where the file has them.
-    """
+    """A released file: both encoders' tensors by their official names without `module.`, and the training's options."""
 
     image: dict[str, Tensor]
     text: dict[str, Tensor]
@@ -43,13 +38,7 @@ class ReleasedCheckpoint:
 
 @dataclass(frozen=True)
 class ConvertedCheckpoint:
-    """The same in this library's terms.
-
-    Attributes:
-        specification: keyword arguments of :func:`vse_core.models.build_model`.
-        state: the model's state dict.
-        unused: official names of tensors that the released code never uses, and that are left out.
-    """
+    """The same as arguments of `build_model` and a state dict; `unused` are tensors that the released code ignores."""
 
     specification: dict[str, Any]
     state: dict[str, Tensor]
@@ -293,7 +282,6 @@ def _transformer(width: int, layers: int, intermediate: Tensor) -> dict[str, int
 
 
 def _count(state: Iterable[str], pattern: str) -> int:
-    """Count the numbered modules."""
     return len({found[1] for name in state if (found := re.match(pattern, name))})
 
 

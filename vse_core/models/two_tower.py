@@ -11,9 +11,8 @@ from vse_core.pooling import build_pooling, build_views
 class TwoTower(nn.Module):
     """An image encoder and a text encoder whose outputs of unit length are compared by their inner product.
 
-    Args:
-        image_encoder: ``(features_BNF, lengths_B) -> (B, K, D)``, or ``(pixels_BCHW, kept_BN) -> (B, K, D)``.
-        text_encoder: ``(tokens_CL, lengths_C) -> (C, D)``.
+    The image encoder is ``(features_BNF, lengths_B) -> (B, K, D)``, or ``(pixels_BCHW, kept_BN) -> (B, K, D)``; the
+    text encoder is ``(tokens_CL, lengths_C) -> (C, D)``.
     """
 
     def __init__(self, image_encoder: nn.Module, text_encoder: nn.Module) -> None:
@@ -28,12 +27,7 @@ class TwoTower(nn.Module):
         return limit
 
     def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Tensor:
-        """K unit vectors per image: (B, K, D) in float32.
-
-        Args:
-            images: features (B, N, F), or pixels (B, 3, S, S), as the image encoder takes them.
-            lengths_or_mask: lengths (B,) of the features, or a mask (B, N) of the cells to keep.
-        """
+        """K unit vectors per image, (B, K, D), of features and lengths, or of pixels and a mask of cells to keep."""
         images_BKD: Tensor = self.image_encoder(images, lengths_or_mask)
         return images_BKD
 

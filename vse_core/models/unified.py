@@ -21,18 +21,11 @@ class UnifiedModel(nn.Module):
 
         u_cap = Norm( alpha * u_sent + (1 - alpha) * u_comp ).
 
-    A caption without components is its sentence.
+    A caption without components is its sentence. alpha, in [0, 1], may be changed at any time: training does not use
+    it.
 
     Differs from the paper: u_cap is brought to unit length, without which the length of each caption's sum would take
     part in ranking captions for an image.
-
-    Args:
-        image_encoder: features to images and regions.
-        text_encoder: words to sentences and components.
-        alpha: weight of the sentence; it may be changed at any time, since training does not use it.
-
-    Raises:
-        ValueError: ``alpha`` is not in [0, 1].
     """
 
     def __init__(self, image_encoder: RegionEncoder, text_encoder: ComponentEncoder, alpha: float = 0.75) -> None:
@@ -58,13 +51,9 @@ class UnifiedModel(nn.Module):
     def encode_texts(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
     ) -> Tensor:
-        """One unit vector per caption, u_cap: (C, D) in float32.
+        """One unit vector per caption, u_cap: (C, D) in float32, by the model's alpha where none is given.
 
-        Args:
-            tokens_CL: word ids.
-            lengths_C: lengths of the captions.
-            components: of the captions; negatives are not looked at. Without them every caption is its sentence.
-            alpha: weight of the sentence, in place of the model's.
+        The components' negatives are not looked at; without components every caption is its sentence.
         """
         if components is None:
             return self.encode_sentences(tokens_CL, lengths_C)

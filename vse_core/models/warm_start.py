@@ -12,17 +12,10 @@ from vse_core.models.build import Model
 
 @torch.no_grad()
 def start_from(model: Model, weights: Mapping[str, Tensor], words: tuple[Tensor, Tensor] | None = None) -> None:
-    """Fill a model with the weights of one of the same architecture.
+    """Fill a model with the weights, by name, of one of the same architecture; a ValueError lists what does not fit.
 
-    Word embeddings of words that both know are reused; the others stay as they are.
-
-    Args:
-        model: to be trained.
-        weights: of the other model, by name.
-        words: (W,) ids of the common words in the model, and (W,) in the other one; None where all ids mean the same.
-
-    Raises:
-        ValueError: the other model has another architecture; the message lists what is missing, unknown or misshapen.
+    Word embeddings of words that both know are reused; the others stay as they are. ``words`` are the ids (W,) of the
+    common words in the model, and in the other one; None where all ids mean the same.
     """
     filled = dict(weights)
     if words is not None:

@@ -41,33 +41,19 @@ POOLINGS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
-    """Build an aggregator by name.
+    """Build an aggregator by name; unknown names and options are a ValueError that lists the known ones.
 
     Every aggregator is called with ``(features_BND, lengths_B)`` and returns ``(B, D)``; rows at or beyond a
     sample's length are padding and never change the result. A length of 0, or beyond N, is a ValueError.
-
-    Args:
-        name: one of `POOLINGS`.
-        dim: D, the width of the vectors (aggregators that have no parameters of that width ignore it).
-        **options: keyword arguments of the aggregator's class.
-
-    Raises:
-        ValueError: the name is unknown (the message lists the known ones), or an option does not exist.
+    Aggregators without parameters of width D ignore ``dim``.
     """
     return choose("pooling", POOLINGS, name, dim=dim, **options)
 
 
 def build_views(count: int, name: str, dim: int, **options: Any) -> nn.Module:
-    """Build K aggregators of one kind over the same features (MV-VSE).
+    """Build K aggregators of one kind over the same features (MV-VSE); K = 1 gives the aggregator itself, (B, D).
 
-    Args:
-        count: K; with 1 the aggregator itself is returned, which gives (B, D) instead of (B, K, D).
-        name: as in :func:`build_pooling`.
-        dim: as in :func:`build_pooling`.
-        **options: as in :func:`build_pooling`.
-
-    Raises:
-        ValueError: ``count`` is less than 1, or as in :func:`build_pooling`.
+    Arguments and errors are those of :func:`build_pooling`; ``count`` is K, at least 1.
     """
     if count == 1:
         return build_pooling(name, dim, **options)

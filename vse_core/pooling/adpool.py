@@ -22,13 +22,7 @@ class AdaptivePooling(nn.Module):
     full width with a bias and a ReLU; that is ``variant="release"``. It also lets the zero rows of padding take part
     in the token softmax, so that an embedding depends on what else is in its batch. ``variant="corrected"``, the
     default, is the release with padding left out, and equal to it where there is none; their weights are exchangeable.
-
-    Args:
-        dim: D, width of the vectors.
-        variant: ``corrected``, ``release`` or ``paper``.
-
-    Raises:
-        ValueError: the variant is unknown.
+    Any other variant is a ValueError.
     """
 
     def __init__(self, dim: int, variant: str = "corrected") -> None:

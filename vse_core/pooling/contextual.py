@@ -70,14 +70,7 @@ class GraphPooling(nn.Module):
 
     Differs from VSRN: one layer instead of four, as table 1 has it, and no batch norm, which the paper does not
     mention. With ``seq2seq`` the readout is VSRN's, a GRU of width D; table 1 reports 23.1 million parameters and does
-    not say in what.
-
-    Args:
-        dim: D, width of the vectors.
-        readout: ``mean``, or ``seq2seq`` for the last state of a GRU.
-
-    Raises:
-        ValueError: the readout is unknown.
+    not say in what. Any other readout is a ValueError.
     """
 
     def __init__(self, dim: int, readout: str = "mean") -> None:

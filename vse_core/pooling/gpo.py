@@ -15,17 +15,12 @@ from vse_core.precision import at_least_float32, full_precision
 class GeneralizedPooling(nn.Module):
     """Learn how much each rank of the sorted set counts (VSE-infinity, section 3 and equations (2) to (5)).
 
-    The coefficients come from a bidirectional GRU over sinusoidal codes of the ranks, followed by a linear layer and a
-    softmax; they depend on the length of the set alone, so they are computed once per distinct length. Mean, max and
-    k-max pooling are special cases.
+    The coefficients come from a bidirectional GRU, ``hidden_dim`` (d_2) wide, over sinusoidal codes of the ranks,
+    ``position_dim`` (d_1) wide, followed by a linear layer and a softmax; they depend on the length of the set alone,
+    so they are computed once per distinct length. Mean, max and k-max pooling are special cases.
 
     Differs from the paper: ranks are coded from 0 and the softmax has a temperature of 0.1, both as in the released
     code; the paper states neither.
-
-    Args:
-        position_dim: width of the rank codes (d_1 of the paper).
-        hidden_dim: width of the GRU (d_2 of the paper).
-        temperature: divisor of the scores before the softmax.
     """
 
     def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
@@ -44,11 +39,9 @@ class GeneralizedPooling(nn.Module):
         return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1).to(features_BND.dtype)
 
     def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
-        """The weights of the ranks for sets of the given lengths: (B, size), each row sums to 1, zeros beyond a length.
+        """The weights (B, size) of the ranks for sets of the given lengths: each row sums to 1, zeros beyond a length.
 
-        Args:
-            lengths_B: (B,) lengths, at least 1.
-            size: N of the result; the longest length where it is not given.
+        ``size`` is the longest length where it is not given.
         """
         distinct_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
         longest = int(distinct_U[-1])

@@ -15,9 +15,6 @@ class GeMPooling(nn.Module):
     Values below 1e-6 are raised to it, as in their code.
 
     Differs from their code: the powers are taken in logarithms, so that none overflows, however large p grows.
-
-    Args:
-        power: p at the start.
     """
 
     def __init__(self, power: float = 3.0) -> None:
@@ -38,11 +35,7 @@ class FSPooling(nn.Module):
     """Weight the ranks of every dimension by a learned piecewise linear function of rank / size.
 
     Zhang, Hare and Prügel-Bennett, "FSPool: Learning set representations with featurewise sort pooling", ICLR 2020,
-    section 3. The result is a sum, as in the paper: its scale grows with the size of the set.
-
-    Args:
-        dim: D, width of the vectors.
-        pieces: pieces of the function (20 in the paper's experiments).
+    section 3, with 20 pieces in its experiments. The result is a sum, as in the paper: its scale grows with the set.
     """
 
     def __init__(self, dim: int, pieces: int = 20) -> None:

@@ -7,11 +7,7 @@ from vse_core.precision import at_least_float32
 
 
 def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
-    """Refuse lengths that no aggregator can pool.
-
-    Raises:
-        ValueError: the shapes disagree, a set is empty, or a length exceeds the padded size.
-    """
+    """Refuse by a ValueError lengths that do not fit the shapes: of an empty set, or beyond the padded size."""
     if features_BND.dim() != 3 or lengths_B.shape != features_BND.shape[:1]:
         raise ValueError(
             f"pooling takes features (B, N, D) and lengths (B,), got {tuple(features_BND.shape)} "
@@ -39,15 +35,9 @@ def valid_mask(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
 
 
 def softmax_weighted_sum(logits: Tensor, values_BND: Tensor, valid_BN1: Tensor) -> Tensor:
-    """Weight the valid elements by a softmax over the set, in at least float32.
+    """Weight the valid elements, one a set at least, by a softmax over the set, in at least float32: (B, D).
 
-    Args:
-        logits: (B, N, D) for a weight per element and dimension, or (B, N, 1) for one per element.
-        values_BND: (B, N, D) what is summed.
-        valid_BN1: (B, N, 1) True where an element counts; at least one of every set does.
-
-    Returns:
-        (B, D)
+    Logits are (B, N, D) for a weight per element and dimension, or (B, N, 1) for one per element.
     """
     weights = at_least_float32(logits).masked_fill(~valid_BN1, -float("inf")).softmax(dim=1)
     return (weights * at_least_float32(values_BND).masked_fill(~valid_BN1, 0.0)).sum(dim=1)

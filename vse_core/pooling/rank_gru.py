@@ -12,20 +12,12 @@ from torch import Tensor, nn
 
 
 def bidirectional_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
-    """The mean of both directions' states of a GRU that reads the first n codes, for every size n.
+    """The mean of both directions' states of a GRU of one layer that reads the first n codes, for every size n.
 
     Gives what ``torch.nn.GRU`` gives for packed copies of the codes, several times as fast: both directions and all
     sizes take their steps together, in NumPy, with a backward of their own. In float64, which costs a network of this
-    size little: what is lost in float32 adds up over the ranks.
-
-    Args:
-        gru: one layer, bidirectional.
-        codes_NP: (N, P) codes of the ranks.
-        sizes_U: (U,) set sizes, at least 1 and at most N.
-
-    Returns:
-        (U, N, H) in float64, differentiable in the codes and the GRU's parameters; entries at or beyond a size mean
-        nothing.
+    size little: what is lost in float32 adds up over the ranks. The result is (U, N, H), differentiable in the codes
+    and the GRU's parameters; entries at or beyond a size mean nothing.
     """
     ranks_N = torch.arange(len(codes_NP))
     backwards_UN = (sizes_U.unsqueeze(-1) - 1 - ranks_N).clamp(min=0)
@@ -45,7 +37,6 @@ class _TwoGrus(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, codes_2UNP: Tensor, *parameters: Tensor) -> Tensor:
-        """Read codes (2, U, N, P) with both directions' weights and biases."""
         codes, weight_ih, weight_hh, bias_ih, bias_hh = (
             tensor.detach().numpy() for tensor in (codes_2UNP, *parameters)
         )
@@ -69,7 +60,6 @@ class _TwoGrus(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        """Gradients of the codes, the weights and the biases, by backpropagation through the ranks."""
         grad_N2UH = np.moveaxis(grads[0].numpy(), 2, 0)
         reset, update, new, candidate = np.moveaxis(ctx.gates, 3, 0)
         # Everything that does not depend on the gradient of the next state, for all ranks at once.

@@ -33,12 +33,8 @@ class MaxPooling(nn.Module):
 class KMaxPooling(nn.Module):
     """Mean of the k largest values of every dimension (VSE-infinity, section 3.2); of all values in a smaller set.
 
-    Args:
-        k: number of values, at least 1. The default is what VSE+2AD tuned by hand for regions (its appendix A.1);
-            VSE-infinity found 20 the best for grids (its section 3.1).
-
-    Raises:
-        ValueError: k is less than 1.
+    The default k, at least 1, is what VSE+2AD tuned by hand for regions (its appendix A.1); VSE-infinity found 20 the
+    best for grids (its section 3.1).
     """
 
     def __init__(self, k: int = 5) -> None:

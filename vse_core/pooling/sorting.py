@@ -22,15 +22,8 @@ def rank_weighted_sum(features_BND: Tensor, lengths_B: Tensor, weights_BKN: Tens
     """Sort every dimension of every set in descending order, then sum its ranks with each of K weightings.
 
     ``out[b, k, d] = sum_r weights[b, k, r] * sorted(features[b, :length_b, d], descending)[r]``: equation (2) of
-    VSE-infinity for K weightings that share one sort. Padded rows count nothing, whatever they hold.
-
-    Args:
-        features_BND: (B, N, D), any floating type; sums are taken in float32.
-        lengths_B: (B,) number of real rows, at least 1.
-        weights_BKN: (B, K, N) weight of each rank; entries at or beyond the length are ignored.
-
-    Returns:
-        (B, K, D) in at least float32, differentiable in the features and the weights.
+    VSE-infinity for K weightings that share one sort. Padded rows count nothing, whatever they hold, nor do weights at
+    or beyond the length. Returns (B, K, D) in at least float32, differentiable in the features and the weights.
     """
     features_BND = at_least_float32(features_BND)
     weights_BKN = weights_BKN.to(features_BND.dtype)
@@ -47,15 +40,7 @@ def rank_weighted_sum(features_BND: Tensor, lengths_B: Tensor, weights_BKN: Tens
 
 
 def sort_sets(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-    """Sort every dimension of every set in descending order.
-
-    Args:
-        features_BND: (B, N, D), any floating type.
-        lengths_B: (B,) number of real rows, at least 1.
-
-    Returns:
-        (B, N, D) in at least float32: the largest values first, zeros at and beyond the length; differentiable.
-    """
+    """Sort every dimension of every set in descending order, in at least float32: zeros at and beyond the length."""
     features_BND = at_least_float32(features_BND)
     if _sorts_by_key(features_BND):
         sort = _SortSets.apply if _needs_grad(features_BND) else _sort_sets
@@ -163,10 +148,7 @@ def _sorted_columns(rows_nD: Tensor) -> Tensor:
 
 
 class _KeySorter:
-    """Sorts one set after the other in one small buffer, and notes the order of each.
-
-    ``order`` holds the row numbers of the ascending values, (D, n) for every set one after the other.
-    """
+    """Sorts sets one by one in a small buffer; ``order`` has the row numbers of the ascending values, (D, n) a set."""
 
     def __init__(self, features_BND: Tensor, lengths: Sequence[int]) -> None:
         self.features_BND, self.lengths = features_BND.detach(), lengths

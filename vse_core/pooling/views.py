@@ -22,12 +22,6 @@ class MultiViewPooling(nn.Module):
     """Pool a set once with each of K aggregators (MV-VSE, section 3.2 and equation (4)).
 
     Views that weight ranks (``gpo``, ``kmax``) share one sort, so that they cost little more than one of them.
-
-    Args:
-        views: the K aggregators, each called with ``(features_BND, lengths_B)``.
-
-    Raises:
-        ValueError: there is no view.
     """
 
     def __init__(self, views: Sequence[nn.Module]) -> None:

@@ -26,11 +26,7 @@ class CollapseDetector:
         self.steps_on_plateau = 0
 
     def update(self, loss_per_pair: float) -> None:
-        """Check one step's hardest-negative loss divided by the number of pairs.
-
-        Raises:
-            CollapseError: the loss has been on the plateau for ``patience`` steps in a row.
-        """
+        """Check a step's hardest-negative loss a pair; CollapseError after ``patience`` steps."""
         on_plateau = abs(loss_per_pair - self.plateau) <= self.tolerance * self.plateau
         self.steps_on_plateau = self.steps_on_plateau + 1 if on_plateau else 0
         if self.steps_on_plateau >= self.patience:

@@ -18,10 +18,6 @@ def compile_networks(model: nn.Module, device: torch.device) -> None:
     They are what there is to fuse: whole networks on full tensors. Around them sets of varying length are packed,
     sorted and pooled, which a compiler would cut into pieces and compile again for each length.
 
-    Args:
-        model: the model.
-        device: where it computes.
-
     Raises:
         CompilerError: there is no compiler for the device.
         ValueError: the model has no such network.

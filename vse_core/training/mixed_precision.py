@@ -17,12 +17,8 @@ class MixedPrecision:
     gradients are divided by it after. A step whose gradients overflow is left out and halves the scale; 2000 steps
     without one double it (Micikevicius et al. 2018, sections 3.1 and 3.2). bfloat16 has the range of float32.
 
-    Args:
-        name: ``float32``, ``tf32`` (of which :func:`~vse_core.precision.use_tf32` tells the GPU), ``bf16`` or ``fp16``.
-        device: where the model computes.
-
-    Raises:
-        ValueError: the name is unknown, or the GPU has no bfloat16.
+    `name` is ``float32``, ``tf32`` (of which :func:`~vse_core.precision.use_tf32` tells the GPU), ``bf16`` or ``fp16``;
+    an unknown one, or a GPU without bfloat16, is a ValueError.
     """
 
     def __init__(self, name: PrecisionName = "float32", device: torch.device | str = "cpu") -> None:

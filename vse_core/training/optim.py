@@ -21,10 +21,8 @@ def build_optimizer(
         learning_rate: base rate, for the global batch; the schedule multiplies it.
         weight_decay: decoupled weight decay (0.01 for region features with a BiGRU, 1e-4 with BERT).
         rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
-            one is inside another, the inner one counts. All else trains at the base rate, in the first group.
-
-    Raises:
-        ValueError: there is no such submodule, or it has no trainable parameters.
+            one is inside another, the inner one counts. All else trains at the base rate, in the first group. One that
+            does not exist, or has no trainable parameters, is a ValueError.
     """
     factors = dict(rate_factors or {})
     groups: dict[str, list[nn.Parameter]] = {"": [], **{prefix: [] for prefix in factors}}

@@ -51,11 +51,7 @@ def save_state(optimizer: torch.optim.Optimizer, progress: Progress, directory: 
 
 
 def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
-    """Restore the optimiser and read the progress; the optimiser must be over the same model's parameters.
-
-    Raises:
-        ValueError: the saved tensors do not belong to this optimiser.
-    """
+    """Restore the optimiser of the same model and read the progress; ValueError where the tensors are of another."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in load_file(directory / OPTIMIZER).items():
         index, name = key.split(".", 1)

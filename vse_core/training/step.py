@@ -25,12 +25,9 @@ class NonFiniteLossError(RuntimeError):
 
 @dataclass(frozen=True)
 class LocalBatch:
-    """The part of a global batch that this process holds.
+    """The arguments of the model and integer image ids for this process's part of a global batch.
 
-    Attributes:
-        inputs: arguments of the model: features, their lengths, tokens and their lengths, and the model's others.
-        image_ids_b: (b,) integer image ids of the pairs.
-        counts: pairs of each process, in order; their sum is the global batch.
+    ``counts`` are the pairs of each process, in order; their sum is the global batch.
     """
 
     inputs: Sequence[Any]
@@ -62,11 +59,6 @@ class StepResult:
 def check_finite(loss: float, gradient_norm: float, scale: float) -> bool:
     """Return whether a step has changed the weights: in fp16 one whose scaled gradient overflows is left out.
 
-    Args:
-        loss: of the step.
-        gradient_norm: of the step, before clipping.
-        scale: factor of the loss.
-
     Raises:
         NonFiniteLossError: the loss, or the gradient itself and not only its scaling, is not finite.
     """
@@ -94,16 +86,9 @@ def training_step(
     :class:`~vse_core.training.grad_cache.ChunkedModel`.
 
     A loss or a gradient that is not finite leaves the weights and the optimiser as they are;
-    :meth:`StepResult.check`, or :func:`check_finite` later, tells of it.
-
-    Args:
-        model: called with the inputs; wrapped in DistributedDataParallel where there are several processes (it averages
-            gradients, which :func:`~vse_core.distributed.gather_rows` counts on).
-        loss: given what the model returns; it gathers what the other processes hold.
-        optimizer: the optimiser; its learning rate is already set.
-        local_batches: one of each global batch.
-        gradient_clip: largest global L2 norm of the gradient.
-        precision: of the model's products; float32 by default.
+    :meth:`StepResult.check`, or :func:`check_finite` later, tells of it. The model is wrapped in
+    DistributedDataParallel where there are several processes: it averages gradients, which
+    :func:`~vse_core.distributed.gather_rows` counts on. The gradient's global L2 norm is at most ``gradient_clip``.
     """
     precision = precision or MixedPrecision()
     optimizer.zero_grad(set_to_none=True)

@@ -1,4 +1,1 @@
-"""Bottom-up attention (BUTD): the Visual Genome Faster R-CNN whose regions most VSE models were trained on.
-
-Anderson et al., "Bottom-Up and Top-Down Attention for Image Captioning and Visual Question Answering", CVPR 2018.
-"""
+"""Bottom-up attention: the Visual Genome Faster R-CNN behind most region features (Anderson et al., CVPR 2018)."""

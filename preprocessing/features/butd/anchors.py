@@ -52,11 +52,7 @@ def anchors_at_cells(anchors_A4: Tensor, height: int, width: int) -> Tensor:
 
 
 def order_of(anchors_A4: Tensor) -> list[int]:
-    """For each of our 12 anchors the row of a file's anchors that has its ratio and size.
-
-    Raises:
-        ValueError: the rows are not the 12 anchors of this model in some order.
-    """
+    """For each of our 12 anchors the row of a file's anchors with its ratio and size; ValueError if they are others."""
     if tuple(anchors_A4.shape) != (len(RATIOS) * len(SCALES), 4):
         raise ValueError(f"anchors of shape {tuple(anchors_A4.shape)}, not (12, 4)")
     rows: dict[tuple[int, int], int] = {}

@@ -27,14 +27,10 @@ class ConvNorm(nn.Conv2d):
 
 
 class Bottleneck(nn.Module):
-    """A residual block (He et al., Deep Residual Learning, figure 5); its 3 x 3 convolution may be dilated.
+    """A residual block (He et al., Deep Residual Learning, figure 5) of output width 4 * `width`.
 
-    Args:
-        inputs: channels of the input.
-        width: channels between the 1 x 1 convolutions; the output has four times as many.
-        stride: of the first convolution and of the shortcut.
-        dilation: of the 3 x 3 convolution.
-        has_shortcut: whether the shortcut is a convolution, as in the first block of a stage.
+    `stride` is of the first convolution and the shortcut, `dilation` of the 3 x 3 convolution; with `has_shortcut` the
+    shortcut is a convolution, as in the first block of a stage.
     """
 
     def __init__(self, inputs: int, width: int, stride: int, dilation: int, has_shortcut: bool) -> None:
@@ -68,12 +64,7 @@ class Stem(nn.Module):
 
 
 class Backbone(nn.Module):
-    """From pixels to the feature map of stride 16.
-
-    Args:
-        width: channels of the first convolution, 64 as published.
-        blocks: residual blocks of the stages 2, 3 and 4.
-    """
+    """From pixels to the feature map of stride 16; `width` is of the first layer, `blocks` of the stages 2, 3 and 4."""
 
     def __init__(self, width: int, blocks: Sequence[int]) -> None:
         super().__init__()
@@ -83,17 +74,10 @@ class Backbone(nn.Module):
         self.res4 = stage(8 * width, 4 * width, blocks[2], stride=2)
 
     def forward(self, pixels_B3HW: Tensor, sizes: Sizes) -> tuple[Tensor, Sizes]:
-        """Feature maps of images of different sizes, as if each were alone.
+        """Feature maps (B, 16 * width, H, W) of images of different sizes, with the height and width of each in cells.
 
         Whatever lies outside of an image counts as the zeros that convolutions pad with, at every layer: so the
-        features do not depend on what else is in the batch.
-
-        Args:
-            pixels_B3HW: each image in the upper left, with zeros right of it and below.
-            sizes: height and width of each image in pixels.
-
-        Returns:
-            the maps (B, 16 * width, H, W), zero outside of each image, and the height and width of each in cells.
+        features do not depend on what else is in the batch. `sizes` are heights and widths in pixels.
         """
         x = functional.relu(self.stem.conv1(pixels_B3HW), inplace=True)
         sizes = [(_halved(height), _halved(width)) for height, width in sizes]
@@ -132,7 +116,6 @@ def _cut(x_BFHW: Tensor, inside: Tensor | None) -> Tensor:
 
 
 def _halved(cells: int) -> int:
-    """Outputs of a centred convolution of stride 2."""
     return (cells + 1) // 2
 
 

@@ -13,13 +13,9 @@ def sides(boxes: Tensor, edge: float) -> tuple[Tensor, Tensor]:
 
 
 def moved(boxes: Tensor, deltas: Tensor, edge: float, largest_log_growth: float) -> Tensor:
-    """Boxes after the network's regression (Girshick et al., R-CNN, equations 1 to 4).
+    """Boxes (R, 4) after the network's regression (Girshick et al., R-CNN, equations 1 to 4).
 
-    Args:
-        boxes: (R, 4).
-        deltas: (R, 4): moves of the centre in units of the sides, logarithms of the growth of the sides.
-        edge: of the boxes.
-        largest_log_growth: limit on the latter.
+    `deltas` (R, 4) are moves of the centre in units of the sides, and logarithms of the growth of the sides.
     """
     width, height = sides(boxes, edge)
     dx, dy, dw, dh = deltas.unbind(-1)

@@ -20,14 +20,7 @@ from preprocessing.features.butd.variants import Variant
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Size of the network; as published by default.
-
-    Attributes:
-        width: channels of the ResNet's first convolution; features are 32 times as wide.
-        blocks: residual blocks of the stages 2, 3 and 4.
-        objects: object classes.
-        attributes: attribute classes.
-    """
+    """Size of the network, by default as published; features are 32 * `width` wide, `blocks` of stages 2, 3 and 4."""
 
     width: int = 64
     blocks: Sequence[int] = (3, 4, 23)
@@ -37,16 +30,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The regions of an image.
-
-    Attributes:
-        features_NF: float32, not negative.
-        boxes_N4: (x1, y1, x2, y2) in pixels of the photograph.
-        objects_N: numbers of the object classes, from 0, as in the list of their names.
-        object_scores_N: their probabilities.
-        attributes_N: numbers of the attributes.
-        attribute_scores_N: their probabilities.
-    """
+    """The regions of an image: boxes (x1, y1, x2, y2) in pixels of the photograph, numbers of classes from 0."""
 
     features_NF: Tensor
     boxes_N4: Tensor
@@ -57,15 +41,9 @@ class Regions:
 
 
 class Detector(nn.Module):
-    """Faster R-CNN on a ResNet, with attributes; for inference only.
+    """Faster R-CNN on a ResNet, with attributes, that gives `minimum` to `maximum` regions an image; inference only.
 
     Its state dict has the names of the weights at Hugging Face (`unc-nlp/frcnn-vg-finetuned`).
-
-    Args:
-        size: of the network.
-        variant: of the published code that is followed.
-        minimum: regions of an image.
-        maximum: regions of an image.
     """
 
     def __init__(self, size: Size, variant: Variant, minimum: int, maximum: int) -> None:

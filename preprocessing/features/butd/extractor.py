@@ -33,12 +33,9 @@ class ButdExtractor(ImageExtractor):
             fewer where fewer boxes are proposed.
         max_regions: of an image.
         dtype: of the convolutions, "float32" or "bfloat16".
-        device: where the network runs, as torch names it.
-        seed: fills the network with random numbers from this seed instead of weights.
+        device: as torch names it.
+        seed: fills the network with random numbers instead of weights.
         size: of a seeded network, the fields of :class:`Size`; weights have the published size.
-
-    Raises:
-        ExtractorError: no weights or unusable ones, no such variant, dtype or device, or impossible numbers of regions.
     """
 
     name = "region"
@@ -73,7 +70,7 @@ class ButdExtractor(ImageExtractor):
         return prepare(image, self._variant.name)
 
     def __call__(self, items: Sequence[Pixels]) -> list[RegionFeatures]:
-        """The regions of each image of a batch."""
+        """Return the regions of each image of a batch."""
         return [self._stored(regions) for regions in self._detector(items)] if items else []
 
     def identity(self) -> dict[str, Any]:

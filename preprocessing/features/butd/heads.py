@@ -50,13 +50,7 @@ class Predictor(nn.Module):
 
 
 class RegionHeads(nn.Module):
-    """The last stage of the ResNet, run on each region by itself, and the predictor.
-
-    Args:
-        width: channels of the ResNet's first convolution, 64 as published.
-        objects: classes.
-        attributes: classes.
-    """
+    """The last stage of the ResNet, run on each region by itself, and the predictor."""
 
     def __init__(self, width: int, objects: int, attributes: int) -> None:
         super().__init__()
@@ -67,12 +61,8 @@ class RegionHeads(nn.Module):
     def forward(self, map_FHW: Tensor, boxes_R4: Tensor) -> Tensor:
         """The features (R, 32 * width) float32 of regions of one image: averages over 14 x 14 cells, never negative.
 
-        Each region is cut into 14 x 14 bins of whole cells, of which the maximum is taken (Girshick, Fast R-CNN,
-        section 2.1: RoIPool with rounded corners, not RoIAlign).
-
-        Args:
-            map_FHW: the image's feature map.
-            boxes_R4: in pixels of the resized image.
+        Each region, in pixels of the resized image, is cut into 14 x 14 bins of whole cells, of which the maximum is
+        taken (Girshick, Fast R-CNN, section 2.1: RoIPool with rounded corners, not RoIAlign).
         """
         map_1FHW = map_FHW[None].float()
         return torch.cat([self._pooled(map_1FHW, part_R4) for part_R4 in boxes_R4.split(_REGIONS_AT_ONCE)])

@@ -8,14 +8,8 @@ from preprocessing.features.extractor import ExtractorError
 def read_labels(path: Path, classes: int | None = None) -> list[str]:
     """Read the names of all classes in order, from a file such as `objects_vocab.txt` or `attributes_vocab.txt`.
 
-    A line is a class; of the synonyms in it, separated by commas, the first is its name.
-
-    Args:
-        path: of the list.
-        classes: number of the model's classes, without "none", to be checked if known.
-
-    Raises:
-        ExtractorError: the file cannot be read, or has another number of lines.
+    A line is a class; of the synonyms in it, separated by commas, the first is its name. Raises ExtractorError where
+    the file cannot be read, or has not as many lines as the model has `classes` (without "none").
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -43,12 +43,7 @@ class ProposalHead(nn.Module):
 
 
 class ProposalNetwork(nn.Module):
-    """The head with its anchors.
-
-    Args:
-        inputs: channels of the feature map.
-        width: channels of the hidden layer, 512 as published.
-    """
+    """The head with its anchors; its hidden layer is 512 wide as published."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -64,19 +59,10 @@ class ProposalNetwork(nn.Module):
 def propose(
     logits_HWA: Tensor, deltas_HWA4: Tensor, anchors_A4: Tensor, size: tuple[int, int], scale: float, variant: Variant
 ) -> Tensor:
-    """Return the best boxes of one image, best first, none of which covers another.
+    """Return the best boxes of one image, best first, none of which covers another: (R, 4), R from 1 to 300.
 
-    Args:
-        logits_HWA: of the anchors at the cells of this image alone.
-        deltas_HWA4: likewise.
-        anchors_A4: at the first cell.
-        size: height and width of the resized image in pixels.
-        scale: of the resized image against the photograph.
-        variant: of the rules.
-
-    Returns:
-        (R, 4) in pixels of the resized image, R from 1 to 300. Where nothing at all is proposed, the whole image is
-        the one box; the published code fails there.
+    Boxes and `size` (height, width) are in pixels of the resized image, which is `scale` times the photograph.
+    Where nothing at all is proposed, the whole image is the one box; the published code fails there.
     """
     height, width = logits_HWA.shape[:2]
     anchors = anchors_at_cells(anchors_A4, height, width)

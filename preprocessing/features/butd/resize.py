@@ -22,14 +22,7 @@ FloatsHW3 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """One photograph, ready for the network.
-
-    Attributes:
-        values: (3, h, w) float32: BGR minus means.
-        scale: h and w are the photograph's height and width times this, rounded.
-        width: of the photograph, in pixels.
-        height: of the photograph, in pixels.
-    """
+    """A photograph of `height` x `width` as the network's (3, h, w) float32: BGR minus means, sides times `scale`."""
 
     values: npt.NDArray[np.float32]
     scale: float
@@ -38,14 +31,11 @@ class Pixels:
 
 
 def prepare(image: Image.Image, variant: VariantName) -> Pixels:
-    """The pixels of an RGB image, as one of the two variants makes them.
+    """The pixels of an RGB image, as one of the two variants makes them; ImageError where it is too narrow.
 
     `caffe` subtracts the means and then interpolates linearly between the four nearest pixels, without smoothing, with
     a scale that is the same for both sides (OpenCV's resize with fx and fy). `detectron2` resizes the 8-bit image with
     Pillow's linear filter, rounds, and then subtracts.
-
-    Raises:
-        ImageError: the image is so narrow that less than a cell of the feature map would be left of its short side.
     """
     scale, (height, width) = target_size(image.width, image.height, variant)
     if min(height, width) < STRIDE:

@@ -16,15 +16,9 @@ DETECTRON2_OVERLAPS = tuple(np.arange(3, 10) / 10)
 def select_confident(boxes_R4: Tensor, scores_RO: Tensor, minimum: int, maximum: int) -> Tensor:
     """Return the proposals chosen by the original code: all confident ones.
 
-    Boxes are thinned out class by class (NMS 0.3). A proposal's confidence is its highest score in a class in which it
-    remained. Those with a confidence of 0.2 or more are taken, in the order of the proposals; if they are too few or
-    too many, the most confident ones instead, in descending order.
-
-    Args:
-        boxes_R4: proposals in pixels of the photograph, far edges inside.
-        scores_RO: probabilities of the classes, without "none".
-        minimum: number of regions, where there are enough proposals.
-        maximum: number of regions.
+    Boxes are thinned out class by class (NMS 0.3). A proposal's confidence is its highest score (R, O) in a class in
+    which it remained. Those with a confidence of 0.2 or more are taken, in the order of the proposals; if they are too
+    few or too many, the most confident ones instead, in descending order. Boxes are in pixels of the photograph.
     """
     confidence_R = (scores_RO * _kept_in_class(overlaps(boxes_R4, edge=1.0), scores_RO)).amax(dim=1)
     sure = torch.nonzero(confidence_R >= CAFFE_CONFIDENCE).flatten()
@@ -53,12 +47,6 @@ def select_distinct(boxes_R4: Tensor, scores_R: Tensor, minimum: int, maximum: i
 
     Boxes are thinned out, whatever their class, by a limit on their overlap that is raised from 0.3 to 0.9 until the
     minimum remains; the best of them are taken, best first. With a limit of 0.9 it may still be fewer.
-
-    Args:
-        boxes_R4: boxes of the best class of each proposal.
-        scores_R: the probability of that class.
-        minimum: number of regions to be reached.
-        maximum: number of regions.
     """
     kept: Tensor = nms(boxes_R4, scores_R, DETECTRON2_OVERLAPS[0])
     for limit in DETECTRON2_OVERLAPS[1:]:

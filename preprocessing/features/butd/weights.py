@@ -29,15 +29,10 @@ _UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
 
 
 def load_weights(network: torch.nn.Module, weights: str) -> None:
-    """Fill the detector with released weights.
-
-    Args:
-        network: the detector.
-        weights: a file, a folder that holds one, or a hub id.
+    """Fill the detector with released weights: a file, a folder that holds one, or a hub id.
 
     Raises:
-        ExtractorError: there are no such weights, they cannot be read without running code in them, or they do not fit
-            the network tensor by tensor.
+        ExtractorError: there are no such weights, they cannot be read without running code in them, or do not fit.
     """
     state = _canonical_file(weights)
     difference = mismatch(state, network.state_dict())
@@ -51,26 +46,15 @@ def load_weights(network: torch.nn.Module, weights: str) -> None:
 
 
 def rewrite_weights(weights: str, path: Path) -> None:
-    """Write released weights, whatever their form, as a safetensors file in which nothing can run.
-
-    Args:
-        weights: a file, a folder that holds one, or a hub id.
-        path: of the new file.
-
-    Raises:
-        ExtractorError: there are no such weights, or they cannot be read.
-    """
+    """Write released weights, whatever their form, as a safetensors file in which nothing can run."""
     save_file({name: tensor.contiguous() for name, tensor in _canonical_file(weights).items()}, path)
 
 
 def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Any of the three ports' tensors in the names and the order of the network.
+    """Any of the three ports' tensors in the names and the order of the network; ValueError if the anchors are others.
 
     Names are Hugging Face's, "none" is the last class, one logit tells foreground from background, boxes move in units
     of `BOX_WEIGHTS`, and the anchors have the Caffe model's order.
-
-    Raises:
-        ValueError: the file's anchors are not those of this model.
     """
     state = {name: tensor.float() for name, tensor in state.items() if not name.endswith(_UNUSED)}
     if f"{_BOX}.attr_linear1.weight" in state:
@@ -159,7 +143,6 @@ def _downloaded(hub_id: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file by name."""
     content = read_weights(path)
     # Training code keeps records of its own next to the tensors, which then are one entry of several.
     if isinstance(content, dict) and isinstance(content.get("model"), dict):

@@ -22,11 +22,7 @@ FORMS: dict[str, Callable[[Path], FeatureSource]] = {
 
 
 def open_source(path: str | Path, form: str) -> FeatureSource:
-    """The reader of a form, on a file or folder that exists.
-
-    Raises:
-        ExtractorError: the form is unknown, there is nothing of that form, or its library is not installed.
-    """
+    """The reader of a form, on a file or folder that exists; ExtractorError if not, or if its library is missing."""
     if form not in FORMS:
         raise ExtractorError(f"there is no form {form!r} of published features; there are {', '.join(FORMS)}")
     absolute = Path(path).expanduser().absolute()

@@ -28,11 +28,7 @@ Place = tuple[int, int]
 
 
 class ButdTsv:
-    """One image a line, without a header: features as they were published with bottom-up attention and LXMERT.
-
-    Args:
-        path: of the file.
-    """
+    """One image a line, without a header: features as they were published with bottom-up attention and LXMERT."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -61,11 +57,7 @@ class ButdTsv:
 
 
 def parse_line(line: bytes, image_id: str) -> PublishedRegions:
-    """One line of either kind of file.
-
-    Raises:
-        ImageError: see :meth:`ButdTsv.read`.
-    """
+    """Return the regions of one line of either kind of file; raises ImageError."""
     values = line.rstrip(b"\r\n").split(b"\t")
     if len(values) not in COLUMNS:
         raise ImageError(f"{len(values)} columns where 6 or 10 are needed; the line may be cut short")

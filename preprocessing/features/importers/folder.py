@@ -20,12 +20,9 @@ _ARCHIVE_ERRORS = (OSError, ValueError, EOFError, RuntimeError, LookupError, zip
 
 
 class NpzFolder:
-    """`IMAGE.npz` with the arrays x (N, F), bbox (N, 4), num_bbox, image_h and image_w (MILVLG's detector).
+    """`IMAGE.npz`, also in subfolders, with x (N, F), bbox (N, 4), num_bbox, image_h and image_w (MILVLG's detector).
 
     The member `info` of such files, with the labels, is a pickled dictionary: it is not read.
-
-    Args:
-        path: of the folder; subfolders count.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,11 +42,7 @@ class NpzFolder:
 
 
 def read_npz(file: BinaryIO, image_id: str) -> PublishedRegions:
-    """The regions of an npz file with MILVLG's names.
-
-    Raises:
-        ImageError: it is no such file, is damaged, or holds objects where numbers are needed.
-    """
+    """Return the regions of an npz file with MILVLG's names; ImageError if damaged, or if it holds objects."""
     try:
         with zipfile.ZipFile(file) as archive:
             features = _member(archive, "x")
@@ -84,11 +77,7 @@ def _number(archive: zipfile.ZipFile, name: str) -> int | None:
 
 
 class PthFolder:
-    """`IMAGE.pth` with one tensor, 1 x F x h x w: the cells become a set of h * w vectors, row by row (grid-feats-vqa).
-
-    Args:
-        path: of the folder; subfolders count.
-    """
+    """`IMAGE.pth`, also in subfolders, of a tensor (1, F, h, w): its cells row by row are the set (grid-feats-vqa)."""
 
     def __init__(self, path: Path) -> None:
         self._path = _folder(path, ".pth")

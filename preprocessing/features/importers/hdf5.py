@@ -17,14 +17,7 @@ _ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
 
 class Hdf5File:
-    """Entries by image id: a dataset (N, F), as the frames of HGR's videos, or a group of `features` and `boxes`.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        ExtractorError: it is no HDF5 file, or h5py is not installed.
-    """
+    """Entries by image id: a dataset (N, F), as the frames of HGR's videos, or a group of `features` and `boxes`."""
 
     def __init__(self, path: Path) -> None:
         try:

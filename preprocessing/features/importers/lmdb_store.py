@@ -27,12 +27,6 @@ class LmdbStore:
     ViLBERT's dictionaries hold num_boxes, boxes and features (base64 of float32) and perhaps image_w and image_h. Of
     such a pickle only numbers, text, bytes and lists and dictionaries of them are built: one that names any class, or
     any function but the one with which Python 3 writes bytes in protocol 2, is refused.
-
-    Args:
-        path: the folder of data.mdb, or a store that is a single file.
-
-    Raises:
-        ExtractorError: it is no LMDB store, or lmdb is not installed.
     """
 
     def __init__(self, path: Path) -> None:

@@ -35,15 +35,7 @@ _ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".m
 
 @dataclass(frozen=True, slots=True)
 class PublishedRegions:
-    """Published regions of one image.
-
-    Attributes:
-        image_id: as the source has it.
-        features: (N, F) float16.
-        boxes: (N, 4) float32, x1, y1, x2, y2 in pixels of the image; None where there are none.
-        image_size: width and height in pixels, where they are known.
-        labels: of the regions, some or none of `LABELS`, each (N,).
-    """
+    """Published regions of one image: features (N, F), boxes in its pixels, `LABELS` (N,), as far as they are known."""
 
     image_id: str
     features: FeaturesNF
@@ -61,35 +53,19 @@ class Skipped:
 
 
 class FeatureSource(Protocol):
-    """Features of many images in one of the published forms.
-
-    Going through it holds one image at a time, and one image can be read by its place: the form decides what a place
-    is (an offset, a path, a key).
-    """
+    """Features of many images in one of the published forms, each read by its place: an offset, a path, a key."""
 
     def places(self) -> Iterator[tuple[str, Any]]:
-        """Each image's id with its place, in the order of the source; damaged images are among them.
-
-        Raises:
-            ExtractorError: the source as a whole is not of this form.
-        """
+        """Each image's id with its place, in the order of the source; ExtractorError if it is not of this form."""
         ...
 
     def read(self, image_id: str, place: Any) -> PublishedRegions:
-        """The image at a place; may be called from several threads.
-
-        Raises:
-            ImageError: what lies there cannot be used; the message is the reason.
-        """
+        """The image at a place, from any thread; the message of an ImageError is the reason why it cannot be used."""
         ...
 
 
 def entries(source: FeatureSource) -> Iterator[PublishedRegions | Skipped]:
-    """Go through a source one image at a time.
-
-    Raises:
-        ExtractorError: the source as a whole is not of its form.
-    """
+    """Go through a source one image at a time; ExtractorError if the source as a whole is not of its form."""
     for image_id, place in source.places():
         try:
             yield source.read(image_id, place)
@@ -117,11 +93,7 @@ def checked_regions(
     image_size: tuple[int, int] | None = None,
     labels: Mapping[str, Array] | None = None,
 ) -> PublishedRegions:
-    """Check every array of regions, and convert it to the type that is stored.
-
-    Raises:
-        ImageError: wrong shapes or types, no region, or values that are not finite in float16.
-    """
+    """Check every array of regions and convert it to its stored type; ImageError names what is wrong."""
     if features.ndim != 2 or features.dtype.kind != "f" or features.size == 0:
         raise ImageError(f"features are {features.dtype} of shape {features.shape}, floats of shape (N, F) are needed")
     count = len(features)

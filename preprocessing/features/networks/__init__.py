@@ -20,9 +20,10 @@ def build_network(
     Args:
         weights: of transformers a folder or hub id, see :func:`load_transformers`; of torchvision a file, see
             :func:`load_torchvision`.
-        network: name of a network of torchvision; None means transformers.
-        image_size: side S of the square that the whole image becomes, or "short_600"; None leaves it to the
-            preprocessor_config.json of the weights.
+        network: a CNN of torchvision by name, "resnext101_32x8d", or "resnet101_caffe", bottom-up attention's; None
+            means transformers.
+        image_size: side of the square that the whole image becomes, or "short_600": the short side becomes 600 pixels
+            and the long one at most 1000. None leaves it to the preprocessor_config.json of the weights.
         device: where it runs, as torch names it.
         seed: initialises the network from this number instead of loading trained weights.
 

@@ -52,11 +52,7 @@ class Network:
         return [states[index] for index in range(len(items))]
 
     def example_state(self) -> Tensor:
-        """The state of a plain grey image: tells a model of another kind from ours before any work starts.
-
-        Raises:
-            ExtractorError: the preprocessing fails, or the model gives no state for pixels alone.
-        """
+        """The state of a plain grey image: an ExtractorError tells a model of another kind before any work starts."""
         try:
             pixels = self.pixels(Image.new("RGB", (64, 64), (120, 120, 120)))
         except ImageError as error:
@@ -70,11 +66,7 @@ class Network:
 
 
 def as_features(states_NF: Sequence[Tensor], weights: str) -> list[FeaturesNF]:
-    """Sets of vectors (N, F) as they are stored, float16.
-
-    Raises:
-        ExtractorError: a value is not finite in float16.
-    """
+    """Sets of vectors (N, F) as they are stored, float16; ExtractorError where a value is not finite in it."""
     features = []
     for number, state_NF in enumerate(states_NF):
         stored = state_NF.to(torch.float16).cpu().contiguous()

@@ -38,7 +38,7 @@ class Normalization:
     bgr: bool = False
 
     def __call__(self, pixels_CHW: PixelsCHW) -> PixelsCHW:
-        """Pixels, red first, as the network takes them."""
+        """Normalise pixels, red first."""
         ordered = pixels_CHW[::-1] if self.bgr else pixels_CHW
         mean, std = (np.array(values, dtype=np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
         return np.ascontiguousarray((ordered - mean) / std)
@@ -69,11 +69,7 @@ def check_image_size(image_size: ImageSize) -> None:
 
 
 def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, int]:
-    """Return the height and width that an image is brought to.
-
-    Raises:
-        ImageError: with its aspect ratio kept it would be too narrow for a network.
-    """
+    """Return the height and width that an image is brought to; ImageError where it would be too narrow."""
     if image_size != SHORT_600:
         return int(image_size), int(image_size)
     short, long = sorted((width, height))
@@ -90,11 +86,7 @@ def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, in
 def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:
     """Resize the whole image, (3, H, W) float32 from 0 to 255, red first.
 
-    Bilinear between pixel centres without smoothing before, as OpenCV does it, in which the published networks saw
-    their images.
-
-    Raises:
-        ImageError: it is too narrow.
+    Bilinear between pixel centres without smoothing before, as by OpenCV, from which the published networks saw images.
     """
     size = target_size(image.width, image.height, image_size)
     pixels_CHW = torch.from_numpy(np.array(image, dtype=np.float32)).permute(2, 0, 1)

@@ -59,25 +59,15 @@ def load_torchvision(
     device: str = "cpu",
     seed: int | None = None,
 ) -> Network:
-    """A CNN whose state is its last feature map, computed in float32.
+    """A CNN whose state is its last feature map, computed in float32; arguments and errors as of `build_network`.
 
     A name that ends in `_caffe` is the topology in which bottom-up attention's detector and the released VSE-infinity
     grids were trained: in the first block of a layer the stride sits on the 1x1 convolution, and the max pooling has no
     padding and rounds its size up. Such a network sees pixels blue first, minus Caffe's means; all others see them red
     first with ImageNet's mean and deviation. Batch norms use their running statistics.
 
-    Args:
-        network: "resnext101_32x8d", "resnet101_caffe", "vgg19", ...
-        weights: file with the network's state dict in torchvision's names, or VSE-infinity's
-            original_updown_backbone.pth: safetensors, or a PyTorch file that holds tensors only. A folder stands for
-            the model.safetensors in it.
-        image_size: as in :func:`~preprocessing.features.networks.build_network`; it must be given.
-        device: where the model runs, as torch names it.
-        seed: initialises the network from this number instead.
-
-    Raises:
-        ExtractorError: there is no such network, size or device; the weights are missing, unreadable, or hold other
-            tensors than the network has (missing, unknown and misshapen ones are listed).
+    `weights` is a state dict in torchvision's names or VSE-infinity's original_updown_backbone.pth, as safetensors or a
+    PyTorch file that holds tensors only; a folder stands for the model.safetensors in it. `image_size` must be given.
     """
     if image_size is None:
         raise ExtractorError(f"network {network!r} has no preprocessing of its own: give image_size (224, 512, ...)")
@@ -141,11 +131,7 @@ def _check_source(network: str, weights: str | None, seed: int | None) -> None:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, or of the model.safetensors of a folder, by torchvision's names.
-
-    Raises:
-        ExtractorError: there is no such file, or it holds something other than tensors by name.
-    """
+    """The tensors of a file, or of the model.safetensors of a folder, by torchvision's names; raises ExtractorError."""
     path = path / _IN_FOLDER if path.is_dir() else path
     if not path.is_file():
         raise ExtractorError(f"weights: there is no file {path.absolute()}")
@@ -158,11 +144,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def rewrite_state(weights: Path, path: Path) -> None:
-    """Write the tensors of :func:`read_state` as a safetensors file, in which nothing can run.
-
-    Raises:
-        ExtractorError: as :func:`read_state`.
-    """
+    """Write the tensors of :func:`read_state` as a safetensors file, in which nothing can run."""
     save_file({name: tensor.contiguous() for name, tensor in read_state(weights).items()}, path)
 
 
@@ -173,11 +155,7 @@ def _torchvision_name(name: str) -> str:
 
 
 def _fill(trunk: nn.Module, head: set[str], state: Mapping[str, Tensor], weights: str) -> None:
-    """Copy the tensors into the network, all of it and nothing else but its classifier, which is left out.
-
-    Raises:
-        ExtractorError: tensors are missing, unknown or of another shape.
-    """
+    """Copy the tensors into the network, all of it and nothing else but its classifier, which is left out."""
     given = {name: tensor for name, tensor in state.items() if name.split(".")[0] not in head}
     difference = mismatch(given, trunk.state_dict())
     if difference:

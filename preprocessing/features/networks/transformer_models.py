@@ -48,19 +48,10 @@ def load_transformers(
 ) -> Network:
     """A network whose state is its `last_hidden_state`; of a model of images and texts (CLIP) the vision tower.
 
-    Weights are read from safetensors only and computed in float32.
-
-    Args:
-        weights: a folder with config.json, preprocessor_config.json and *.safetensors, or a hub id.
-        image_size: the size of the pixels instead of what preprocessor_config.json says; mean and deviation
-            remain those of that file.
-        device: where the model runs, as torch names it.
-        seed: initialises the network from this number instead of loading it; `weights` is then a folder with the two
-            JSON files only. The same seed gives the same network in every process.
-
-    Raises:
-        ExtractorError: the weights cannot be found or loaded, or lack parameters that the features need; or there is
-            no such device.
+    Weights are read from safetensors only and computed in float32. `weights` names a folder with config.json,
+    preprocessor_config.json and *.safetensors, or a hub id; with a seed a folder with the two JSON files only. The same
+    seed gives the same network in every process. `image_size` replaces what preprocessor_config.json says; mean and
+    deviation remain those of that file. ExtractorError as of `build_network`.
     """
     if weights is None:
         raise ExtractorError("'weights' is missing: name a folder or hub id (or a network of torchvision by 'network')")
@@ -123,7 +114,6 @@ class _Processed:
 
 
 def _normalization(processor: Any) -> Normalization:
-    """Return an image processor's normalisation of pixels, on a scale of 255."""
     scale = processor.rescale_factor if processor.do_rescale else 1.0
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     bgr = bool(getattr(processor, "do_flip_channel_order", False))
@@ -141,11 +131,7 @@ def _settings(processor: Any) -> dict[str, Any]:
 
 
 def _local_folder(weights: str) -> Path | None:
-    """The folder that `weights` names, or None where it can only be a hub id ("name" or "owner/name").
-
-    Raises:
-        ExtractorError: it is written as a path and there is no such folder.
-    """
+    """The folder that `weights` names, or None where it can only be a hub id ("name" or "owner/name")."""
     path = Path(weights).expanduser()
     if path.is_dir():
         return path
@@ -177,11 +163,7 @@ def _check_files(folder: Path, seeded: bool) -> None:
 
 
 def _load_model(weights: str, config: Any, local: bool) -> tuple[torch.nn.Module, set[str]]:
-    """The backbone, and the names of its parameters that the weights do not hold (they do not reach the features).
-
-    Raises:
-        ExtractorError: parameters that the features need are missing or of another shape.
-    """
+    """The backbone, and the names of its parameters that the weights do not hold (they do not reach the features)."""
     model, report = AutoModel.from_pretrained(
         weights,
         config=config,

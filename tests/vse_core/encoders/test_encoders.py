@@ -87,7 +87,7 @@ def test_projections_are_views_of_one_aggregator():
         for sample, length, view in zip(features, lengths.tolist(), found[:, k], strict=True):
             pooled = (sample[:length] @ weight.T + bias).amax(dim=0)
             torch.testing.assert_close(view, pooled / (pooled.norm() + 1e-8))
-    with pytest.raises(ValueError, match="1 beside the MLP; got 2 with mlp=True"):
+    with pytest.raises(ValueError, match="1 with the MLP; got 2 with mlp=True"):
         FeatureEncoder(5, 8, build_pooling("max", 8), projections=2)
 
 

@@ -120,7 +120,7 @@ def batch_of(name: str, seed: int) -> tuple[list, torch.Tensor]:
     return inputs, ids
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, dict[str, torch.Tensor]]]]:
     """What each number of processes found; importing torch takes long, so they share it, and do all losses at once."""
     folder = tmp_path_factory.mktemp("steps")
