@@ -1,1 +1,23 @@
 """From records to feature shards."""
+
+from preprocessing.extraction.extract import (
+    FORMAT,
+    ShardSpec,
+    extract_shard,
+    sample_bytes,
+    shard_paths,
+    shard_specs,
+)
+from preprocessing.extraction.identity import SplitSummary, relative_uri, summarize
+
+__all__ = [
+    "FORMAT",
+    "ShardSpec",
+    "SplitSummary",
+    "extract_shard",
+    "relative_uri",
+    "sample_bytes",
+    "shard_paths",
+    "shard_specs",
+    "summarize",
+]

@@ -59,8 +59,8 @@ class Batch:
         self._map(record)
 
     def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        tensors = [change(getattr(self, field.name)) for field in fields(self) if field.name != "extra"]
-        return Batch(*tensors, {name: change(tensor) for name, tensor in self.extra.items()})
+        tensors = {field.name: change(getattr(self, field.name)) for field in fields(self) if field.name != "extra"}
+        return Batch(**tensors, extra={name: change(tensor) for name, tensor in self.extra.items()})
 
 
 class FeatureBuffers:
