@@ -1,7 +1,4 @@
-"""From records to feature shards: which records a shard holds, and the making of one shard.
-
-Nothing here knows about processes: the caller may make the shards one after another or on many machines.
-"""
+"""From records to feature shards, in whatever processes: which records a shard holds, and the making of one shard."""
 
 from __future__ import annotations
 

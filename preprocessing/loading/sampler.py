@@ -9,12 +9,10 @@ import numpy.typing as npt
 
 
 class BatchSampler:
-    """Cuts each epoch's permutation of all samples into batches.
+    """Cuts each epoch's permutation of all samples into batches, the same on all ranks (see :func:`rank_slice`).
 
     There are ``ceil(num_samples / batch_size)`` batches an epoch, their sizes equal to within one and never above
     ``batch_size``, so no small last batch distorts the number of negatives. Every sample occurs exactly once an epoch.
-    Processes, threads and shards play no part: all ranks compute the same global batch and take their
-    :func:`rank_slice` of it.
 
     A split that is larger than the disk cannot be read in an order drawn over all of it. With a window the shards
     themselves are put in a new order each epoch and cut into windows, and the samples are drawn within one window

@@ -1,9 +1,4 @@
-"""A work folder whose files are also kept on a storage: this machine's copies are a cache, another can resume.
-
-Every file lies on the storage under its name relative to the work folder. The caller says when a file is finished
-(:meth:`Mirror.push`) and when it is needed here (:meth:`Mirror.pinned`); in between, copies of the least recently used
-shards make room for others.
-"""
+"""A work folder whose files are also kept on a storage: this machine's copies are a cache, another can resume."""
 
 from __future__ import annotations
 
@@ -51,10 +46,11 @@ def everything(_name: str) -> bool:
 
 @dataclass(frozen=True)
 class Mirror:
-    """A work folder and the storage behind it; plain values, so that it travels to other processes.
+    """A work folder and the storage behind it, with each file under its name relative to the folder; plain values.
 
-    Without an address everything here does nothing, and the work folder is all there is. Where the storage does not
-    answer or refuses, methods raise StorageError.
+    The caller says when a file is finished (:meth:`push`) and when it is needed here (:meth:`pinned`); in between,
+    copies of the least recently used shards make room for others. Without an address everything here does nothing.
+    Where the storage does not answer or refuses, methods raise StorageError.
 
     Attributes:
         root: the work folder.
