@@ -38,8 +38,9 @@ _RETRIEVED = 3
 
 def gpo_coefficients(registered: RegisteredModel) -> dict[str, Figure]:
     """Draw the pooling weights of GPO for sets of several sizes, one figure a view (VSE-infinity, figure 5)."""
+    model = registered.embedder.model
     size = len(_regions(registered, registered.gallery.records[0].image_uri).regions_PND[0])
-    figures = pooling_figures(registered.embedder.model, size)
+    figures = pooling_figures(model, size)
     if not figures:
         raise StageError(f"{registered.name} does not pool by GPO: it has no such weights")
     return figures
@@ -97,10 +98,16 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
         image, _ = gallery.captions[captions[0]]
         uri = gallery.records[image].image_uri
         regions = _regions(registered, uri)
-        chosen = [(int(chosen_C[caption]), caption) for caption in captions]
-        maps = [relevance(regions.image_KD[[view]], regions.of_view(view)) for view, _ in chosen]
-        titles = [f"view {view + 1}: {gallery.captions[caption][1].text}" for view, caption in chosen]
-        similarities = [float(regions.image_KD[view] @ gallery.texts_CD[caption]) for view, caption in chosen]
+        views = [int(chosen_C[caption]) for caption in captions]
+        maps = [relevance(regions.image_KD[[view]], regions.of_view(view)) for view in views]
+        titles = [
+            f"view {view + 1}: {gallery.captions[caption][1].text}"
+            for view, caption in zip(views, captions, strict=True)
+        ]
+        similarities = [
+            float(regions.image_KD[view] @ gallery.texts_CD[caption])
+            for view, caption in zip(views, captions, strict=True)
+        ]
         figures[f"view_attention_{number}"] = plot_relevance(
             np.asarray(load_image(uri)), titles, torch.cat(maps), regions.places, similarities
         )
@@ -136,10 +143,10 @@ def relevance_maps(registered: RegisteredModel, queries: Sequence[str]) -> dict[
         queries_QD = registered.embedder.embed_texts(queries)
     except QueryError as error:
         raise StageError(f"the query {queries[error.position]!r} cannot be embedded: {error.reason}") from error
-    return {
-        f"relevance_{number}": _retrieved(registered, query, query_D)
-        for number, (query, query_D) in enumerate(zip(queries, queries_QD, strict=True), start=1)
-    }
+    figures = {}
+    for number, (query, query_D) in enumerate(zip(queries, queries_QD, strict=True), start=1):
+        figures[f"relevance_{number}"] = _retrieved(registered, query, query_D)
+    return figures
 
 
 def _retrieved(registered: RegisteredModel, query: str, query_D: Tensor) -> Figure:
@@ -148,7 +155,9 @@ def _retrieved(registered: RegisteredModel, query: str, query_D: Tensor) -> Figu
     uris = [gallery.records[image].image_uri for image in images_1S[0].tolist()]
     found = [_regions(registered, uri) for uri in uris]
     nearest = [int((regions.image_KD @ query_D).argmax()) for regions in found]
-    maps = [relevance(query_D[None], regions.of_view(view))[0] for regions, view in zip(found, nearest, strict=True)]
+    maps = [
+        relevance(query_D.unsqueeze(0), regions.of_view(view))[0] for regions, view in zip(found, nearest, strict=True)
+    ]
     photographs = [np.asarray(load_image(uri)) for uri in uris]
     return plot_retrieved(query, photographs, maps, [each.places for each in found], similarities_1S[0].tolist())
 

@@ -1,5 +1,7 @@
 """The web application: a page, searches by text or image, images, relevance maps, and a health check."""
 
+from __future__ import annotations
+
 import logging
 import secrets
 from collections.abc import Collection

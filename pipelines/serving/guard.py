@@ -1,5 +1,7 @@
 """The checks before every request: the host it was sent to and its token; and the security headers of answers."""
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 from collections.abc import Collection

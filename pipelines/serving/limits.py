@@ -1,5 +1,7 @@
 """The limits of the service: sizes, times, concurrent requests, and the reading of bodies within them."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """The queries of clients: JSON bodies and query strings, checked against their schema."""
 
+from __future__ import annotations
+
 import unicodedata
 from typing import Annotated, TypeVar
 

@@ -1,5 +1,7 @@
 """The refusal of a request: a status and one message, which is all that leaves the service."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from starlette.requests import Request

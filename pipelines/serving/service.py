@@ -3,6 +3,8 @@
 N regions of an image, D embedding.
 """
 
+from __future__ import annotations
+
 import io
 import math
 import tempfile
@@ -101,10 +103,11 @@ class SearchService:
         queries_QD = components.embed_phrases(phrases)
         maps_QN = relevance(queries_QD, regions_ND) * len(regions_ND)
         similarities_Q = queries_QD @ images_BKD[0, 0]
-        rows = zip(phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True)
         found = [
             {"text": " ".join(phrase).replace("_", " "), "similarity": round(similarity, 4), "cells": cells}
-            for phrase, similarity, cells in rows
+            for phrase, similarity, cells in zip(
+                phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True
+            )
         ]
         return {"rows": side, "columns": side, "phrases": found}
 
