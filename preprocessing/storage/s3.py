@@ -185,7 +185,7 @@ class S3Storage:
         return str(answer["ETag"]).strip('"')
 
     def write_if(self, name: str, data: bytes, version: str | None) -> str | None:
-        """Write a small object that has this version (None: that is not there); return the new one, or None if it has not."""
+        """Write a small object if it has this version (None: is not there yet); return the new one, None if not."""
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": f'"{version}"'}
         try:
             return self.write(name, data, **condition)
