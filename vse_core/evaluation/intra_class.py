@@ -60,9 +60,6 @@ def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figu
                 label=label,
                 **style,
             )
-    axes.set_xlim(lowest, 1.0)
-    axes.set_xlabel("cosine of two captions")
-    axes.set_ylabel("pairs (%)")
-    axes.set_title(title)
+    axes.set(xlim=(lowest, 1.0), xlabel="cosine of two captions", ylabel="pairs (%)", title=title)
     axes.legend(frameon=False, fontsize=9)
     return figure

@@ -68,9 +68,7 @@ def plot_loss_curve(
     if all_negatives_steps > 0:
         label = f"hardest negatives after step {all_negatives_steps:,}"
         axes.axvline(all_negatives_steps, color=GREY, linestyle="--", linewidth=1.4, label=label)
-    axes.set_title("Training loss")
-    axes.set_xlabel("optimiser step")
-    axes.set_ylabel("loss (log scale)" if logarithmic else "loss")
+    axes.set(title="Training loss", xlabel="optimiser step", ylabel="loss (log scale)" if logarithmic else "loss")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure
@@ -108,8 +106,7 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
             values = [result[f"{direction}_r{rank:02}"] for result in history]
             style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 5, "linewidth": 1.8}
             axes.plot(epochs, values, label=f"R@{rank}", **style)
-        axes.set_title(title)
-        axes.set_ylabel("recall (%)")
+        axes.set(title=title, ylabel="recall (%)")
     top = max(result[key] for result in history for key in recalls)
     for axes in (left, middle):
         # Room for the legend above the highest curve, but no tick above 100 %.
@@ -139,10 +136,7 @@ def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float
         shown = np.where(np.asarray(values) > 0, values, np.nan)
         style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
         axes.plot(steps, shown, label=name, markevery=max(1, len(steps) // 12), **style)
-    axes.set_yscale("log")
-    axes.set_title("Learning rate")
-    axes.set_xlabel("optimiser step")
-    axes.set_ylabel("learning rate (log scale)")
+    axes.set(yscale="log", title="Learning rate", xlabel="optimiser step", ylabel="learning rate (log scale)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure
@@ -166,9 +160,7 @@ def plot_gpo_coefficients(
     left, right = figure.subplots(1, 2)
     panels = ((left, "Images: N grid cells or regions", image_weights), (right, "Texts: N tokens", text_weights))
     for axes, title, weights in panels:
-        axes.set_title(title)
-        axes.set_xlabel("rank of the sorted value (1 = largest)")
-        axes.set_ylabel("weight")
+        axes.set(title=title, xlabel="rank of the sorted value (1 = largest)", ylabel="weight")
         tidy(axes)
         if weights:
             _draw_weights(axes, weights)
@@ -230,8 +222,7 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
     axes.plot([epochs[best]], [rsums[best]], label=label, **star)
     if chance is not None:
         axes.axhline(chance, color=GREY, linestyle=":", linewidth=1.6, label=f"chance: {chance:.1f}")
-    axes.set_ylim(0.0, min(612.0, max(max(rsums), chance or 0.0, 1.0) * 1.12))
-    axes.set_title("Sum of the six recalls")
+    axes.set(ylim=(0.0, min(612.0, max(max(rsums), chance or 0.0, 1.0) * 1.12)), title="Sum of the six recalls")
     axes.set_ylabel("RSUM (%, of 600)")
     axes.legend(frameon=False, fontsize=9, loc="lower right")
 

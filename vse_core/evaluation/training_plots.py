@@ -40,8 +40,7 @@ def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure
         axes.plot(epochs, values, label=label, markersize=5, **style)
         star: dict[str, Any] = {"marker": "*", "markersize": 16, "linestyle": "none", "markeredgecolor": "black"}
         axes.plot([best + 1], [values[best]], color=OKABE_ITO[colour], zorder=4, **star)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(f"RSUM on {split} (%, of 600)")
+    axes.set(xlabel="epoch", ylabel=f"RSUM on {split} (%, of 600)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9, loc="lower right")
     return figure
@@ -69,9 +68,7 @@ def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]])
         median = running_median(np.asarray(values, dtype=np.float64), window)
         smooth = f"{label}; median of {window} points"
         axes.plot(steps, median, color=OKABE_ITO[colour], linestyle=dash, linewidth=2.0, label=smooth)
-    axes.set_ylim(0, None)
-    axes.set_xlabel("optimiser step")
-    axes.set_ylabel("negatives of each pair, K")
+    axes.set(ylim=(0, None), xlabel="optimiser step", ylabel="negatives of each pair, K")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure

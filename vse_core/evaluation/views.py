@@ -137,7 +137,6 @@ def _draw_shares(axes: Axes, model: ViewSummary) -> None:
     similarity = "" if model.similarity is None else f"\nmean cosine of two views {model.similarity:.3f}"
     axes.set_title(f"{model.name}{lam}{similarity}", fontsize=10)
     axes.set_xticks(range(1, len(model.shares) + 1))
-    axes.set_xlabel("view")
-    axes.set_ylabel("captions nearest to it (%)")
+    axes.set(xlabel="view", ylabel="captions nearest to it (%)")
     axes.set_ylim(0, min(118.0, 100 * float(np.max(model.shares)) * 1.25 + 5))
     axes.legend(frameon=False, fontsize=9, loc="upper right")
