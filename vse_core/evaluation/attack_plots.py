@@ -8,12 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vse_core.evaluation.plots import GREY, OKABE_ITO, tidy
+from vse_core.evaluation.plots import GREY, LINE_STYLES, OKABE_ITO, tidy
 from vse_core.evaluation.recall import DirectionMetrics
 
 _RECALLS = {"R@1": "r01", "R@5": "r05", "R@10": "r10"}
-# Yellow is left out: on white it is too light for a thin line.
-_LINES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 _BARS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "black")
 # Of the distance between two attacks: a single model's bars would else be walls.
 _WIDEST_BAR = 0.3
@@ -45,7 +43,7 @@ def plot_alpha_sweep(
     grid = figure.subplots(1, len(panels), squeeze=False)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=True):
         tidy(axes)
-        for (colour, marker), (name, values) in zip(_cycled(_LINES, len(curves)), curves.items(), strict=True):
+        for (colour, marker), (name, values) in zip(_cycled(LINE_STYLES, len(curves)), curves.items(), strict=True):
             _draw_sweep(axes, alphas, values, name, OKABE_ITO[colour], marker)
         if chosen is not None:
             axes.axvline(chosen, color=GREY, linestyle="--", linewidth=1.4, label=f"in use: α = {chosen:g}", zorder=1)

@@ -36,7 +36,7 @@ _RECALL_RANKS = (1, 5, 10)
 _RANK_STYLES = {1: ("blue", "o"), 5: ("vermillion", "s"), 10: ("green", "^")}
 _DIRECTIONS = {"i2t": "Image to text", "t2i": "Text to image"}
 # Yellow is left out: on white it is too light for a thin line.
-_LENGTH_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
+LINE_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 
 
 def plot_loss_curve(
@@ -54,7 +54,7 @@ def plot_loss_curve(
             drawn as a reference unless None.
     """
     x, y = _checked_curve(losses)
-    figure, axes = _figure_with_axes(8.0, 4.5)
+    figure, axes = figure_with_axes(8.0, 4.5)
     _draw_losses(axes, x, y)
     if plateau is not None:
         label = f"level of a collapsed model: {plateau:g}"
@@ -129,8 +129,8 @@ def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float
     """
     if not rates:
         raise ValueError("there are no learning rates to plot: name at least one part of the model")
-    figure, axes = _figure_with_axes(8.0, 3.6)
-    for (colour, marker), (name, values) in zip(_LENGTH_STYLES, rates.items(), strict=False):
+    figure, axes = figure_with_axes(8.0, 3.6)
+    for (colour, marker), (name, values) in zip(LINE_STYLES, rates.items(), strict=False):
         if len(values) != len(steps):
             raise ValueError(f"{name!r} needs a rate for each of {len(steps)} steps; got {len(values)}")
         shown = np.where(np.asarray(values) > 0, values, np.nan)
@@ -176,7 +176,7 @@ def _draw_weights(axes: Axes, weights: Mapping[int, Sequence[float]]) -> None:
     for place, (length, values) in enumerate(sorted(weights.items())):
         if length < 1 or len(values) != length:
             raise ValueError(f"a set of {length} elements needs {length} weights; got {len(values)}")
-        colour, marker = _LENGTH_STYLES[place % len(_LENGTH_STYLES)]
+        colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
         ranks = np.arange(1, length + 1)
         # No more than about a dozen markers a line, whatever its length; a single element still shows.
         axes.plot(
@@ -266,7 +266,7 @@ def _plain_log_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(FixedLocator([]))
 
 
-def _figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
+def figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a figure (inches) with one pair of tidy axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
