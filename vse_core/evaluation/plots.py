@@ -214,7 +214,6 @@ def _draw_max_pooling(axes: Axes) -> None:
 
 
 def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chance: float | None) -> None:
-    """Draw RSUM by epoch, name its best value, and show chance as a reference."""
     best = int(np.argmax(rsums))
     axes.plot(epochs, rsums, color=OKABE_ITO["black"], marker="o", markersize=5, linewidth=1.8, label="RSUM")
     label = f"best: {rsums[best]:.1f} in epoch {epochs[best]:g}"
@@ -228,7 +227,6 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
 
 
 def _checked_curve(losses: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps and losses as arrays; raise ValueError for no or infinite losses."""
     if not losses:
         raise ValueError("there are no losses to plot: log at least one step")
     for entry in losses:
@@ -236,13 +234,11 @@ def _checked_curve(losses: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, n
             raise ValueError(
                 f"the loss of step {entry['step']:g} is {entry['loss']}; only finite losses can be plotted"
             )
-    return np.array([entry["step"] for entry in losses]), np.array(
-        [entry["loss"] for entry in losses], dtype=np.float64
-    )
+    steps, values = ([entry[name] for entry in losses] for name in ("step", "loss"))
+    return np.array(steps), np.array(values, dtype=np.float64)
 
 
 def _check_history(history: Sequence[Mapping[str, float]], needed: Sequence[str]) -> None:
-    """Refuse a history that is empty or lacks one of the metrics."""
     if not history:
         raise ValueError("there are no recalls to plot: evaluate at least one epoch")
     for epoch, result in enumerate(history, start=1):
