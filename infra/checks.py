@@ -17,13 +17,7 @@ CLOCK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check.
-
-    Attributes:
-        check: name of the check.
-        says: the observation.
-        remedy: what to do about it; "" if the check passed.
-    """
+    """The outcome of one check: its name, the observation, and the remedy; "" if the check passed."""
 
     check: str
     says: str
@@ -41,12 +35,7 @@ class Finding:
 
 
 def check_versions(nodes: Sequence[NodeFacts], declared: Sequence[str]) -> Finding:
-    """Check that every machine has the declared packages, in the driver's versions.
-
-    Args:
-        nodes: the machines, the driver's first.
-        declared: requirements of our distribution, such as "numpy>=2".
-    """
+    """Check that every machine, the driver's first, has the declared packages, in the driver's versions."""
     driver, problems = nodes[0], []
     for node in nodes:
         if not node.versions.get(DISTRIBUTION):
@@ -69,12 +58,9 @@ def check_versions(nodes: Sequence[NodeFacts], declared: Sequence[str]) -> Findi
 
 
 def check_gpus(nodes: Sequence[NodeFacts], wanted: float, registered: Mapping[str, float]) -> Finding:
-    """Check that the GPUs that the configuration asks for exist and compute.
+    """Check that the GPUs that the configuration asks for (`wanted` at a time) exist and compute.
 
-    Args:
-        nodes: the machines.
-        wanted: GPUs that the configuration's actors or workers use at a time.
-        registered: machine -> GPUs that Ray has registered; empty without a cluster.
+    `registered` maps a machine to the GPUs that Ray has registered; it is empty without a cluster.
     """
     problems = [f"{node.node}: {node.gpu_problem}" for node in nodes if node.gpu_problem]
     for node in nodes:
@@ -117,11 +103,7 @@ def check_storage(nodes: Sequence[NodeFacts], addresses: Sequence[str]) -> Findi
 
 
 def check_clocks(offsets: Mapping[str, tuple[float, float]]) -> Finding:
-    """Check that the clocks agree with the driver's.
-
-    Args:
-        offsets: machine or server -> seconds that its clock is ahead, and the uncertainty of that.
-    """
+    """Check that the clocks agree with the driver's, by the seconds each is ahead, and the uncertainty of that."""
     if not offsets:
         return Finding("clock", "nothing to compare with")
     wrong = [

@@ -20,16 +20,10 @@ DISTRIBUTION = "vse-pipeline"
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The facts of one machine.
+    """The facts of one machine; a problem is "" where there is none.
 
-    Attributes:
-        node: its name, for messages.
-        versions: "python" and every package that ours depends on -> version; "" if it is not installed.
-        gpus: names of the GPUs that torch sees.
-        gpu_problem: failure of a small computation on the GPUs; "" if it succeeded or there is none.
-        free_bytes: on the disk of the work folder.
-        disk_problem: reason that nothing can be written there; "" if it can.
-        storage_problems: reason for each address that does not work.
+    `versions` holds "python" and every package that ours depends on, "" for one that is not installed; `free_bytes` are
+    those of the work folder's disk; `storage_problems` has a reason for each address that does not work.
     """
 
     node: str
@@ -42,12 +36,7 @@ class NodeFacts:
 
 
 def node_facts(work_dir: Path, addresses: Sequence[str]) -> NodeFacts:
-    """Collect the facts of this machine.
-
-    Args:
-        work_dir: folder for everything that is written; created if missing.
-        addresses: storages, in each of which a small file is written, read and deleted.
-    """
+    """Collect the facts of this machine; `work_dir` is created, and each storage is written, read and deleted in."""
     gpus, gpu_problem = _gpus()
     free, disk_problem = _disk(work_dir)
     return NodeFacts(

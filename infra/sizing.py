@@ -23,16 +23,7 @@ GPUS = (1, 8, 64)
 
 @dataclass(frozen=True)
 class Workload:
-    """The size of a data set.
-
-    Attributes:
-        name: for the head of a table.
-        images: number of images.
-        captions_per_image: each caption is a training pair.
-        rows: vectors of an image's features.
-        width: dimensions of each, stored in float16.
-        shard_size: images in a shard.
-    """
+    """The size of a data set: an image's features are `rows` vectors of `width` in float16; each caption is a pair."""
 
     name: str
     images: int
@@ -65,9 +56,7 @@ class Machines:
         peak_tflops: of a GPU, bfloat16 without sparsity, from its data sheet (NVIDIA A100: 312).
         utilisation: assumed share of the peak.
         pairs_per_gpu: local batch of a training step; the global batch grows with the GPUs.
-        gpus_per_machine: they share a machine's memory, disk and network.
-        memory_gb: main memory of a machine, 10^9 bytes.
-        disk_tb: disk of a machine, 10^12 bytes.
+        memory_gb, disk_tb: main memory and disk of a machine, 10^9 and 10^12 bytes.
         link_gbs: bandwidth between GPUs of a machine, one way, 10^9 bytes a second (A100's NVLink: 300).
         network_gbit: bandwidth between machines, 10^9 bits a second.
         listing_seconds: for a request that lists a thousand objects on S3.
@@ -102,10 +91,9 @@ class Machines:
 class Measured:
     """The measured figures.
 
-    Attributes:
-        sizing: bytes, memory and operations, by tests/benchmarks/sizing.py.
-        samples_per_second: samples of 36 x 2048 that a rank reads in random order from the page cache, on two cores.
-        captions_per_second: captions that one core parses.
+    `sizing` holds bytes, memory and operations, by tests/benchmarks/sizing.py; `samples_per_second` are samples of
+    36 x 2048 that a rank reads in random order from the page cache, on two cores; `captions_per_second` are those
+    that one core parses.
     """
 
     sizing: dict[str, Any]
@@ -134,7 +122,6 @@ class Step:
     Attributes:
         gathered: bytes that a rank receives of the others' embeddings.
         reduced: bytes that a rank sends of gradients, those of the gathered embeddings and of the parameters.
-        seconds: of the step.
         limit: the longest part: "arithmetic", "reading", "fetching" of shards that no disk holds, or "exchange".
     """
 

@@ -13,18 +13,11 @@ _END: Any = object()
 
 
 def prefetch(items: Iterator[Item], depth: int) -> Generator[Item, None, None]:
-    """Yield the items in order while up to ``depth`` of those that follow are made.
+    """Yield the items in order while up to ``depth`` of those that follow are made, and one further in preparation.
 
     The thread starts at the first item asked for and has ended when the generator is exhausted, closed or has raised. A
     thread and not a process: the work is copying in numpy, which lets other threads run, and batches need no
-    serialisation.
-
-    Args:
-        items: used in the background thread only.
-        depth: at least 1; one further item may be in preparation.
-
-    Raises:
-        Whatever ``items`` raises, once the items before it have been yielded.
+    serialisation. What ``items`` raises is raised here, once the items before it have been yielded.
     """
     with ThreadPoolExecutor(1, "prefetch") as thread:
         pending: deque[Future[Item]] = deque(thread.submit(next, items, _END) for _ in range(depth + 1))

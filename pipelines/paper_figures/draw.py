@@ -46,11 +46,7 @@ FIGURES = {
 
 
 def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Figure | Image]:
-    """Draw a figure; return its images by their names.
-
-    Raises:
-        StageError: a model, training or search that it needs is missing, or is of another kind.
-    """
+    """Draw a figure; return its images by their names."""
     from pipelines.paper_figures import of_models, of_runs
     from pipelines.paper_figures.registered_model import RegisteredModel
 
@@ -73,12 +69,7 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
 
 
 def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
-    """Write images as PNG into a folder, and log them to a run of their own in MLflow.
-
-    Raises:
-        StageError: the folder cannot be written.
-        TrackingError: MLflow does not answer.
-    """
+    """Write images as PNG into a folder, and log them to a run of their own in MLflow."""
     from matplotlib.figure import Figure
 
     from pipelines.tracking import PipelineRuns

@@ -37,11 +37,7 @@ _RETRIEVED = 3
 
 
 def gpo_coefficients(registered: RegisteredModel) -> dict[str, Figure]:
-    """Draw the pooling weights of GPO for sets of several sizes, one figure a view (VSE-infinity, figure 5).
-
-    Raises:
-        StageError: the model does not pool by GPO.
-    """
+    """Draw the pooling weights of GPO for sets of several sizes, one figure a view (VSE-infinity, figure 5)."""
     model = registered.embedder.model
     size = len(_regions(registered, registered.gallery.records[0].image_uri).regions_PND[0])
     figures = pooling_figures(model, size)
@@ -54,9 +50,6 @@ def caption_similarity(registered: RegisteredModel) -> dict[str, Figure]:
     """Draw the similarities of the captions of an image (MV-VSE, figure 2).
 
     Differs from the paper: the captions' embeddings are the model's own, not Sentence-BERT's.
-
-    Raises:
-        StageError: no image has two captions.
     """
     gallery = registered.gallery
     same_P, other_P = caption_similarities(gallery.texts_CD, _image_of(gallery))
@@ -67,11 +60,7 @@ def caption_similarity(registered: RegisteredModel) -> dict[str, Figure]:
 
 
 def view_diversity(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
-    """Draw the captions' choice of views and the views' similarity, over lambda or K (MV-VSE, figure 4).
-
-    Raises:
-        StageError: a model was not registered after a recorded training.
-    """
+    """Draw the captions' choice of views and the views' similarity, over lambda or K (MV-VSE, figure 4)."""
     return {"view_diversity": plot_view_diversity([_summary(registered) for registered in models])}
 
 
@@ -95,9 +84,6 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
 
     Differs from the paper: the similarities of a view with the regions go through UniVSE's softmax, so that maps share
     one scale.
-
-    Raises:
-        StageError: the model has one view, or its features are no regions.
     """
     gallery = registered.gallery
     if gallery.images_BKD.shape[1] < 2:
@@ -131,9 +117,7 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
 def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[int, int]]:
     """Return, for each image whose captions choose different views, its first caption and the first that differs.
 
-    Args:
-        images: the image of each caption, ascending.
-        views: the view of each caption.
+    `images` and `views` are those of each caption, the images ascending.
     """
     pairs: dict[int, tuple[int, int]] = {}
     first: dict[int, int] = {}
@@ -154,11 +138,7 @@ def top_5(registered: RegisteredModel) -> dict[str, Image]:
 
 
 def relevance_maps(registered: RegisteredModel, queries: Sequence[str]) -> dict[str, Figure]:
-    """Draw the images that a query finds with their relevance maps (UniVSE, figure 6), one figure a query.
-
-    Raises:
-        StageError: a query cannot be embedded, or the model's features are no regions.
-    """
+    """Draw the images that a query finds with their relevance maps (UniVSE, figure 6), one figure a query."""
     try:
         queries_QD = registered.embedder.embed_texts(queries)
     except QueryError as error:

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def kmax_grid(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
-    """Draw the RSUM of every combination of two keys of a finished search (VSE-infinity, figure 6).
-
-    Raises:
-        StageError: the search has not finished, or is not over two keys.
-    """
+    """Draw the RSUM of every combination of two keys of a finished search (VSE-infinity, figure 6)."""
     stage = search_dir(config, search)
     if not stage.is_complete():
         raise StageError(
@@ -44,11 +40,7 @@ def kmax_grid(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]
 
 
 def convergence(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
-    """Draw the RSUM after each epoch of several trainings (VSE+2AD, appendix, figure 1: with ADOPT and without).
-
-    Raises:
-        StageError: MLflow does not know a training or its epochs, or they were evaluated on different splits.
-    """
+    """Draw the RSUM after each epoch of several trainings (VSE+2AD, appendix, figure 1: with ADOPT and without)."""
     splits = list(dict.fromkeys(registered.training.tags.get("vse.split", "") for registered in models))
     if len(splits) > 1:
         raise StageError(f"the trainings were evaluated on different splits: {' and '.join(splits)}")
@@ -63,11 +55,7 @@ def convergence(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
 
 
 def negatives(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
-    """Draw the number of negatives that ADOPT chooses, by training step (VSE+2AD, appendix, figure 2).
-
-    Raises:
-        StageError: MLflow does not know a training, or it has not logged them.
-    """
+    """Draw the number of negatives that ADOPT chooses, by training step (VSE+2AD, appendix, figure 2)."""
     numbers = {}
     for registered in models:
         points = _last_of_each_step(registered.training.metrics.get("train/negatives", ()))
@@ -85,9 +73,6 @@ def alpha_sweep(registered: RegisteredModel) -> dict[str, Image.Image]:
     """Draw recalls over the sentence's weight in a caption's vector, without and under attack (UniVSE, figure 5).
 
     The evaluation protocol `attack` draws it; it is run on the split of the configuration if it has not been.
-
-    Raises:
-        StageError: the model has no components, or does not fit the features.
     """
     settings = registered.config.evaluation.model_copy(update={"protocols": ("retrieval", "attack")})
     config = registered.config.model_copy(update={"evaluation": settings})

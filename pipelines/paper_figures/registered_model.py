@@ -20,7 +20,7 @@ from preprocessing.features import ExtractorError
 class RegisteredModel:
     """A registered model (NAME, NAME@ALIAS, NAME/VERSION), or a directory with the same parts.
 
-    `config` names the MLflow server.
+    `config` names the MLflow server; a part that cannot be read raises `StageError`.
     """
 
     reference: str
@@ -38,11 +38,7 @@ class RegisteredModel:
 
     @cached_property
     def gallery(self) -> Gallery:
-        """The embedded images and captions of its evaluation split.
-
-        Raises:
-            StageError: it cannot be read.
-        """
+        """The embedded images and captions of its evaluation split."""
         try:
             return Gallery.load(self.bundle[1] / "gallery")
         except GalleryError as error:
@@ -50,11 +46,7 @@ class RegisteredModel:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The model with its caption encoder and its extractor.
-
-        Raises:
-            StageError: it cannot be loaded.
-        """
+        """The model with its caption encoder and its extractor."""
         try:
             return Embedder(self.bundle[1] / "model", self.bundle[1] / "extractor")
         except (FileNotFoundError, ValueError, ExtractorError) as error:
@@ -62,11 +54,7 @@ class RegisteredModel:
 
     @cached_property
     def training(self) -> RecordedRun:
-        """The last run of its training in MLflow.
-
-        Raises:
-            StageError: it is a directory, or MLflow has no such run.
-        """
+        """The last run of its training in MLflow; a directory has none."""
         runs = recorded_runs(self.config.tracking_uri, "train", self._train_fingerprint())
         if not runs:
             raise StageError(

@@ -73,11 +73,9 @@ def _extremes(
 
 
 def best_queries(queries: pa.Table, count: int) -> list[int]:
-    """Return the places in the table of up to `count` queries that rank a relevant item first, most similar ones first.
+    """Return the places of up to `count` queries that rank a relevant item first, most similar ones first.
 
-    Args:
-        queries: columns `rank` (from 1) and `similarity` of Q queries.
-        count: at most.
+    `queries` has the columns `rank` (from 1) and `similarity`.
     """
     ranks_Q, similarities_Q = queries["rank"].to_numpy(), queries["similarity"].to_numpy()
     order = np.argsort(-similarities_Q, kind="stable")
@@ -85,12 +83,10 @@ def best_queries(queries: pa.Table, count: int) -> list[int]:
 
 
 def worst_queries(queries: pa.Table, count: int) -> list[int]:
-    """Return the places in the table of up to `count` queries that rank their relevant items last.
+    """Return the places of up to `count` queries that rank their relevant items last.
 
-    Args:
-        queries: columns `rank`, `similarity` and `first_similarity` of Q queries; of equal ranks those count that are
-            further behind the first result.
-        count: at most.
+    `queries` has the columns `rank`, `similarity` and `first_similarity`; of equal ranks those count that are further
+    behind the first result.
     """
     behind_Q = queries["first_similarity"].to_numpy() - queries["similarity"].to_numpy()
     return [int(place) for place in np.lexsort((-behind_Q, -queries["rank"].to_numpy()))[:count]]

@@ -24,12 +24,9 @@ class Point:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run in MLflow.
+    """A run in MLflow: `status` is "FINISHED", "FAILED", "KILLED" or "RUNNING"; times are in ms since 1970.
 
-    Attributes:
-        status: "FINISHED", "FAILED", "KILLED" or "RUNNING".
-        began, ended: milliseconds since 1970; `ended` is None while it is running.
-        metrics: by name, in the order in which they were logged.
+    `ended` is None while it is running; metrics are in the order in which they were logged.
     """
 
     run_id: str
@@ -51,11 +48,7 @@ class RecordedRun:
 
 
 def recorded_runs(uri: str, stage: str, fingerprint: str) -> list[RecordedRun]:
-    """Return the runs of a stage, of any pipeline, for this fingerprint, the first one first.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """Return the runs of a stage, of any pipeline, for this fingerprint, the first one first."""
     try:
         client = connect(uri)
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]

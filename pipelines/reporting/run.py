@@ -17,13 +17,9 @@ _FILE = "report.html"
 
 @dataclass(frozen=True)
 class Run:
-    """A run, finished or not.
+    """A run, finished or not: its stages' plans in their order, and the runs in MLflow of each stage's fingerprint.
 
-    Attributes:
-        config: its configuration.
-        plans: of the stages, by name and in their order.
-        recorded: the runs in MLflow of each stage's fingerprint.
-        outage: the reason why MLflow did not answer; "" if it did.
+    `outage` is the reason why MLflow did not answer; "" if it did.
     """
 
     config: PipelineConfig

@@ -34,14 +34,9 @@ _SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (
 
 
 def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, StagePlan]) -> Path:
-    """Write the report of a pipeline, finished or not, and return its file.
+    """Write the report of a pipeline of this fingerprint, finished or not, and return its file.
 
     The same outputs and runs give the same bytes.
-
-    Args:
-        config: the configuration.
-        identity: fingerprint of the pipeline.
-        plans: of the stages, in their order.
     """
     run = Run.read(config, plans)
     done = sum(plan.complete for plan in plans.values())

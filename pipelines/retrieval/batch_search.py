@@ -57,22 +57,11 @@ class _Skipped(NamedTuple):
 
 
 def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k: int, target: Target) -> BatchReport:
-    """Search with every line of a file.
+    """Search with every line of a file: a text, or the path or URI of an image.
 
-    A line that is empty, not UTF-8, or cannot be embedded is skipped, and listed with its reason in
-    `OUTPUT.skipped.csv`. Both files get their names when they are complete.
-
-    Args:
-        model: to search with.
-        queries: the file: a text, or the path or URI of an image, on each line.
-        output: `.parquet`, `.csv` or `.jsonl`, with a row for each result: line (from 1), query, rank (from 1),
-            similarity, item_id, image_uri (of images), caption.
-        kind: of the queries.
-        k: results of each.
-        target: what to find.
-
-    Raises:
-        OSError: a file cannot be read or written.
+    `output` (.parquet, .csv or .jsonl) gets a row for each result: line (from 1), query, rank (from 1), similarity,
+    item_id, image_uri (of images), caption. A line that is empty, not UTF-8, or cannot be embedded is skipped, and
+    listed with its reason in `OUTPUT.skipped.csv`. Both files get their names when they are complete.
     """
     searched = 0
     skipped: list[_Skipped] = []
@@ -130,7 +119,6 @@ def _embedded(
 
 
 def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, k: int, target: Target) -> pa.Table:
-    """Return a row for each result of each query."""
     rows = [
         {**query._asdict(), "rank": rank, **asdict(hit)}
         for query, hits in zip(queries, model.find(queries_QVD, k, target), strict=True)

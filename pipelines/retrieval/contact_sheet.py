@@ -44,11 +44,7 @@ _DPI = 100
 
 
 def contact_sheet_html(title: str, rows: Sequence[SheetRow]) -> str:
-    """Return the rows as one HTML page that needs no other file.
-
-    Raises:
-        ValueError: there is no row.
-    """
+    """Return the rows, at least one, as one HTML page that needs no other file."""
     return render("sheet.html", title=title, rows=sheet_rows_html(_at_least_one(rows)))
 
 
@@ -58,11 +54,7 @@ def sheet_rows_html(rows: Sequence[SheetRow], pixels: int = 2 * THUMBNAIL) -> Ma
 
 
 def contact_sheet_png(title: str, rows: Sequence[SheetRow]) -> Image.Image:
-    """Draw the rows under a title.
-
-    Raises:
-        ValueError: there is no row.
-    """
+    """Draw the rows, at least one, under a title."""
     heights = [_row_height(row) for row in _at_least_one(rows)]
     headings = _wrapped(title, RESULTS_LEFT + TEXT_WIDTH, 20)
     width, top = RESULTS_LEFT + TEXT_WIDTH + GAP, len(headings) * 28 + GAP
@@ -90,7 +82,6 @@ def _at_least_one(rows: Sequence[SheetRow]) -> Sequence[SheetRow]:
 
 
 def _thumbnail_uri(uri: str, pixels: int) -> str | None:
-    """Return an image as the data URI of a small JPEG, None if it cannot be read."""
     image = _thumbnail(uri, pixels)
     if image is None:
         return None
@@ -125,7 +116,6 @@ def _caption_lines(hit: Hit) -> list[str]:
 
 
 def _draw_query(axes: Axes, row: SheetRow, top: int) -> None:
-    """Draw the query, an image or a text, with the note below it."""
     if row.query_image_uri is not None:
         _draw_image(axes, GAP, top, row.query_image_uri)
         top += THUMBNAIL + GAP
@@ -135,7 +125,6 @@ def _draw_query(axes: Axes, row: SheetRow, top: int) -> None:
 
 
 def _draw_images(axes: Axes, hits: Sequence[Hit], top: int) -> None:
-    """Draw thumbnails in rows, each framed, marked, and labelled with rank, similarity and id."""
     for place, hit in enumerate(hits):
         x = RESULTS_LEFT + place % COLUMNS * (THUMBNAIL + GAP)
         y = top + place // COLUMNS * (THUMBNAIL + 3 * LINE)
@@ -149,7 +138,6 @@ def _draw_images(axes: Axes, hits: Sequence[Hit], top: int) -> None:
 
 
 def _draw_captions(axes: Axes, hits: Sequence[Hit], top: int) -> None:
-    """Draw ranked captions one under another, each with its mark and similarity."""
     for rank, hit in enumerate(hits, start=1):
         lines = _caption_lines(hit)
         _write(axes, RESULTS_LEFT, top, f"{rank}.", 14)
@@ -188,5 +176,4 @@ def _write(axes: Axes, x: float, y: float, text: str, pixels: int, **style: Any)
 
 
 def _wrapped(text: str, width: int, pixels: int) -> list[str]:
-    """Break a text into lines of about `width` pixels; words that are longer than a line are cut."""
     return textwrap.wrap(text, max(1, int(width / (0.68 * pixels))))

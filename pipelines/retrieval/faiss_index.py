@@ -53,10 +53,8 @@ class Found(NamedTuple):
 class Facts:
     """The properties of an index of B items with K views of D dimensions.
 
-    Attributes:
-        kind: "exact" (every vector is compared) or "approximate" (a graph, HNSW).
-        candidates: efSearch of an approximate index; 0 for an exact one.
-        recall: share of the true first ten that it finds, measured with queries of the other kind; 1 for an exact one.
+    `candidates` is efSearch of an approximate index, 0 for an exact one; `recall` the share of the true first ten that
+    it finds, measured with queries of the other kind, 1 for an exact one.
     """
 
     kind: Kind
@@ -96,11 +94,7 @@ class ItemIndex:
         return cls(index, Facts(kind, items, views, dim, candidates, round(recall, 4)))
 
     def search(self, queries_QVD: Tensor, k: int) -> list[Found]:
-        """Return the k items (or all) nearest to each query; an approximate index may miss some.
-
-        Raises:
-            ValueError: k is below 1, or the queries have another width.
-        """
+        """Return the k items (or all) nearest to each query; an approximate index may miss some."""
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if queries_QVD.shape[-1] != self.facts.dim:
@@ -153,11 +147,7 @@ class GalleryIndex:
 
     @classmethod
     def load(cls, directory: Path, origin: Mapping[str, str]) -> GalleryIndex:
-        """Read an index that `save` has written, and that has to be of this origin.
-
-        Raises:
-            GalleryIndexError: a file is missing or damaged, or it was built from something else.
-        """
+        """Read an index that `save` has written; refuse one that is damaged or of another origin."""
         try:
             content = json.loads((directory / INDEX).read_text(encoding="utf-8"))
             others = [name for name, digest in origin.items() if content["origin"].get(name) != digest]
@@ -211,6 +201,5 @@ def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k:
 
 
 def _recall(found: list[Found], truth_Qk: np.ndarray) -> float:
-    """Return the share of the true nearest items that were found."""
     hits = sum(len(np.intersect1d(each.places, truth)) for each, truth in zip(found, truth_Qk, strict=True))
     return hits / truth_Qk.size

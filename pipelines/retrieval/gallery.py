@@ -61,7 +61,7 @@ class Gallery:
 
     @property
     def has_embeddings(self) -> bool:
-        """Whether images and captions have vectors of their own, rather than levels to be compared."""
+        """Return whether images and captions have vectors of their own, rather than levels to be compared."""
         return isinstance(self.images, Tensor)
 
     @property
@@ -84,9 +84,6 @@ class Gallery:
 
         Images are matched by their ids, the captions of an image by their words: ids of captions differ between
         formats, and spaces and punctuation between published files.
-
-        Raises:
-            GalleryError: the images or the captions are not the same; the message names some of them.
         """
         places = {record.image_id: index for index, record in enumerate(self.records)}
         _require_same_images(places, [record.image_id for record in other.records])
@@ -110,11 +107,7 @@ class Gallery:
 
     @classmethod
     def load(cls, directory: Path) -> "Gallery":
-        """Read a gallery that `save` has written.
-
-        Raises:
-            GalleryError: a file is missing, or the embeddings do not fit the records.
-        """
+        """Read a gallery that `save` has written."""
         for name in (EMBEDDINGS, ITEMS):
             if not (directory / name).is_file():
                 raise GalleryError(f"{directory} holds no gallery: {name} is missing")
@@ -138,18 +131,10 @@ def build_gallery(
     inputs: TextInputs = tokens_alone,
     batch_size: int = 128,
 ) -> Gallery:
-    """Embed every image and every caption of a split of shards.
+    """Embed every image and every caption of a split of shards on the model's device; the gallery is on the CPU.
 
-    Args:
-        model: the model, in evaluation mode, on the device to use.
-        reader: the shards of the split.
-        caption_encoder: the model's own.
-        root: folder that the shards' image URIs are relative to; "" where they stand alone.
-        inputs: what the model reads of captions besides tokens (`ModelKind.text_inputs`).
-        batch_size: images, or captions, encoded at once.
-
-    Returns:
-        The gallery, on the CPU.
+    The image URIs of the shards are relative to `root` ("" where they stand alone); `inputs` is the kind's
+    `ModelKind.text_inputs`.
     """
     images = image_batches(image_source(model, reader), batch_size)
     images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
@@ -165,7 +150,6 @@ def _embeddings(embedded: Images | Texts) -> Tensor:
 
 
 def _tensors(name: str, embedded: Images | Texts) -> dict[str, Tensor]:
-    """Return the tensors of one side to save: the embeddings under its name, or its levels."""
     if isinstance(embedded, Tensor):
         return {name: embedded}
     return {f"{name}.{part}": tensor for part, tensor in embedded.tensors().items()}

@@ -14,14 +14,10 @@ from vse_core.evaluation.nearest import top_k
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One result: an image or a caption.
+    """One result: an image or a caption, with the cosine of the best view.
 
-    Attributes:
-        similarity: cosine of the best view, -1 to 1.
-        item_id: id of the image or of the caption.
-        image_uri: the image to show; None for a caption.
-        caption: the caption; of an image its first one, which tells what an unreadable image shows.
-        relevant: whether it belongs to the query; None where that is not known, as for a user's own query.
+    `image_uri` is None for a caption; `caption` of an image is its first one, which tells what an unreadable image
+    shows; `relevant` is None where that is not known, as for a user's own query.
     """
 
     similarity: float

@@ -33,11 +33,7 @@ BATCH_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the command line, search, and show or write the results.
-
-    Raises:
-        SearchError: an option, the model or a query cannot be used.
-    """
+    """Read the command line, search, and show or write the results."""
     options = _parse(arguments)
     _quieten()
     _check_output(options.output, BATCH_SUFFIXES if options.queries else SHEET_SUFFIXES)
@@ -55,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
-    """Search with a text or an image, print what is found, and write the contact sheet if one is wanted."""
+    """Search, print the hits, and write the contact sheet if one is wanted; return a message."""
     from pipelines.retrieval.contact_sheet import contact_sheet_html, contact_sheet_png
     from pipelines.retrieval.sheet_rows import SheetRow
 
@@ -85,7 +81,6 @@ def _search_batch(options: argparse.Namespace, model: SearchModel) -> str:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; a mistake in it ends with one message and exit status 1."""
     parser = CommandParser(prog="search.py", description="Search a registered model's gallery with a text or an image.")
     parser.add_argument("text", nargs="?", help="the text to search with")
     parser.add_argument("--image", metavar="PATH", help="the image to search with, instead of a text")
@@ -126,7 +121,6 @@ def _check_file(option: str, path: str | None) -> None:
 
 
 def _table(row: SheetRow, name: str) -> Table:
-    """Lay the results out for the terminal."""
     query = row.query_image_uri if row.query_text is None else f"“{row.query_text}”"
     table = Table(title=Text(f"{query} in the gallery of {name}"))
     table.add_column("rank", justify="right")

@@ -40,11 +40,7 @@ class SearchModel:
     has_stored_index: bool
 
     def embed(self, queries: Sequence[str], kind: Kind) -> Tensor:
-        """Embed texts, or images by path or URI, into (Q, V, D).
-
-        Raises:
-            QueryError: one of them cannot be embedded.
-        """
+        """Embed texts, or images by path or URI, into (Q, V, D)."""
         return (
             self.embedder.embed_texts(queries).unsqueeze(1) if kind == "text" else self.embedder.embed_images(queries)
         )
@@ -63,11 +59,7 @@ class SearchModel:
         ]
 
     def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
-        """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first.
-
-        Raises:
-            SearchError: the query cannot be embedded.
-        """
+        """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first."""
         from pipelines.inference.embedder import QueryError
 
         try:
@@ -93,13 +85,7 @@ def default_tracking_uri() -> str:
 def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     """Load a model with its gallery and index; a model registered without an index is searched exactly.
 
-    Args:
-        reference: NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle.
-        tracking_uri: MLflow server or database that knows the model.
-
-    Raises:
-        RegistryError: there is no such model.
-        SearchError: it cannot be loaded.
+    `reference` is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle.
     """
     from pipelines.inference.embedder import Embedder
     from pipelines.registry.models import find_bundle

@@ -9,14 +9,7 @@ from pipelines.retrieval.hits import Hit, caption_hits, image_hits
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """One query and its hits, best first.
-
-    Attributes:
-        hits: the results.
-        query_text: the query if it is a text.
-        query_image_uri: the query if it is an image.
-        note: a remark below the query, such as the rank of the first relevant result.
-    """
+    """One query, a text or an image, and its hits, best first; `note` is a remark below the query."""
 
     hits: tuple[Hit, ...]
     query_text: str | None = None
@@ -56,7 +49,6 @@ def image_to_text_row(gallery: Gallery, image: int, k: int = 5) -> SheetRow:
 
 
 def _first_relevant(ranked: Sequence[Hit]) -> str:
-    """Return a remark on the rank of the first relevant result."""
     rank = next((rank for rank, hit in enumerate(ranked, start=1) if hit.relevant), None)
     return "no relevant result" if rank is None else f"first relevant result at rank {rank} of {len(ranked):,}"
 

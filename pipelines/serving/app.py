@@ -99,7 +99,6 @@ def build_app(service: SearchService, token: str | None = None, hosts: Collectio
 
 
 def _page(name: str) -> Response:
-    """Return a file of the page, read once."""
     path = _PAGE / name
     return Response(path.read_bytes(), media_type=_PAGE_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
 
@@ -109,14 +108,12 @@ def _content_type(request: Request) -> str:
 
 
 def _require_json(kind: str, known: Collection[str]) -> None:
-    """Refuse a content type that is not JSON, with the known ones."""
     if kind != "application/json":
         listed = ", ".join(known)
         raise RequestError(415, f"Content-Type has to be one of {listed}", {"Accept-Post": listed})
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
-    """Refuse an unknown path or method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         message = f"{request.method} is not for this path; use {(error.headers or {}).get('Allow', 'another')}"

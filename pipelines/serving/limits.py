@@ -35,11 +35,7 @@ class ConcurrencyLimiter:
         self._what = what
 
     def acquire(self) -> None:
-        """Count a request that begins.
-
-        Raises:
-            RequestError: there are too many; nobody waits.
-        """
+        """Count a request that begins; refuse it if there are too many."""
         if not self._free.acquire(blocking=False):
             message = f"too many {self._what} at once; try again in a moment"
             raise RequestError(503, message, {"Retry-After": "1"})
@@ -61,11 +57,7 @@ class ConcurrencyLimiter:
 class WorkerPool:
     """Threads that work for requests, with a bounded queue and a time limit.
 
-    Args:
-        threads: that work at a time.
-        requests: that work or wait at a time.
-        seconds: that a request waits for its result.
-        what: the requests are, in the plural.
+    `requests` work or wait at a time, each up to `seconds`; `what` names them, in the plural.
     """
 
     def __init__(self, threads: int, requests: int, seconds: float, what: str) -> None:
@@ -74,13 +66,10 @@ class WorkerPool:
         self._seconds = seconds
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Do some work in one of the threads.
+        """Do some work in one of the threads; refuse it if the queue is full, or the work takes too long.
 
         Work that has begun ends even if the client has left, and counts until then: the queue is bounded by the work
         that is really being done.
-
-        Raises:
-            RequestError: the queue is full, or the work takes too long.
         """
         self._limiter.acquire()
         future: Future[Result] = self._threads.submit(work)
@@ -94,11 +83,7 @@ class WorkerPool:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body of a request, read no further than its limit.
-
-    Raises:
-        RequestError: it is empty, too long, too slow, or compressed.
-    """
+    """Return the body of a request; refuse one that is empty, too long, too slow, or compressed."""
     if "content-encoding" in request.headers:
         raise RequestError(415, "send the body as it is, without Content-Encoding")
     length = request.headers.get("content-length", "0")

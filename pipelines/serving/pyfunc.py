@@ -131,7 +131,6 @@ def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
 
 
 def _is_missing(cell: Any) -> bool:
-    """Return whether a cell is empty in one of pandas' ways."""
     return cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell))
 
 

@@ -59,11 +59,7 @@ QueryT = TypeVar("QueryT", bound=_Query)
 
 
 async def json_query(request: Request, kind: type[QueryT]) -> QueryT:
-    """Return the JSON body of a request as a query.
-
-    Raises:
-        RequestError: it is not JSON, or not such a query.
-    """
+    """Return the JSON body of a request as a query."""
     body = await read_body(request, MAX_JSON_BYTES)
     try:
         # Strict: neither 3.0 nor "3" is a number of results.
@@ -73,11 +69,7 @@ async def json_query(request: Request, kind: type[QueryT]) -> QueryT:
 
 
 def url_query(request: Request, kind: type[QueryT]) -> QueryT:
-    """Return the query string of a request as a query.
-
-    Raises:
-        RequestError: it is not such a query.
-    """
+    """Return the query string of a request as a query."""
     given = request.query_params.multi_items()
     if len(given) > len(dict(given)):
         raise RequestError(422, "the address names a parameter twice")

@@ -70,8 +70,7 @@ def main() -> None:
 def read_token(host: str, token: str | None) -> str | None:
     """Return the token that clients of a service at an address have to carry; `token` is that of the environment.
 
-    Raises:
-        StageError: the address can be reached from other machines and there is no token, or a token is too short.
+    An address that other machines can reach needs a token; a short one is refused.
     """
     if token and len(token) < _SHORTEST_TOKEN:
         raise StageError(f"{TOKEN_VARIABLE} has {len(token)} characters; use {_SHORTEST_TOKEN} at least: {_MAKE_ONE}")
@@ -98,19 +97,9 @@ def is_loopback(host: str) -> bool:
 def serving(
     model: str, tracking_uri: str, host: str, port: int, token: str | None = None, replicas: int = 1
 ) -> Iterator[None]:
-    """Serve a model within a ``with`` statement, which begins when it answers.
+    """Serve a model (NAME/VERSION, or a bundle's directory) within a ``with`` statement, which begins when it answers.
 
-    Args:
-        model: NAME/VERSION, or the directory of a bundle.
-        tracking_uri: MLflow server or database that knows it.
-        host: address to listen at.
-        port: to listen at.
-        token: that clients have to carry; None if none is needed.
-        replicas: processes with the model.
-
-    Raises:
-        ClusterError: Ray cannot be reached or started.
-        StageError: Ray Serve runs already, or the service does not start.
+    `token` is carried by clients, None if none is needed; `replicas` are processes with the model.
     """
     was_connected = cluster.is_connected()
     if not was_connected:
@@ -160,11 +149,7 @@ def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | No
 
 
 def _require_no_serve() -> None:
-    """Refuse a cluster on which Ray Serve runs: its address is fixed, and may be open to other machines.
-
-    Raises:
-        StageError: Ray Serve runs.
-    """
+    """Refuse a cluster on which Ray Serve runs: its address is fixed, and may be open to other machines."""
     import ray
 
     try:
@@ -175,11 +160,7 @@ def _require_no_serve() -> None:
 
 
 def _require_room(replicas: int) -> None:
-    """Refuse more replicas than CPU cores: Ray Serve would wait for them forever.
-
-    Raises:
-        StageError: there are too few.
-    """
+    """Refuse more replicas than CPU cores: Ray Serve would wait for them forever."""
     import ray
 
     cpus = ray.cluster_resources().get("CPU", 0)
@@ -199,7 +180,6 @@ def _one_version(reference: str, tracking_uri: str) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    """Return the message of the error behind Ray's."""
     return str(error).strip().rpartition("\n")[2]
 
 

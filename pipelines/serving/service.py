@@ -62,19 +62,11 @@ class SearchService:
         }
 
     def search_text(self, text: str, k: int, target: Target) -> dict[str, Any]:
-        """Search with a text.
-
-        Raises:
-            RequestError: it cannot be embedded.
-        """
+        """Search with a text."""
         return self._search(text, "text", k, target)
 
     def search_image(self, data: bytes, content_type: str, k: int, target: Target) -> dict[str, Any]:
-        """Search with the bytes of an image file, whose content type the client has given.
-
-        Raises:
-            RequestError: the model takes no images, or this is not one that it takes.
-        """
+        """Search with the bytes of an image file, whose content type the client has given."""
         if not self._model.embedder.takes_pictures:
             raise RequestError(409, "this model needs features that were computed elsewhere: search with a text")
         _check_image(data, content_type)
@@ -84,22 +76,14 @@ class SearchService:
             return self._search(str(path), "image", k, target)
 
     def image(self, image_id: str) -> bytes:
-        """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata.
-
-        Raises:
-            RequestError: there is none of this id, or it cannot be read.
-        """
+        """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
         return self._cached_image(image_id)
 
     def relevance(self, text: str, image_id: str) -> dict[str, Any]:
         """Locate the objects, attributes and relations of a text in an image of the gallery (UniVSE, section 4.3).
 
-        Returns:
-            rows and columns of the grid, and for each phrase its words, its similarity with the image and the
-            relevance of each cell, row by row, with a mean of 1.
-
-        Raises:
-            RequestError: the model embeds no regions, there is no such image, or no word of the text is known.
+        Returns rows and columns of the grid, and for each phrase its words, its similarity with the image and the
+        relevance of each cell, row by row, with a mean of 1.
         """
         embedder, uri = self._model.embedder, self._uri(image_id)
         components = embedder.texts.components

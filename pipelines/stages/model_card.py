@@ -21,7 +21,7 @@ _INTENDED_USE = (
     "Finding images by sentences and sentences by images, of the kind that the model was trained on. Not for decisions "
     "about people: the model says what looks alike, not what is true."
 )
-_GENERATED = "Generated pictures and captions, which this project publishes under its own licence."
+_GENERATED = "Generated images and captions, which this project publishes under its own licence."
 _RANDOM = "Random weights, of this project's own making."
 _WAYS = {"i2t": "image to text", "t2i": "text to image"}
 
@@ -50,7 +50,7 @@ def model_card(config: PipelineConfig, evidence: Evidence) -> str:
         "Intended use": [card.intended_use or _INTENDED_USE],
         "Metrics": _metrics(config, evidence.metrics),
         "Data": _data(config, evidence.splits),
-        "Recipe": _recipe(config, evidence.training),
+        "Configuration": _configuration(config, evidence.training),
         "Licences": [f"- Data: {_data_licence(config)}", f"- Weights it builds on: {_weights_licence(config)}"],
         "Origin": [f"- {name.removeprefix('vse.')}: `{value}`" for name, value in sorted(evidence.tags.items())],
     }
@@ -75,11 +75,11 @@ def _summary(config: PipelineConfig) -> str:
 
 
 def _metrics(config: PipelineConfig, metrics: Mapping[str, float]) -> list[str]:
-    """A table of recalls both ways, with 95 % intervals of a bootstrap over the images."""
+    """Return a table of recalls both ways, with 95 % intervals of a bootstrap over the images."""
     names = {"rsum": "RSUM"} | {f"{way}_r{k:02}": f"{said}, R@{k}" for way, said in _WAYS.items() for k in (1, 5, 10)}
     rows = [(said, _interval(name, metrics)) for name, said in names.items() if name in metrics]
     others = sorted({name.partition("/")[0] for name in metrics if "/" in name})
-    more = [f"\nProtocols besides, in the run: {', '.join(others)}."] if others else []
+    more = [f"\nFurther protocols, in the run: {', '.join(others)}."] if others else []
     folds = f", mean of {config.evaluation.folds} folds" if config.evaluation.folds > 1 else ""
     intro = f"On the split `{config.dataset.eval_split}`{folds}, with 95 % intervals of a bootstrap over the images.\n"
     return [intro, *_table(("metric", "value"), rows), *more]
@@ -103,10 +103,10 @@ def _data(config: PipelineConfig, splits: Mapping[str, Mapping[str, Any]]) -> li
         for split, manifest in splits.items()
     ]
     intro = f"Format `{config.dataset.format}`, features `{config.features.member}`.\n"
-    return [intro, *_table(("split", "images", "captions", "set aside", "fingerprint"), rows)]
+    return [intro, *_table(("split", "images", "captions", "skipped", "fingerprint"), rows)]
 
 
-def _recipe(config: PipelineConfig, manifest: Mapping[str, Any]) -> list[str]:
+def _configuration(config: PipelineConfig, manifest: Mapping[str, Any]) -> list[str]:
     training = config.training
     epochs = [metrics["rsum"] for metrics in manifest["history"]]
     best = max(range(len(epochs)), key=epochs.__getitem__) + 1
@@ -131,7 +131,6 @@ def _data_licence(config: PipelineConfig) -> str:
 
 
 def _weights_licence(config: PipelineConfig) -> str:
-    """What is said of pretrained weights; which ones they are the configuration tells."""
     weights = pretrained(config)
     if not weights:
         return _RANDOM

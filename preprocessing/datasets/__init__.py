@@ -29,15 +29,7 @@ DATASET_FORMATS: dict[str, Callable[..., Dataset]] = {
 
 
 def build_dataset(format: str, **options: Any) -> Dataset:  # noqa: A002 (the configuration's own word)
-    """Build the reader of a format, with every path of its options checked.
-
-    Args:
-        format: one of `DATASET_FORMATS`.
-        options: the arguments of that reader.
-
-    Raises:
-        DatasetError: unknown format, options that the reader does not take or lacks, or a path that is not there.
-    """
+    """Build the reader of one of `DATASET_FORMATS`; raise DatasetError for unknown or missing options and paths."""
     if format not in DATASET_FORMATS:
         raise DatasetError(f"there is no dataset format {format!r}; the formats are {', '.join(DATASET_FORMATS)}")
     reader = DATASET_FORMATS[format]

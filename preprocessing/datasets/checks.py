@@ -13,11 +13,7 @@ from preprocessing.storage import S3Storage, is_s3, join
 
 
 def require_file(path: str | Path, what: str) -> Path:
-    """Return the absolute path of an existing file.
-
-    Raises:
-        DatasetError: there is no such file; names `what` it should have been and the absolute path.
-    """
+    """Return the absolute path of an existing file; the error names `what` it should have been."""
     absolute = Path(path).expanduser().absolute()
     if absolute.is_dir():
         raise DatasetError(f"{what}: {absolute} is a folder, a file is needed; name the file itself")
@@ -42,12 +38,7 @@ def require_folder(path: str | Path, what: str) -> Path:
 
 
 def require_image_folder(path: str | Path, what: str) -> str:
-    """Return the address of a folder of images: an absolute path, or ``s3://bucket/folder`` that is not empty.
-
-    Raises:
-        DatasetError: there is no such folder, or the address is malformed.
-        StorageError: S3 does not answer, or refuses.
-    """
+    """Return the address of a folder of images: an absolute path, or ``s3://bucket/folder`` that is not empty."""
     if not is_s3(str(path)):
         return str(require_folder(path, what))
     try:
@@ -73,22 +64,14 @@ def require_split(split: str, splits: tuple[str, ...]) -> None:
 
 
 def image_path(folder: str, name: object, where: str) -> str:
-    """Return the address of image `name` inside `folder`, which need not exist.
-
-    Raises:
-        DatasetError: the name is empty, absolute or climbs out of the folder; `where` is the place it was read from.
-    """
+    """Return the address of image `name`, read at `where`, in `folder`: it may be missing, but not lead out of it."""
     if not isinstance(name, str) or not name or name.startswith("/") or ".." in Path(name).parts:
         raise DatasetError(f"{where}: image name {name!r} is not a path inside {folder}")
     return join(folder, str(Path(name)))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a utf-8 text file (without a byte order mark), counted from 1, without their ends.
-
-    Raises:
-        DatasetError: the file is not utf-8; names the line.
-    """
+    """Yield the lines of a utf-8 text file (without a byte order mark), counted from 1, without their ends."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
@@ -110,11 +93,7 @@ def _first_undecodable_line(path: Path) -> int:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object at the top of a JSON file.
-
-    Raises:
-        DatasetError: not utf-8, not JSON, or its top level is no object.
-    """
+    """Return the object at the top of a JSON file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -125,11 +104,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def require_field(entry: object, field: str, kinds: type | tuple[type, ...], where: str) -> Any:
-    """Return `entry[field]`, checked to be of one of `kinds`.
-
-    Raises:
-        DatasetError: `entry` is no object, the field is missing or of another type; `where` is the place in the file.
-    """
+    """Return `entry[field]`, checked to be of one of `kinds`; `where` is the place in the file."""
     if not isinstance(entry, dict):
         raise DatasetError(f"{where}: {type(entry).__name__} where an object is needed")
     if field not in entry:
@@ -141,21 +116,13 @@ def require_field(entry: object, field: str, kinds: type | tuple[type, ...], whe
 
 
 def entries(content: dict[str, Any], field: str, file: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of a list in a JSON file, each with its place for messages.
-
-    Raises:
-        DatasetError: there is no such list.
-    """
+    """Yield the entries of a list in a JSON file, each with its place for messages."""
     for position, entry in enumerate(require_field(content, field, list, str(file))):
         yield f"{file}: {field}[{position}]", entry
 
 
 def load_array(file: Path, needed: str) -> npt.NDArray[Any]:
-    """Map an array of a .npy file into memory.
-
-    Raises:
-        DatasetError: it is no array that can be read without running code; says what is `needed`.
-    """
+    """Map an array of a .npy file into memory, without running code of it; the error says what is `needed`."""
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

@@ -26,9 +26,6 @@ class CocoDataset:
         images: split name -> folder of its photographs, all local or all ``s3://bucket/folder``.
         annotations: split name -> captions JSON; the same splits as `images`.
         instances: split name -> instances JSON, which labels objects, for any of the splits.
-
-    Raises:
-        DatasetError: a path that is not there, no split, or a split that one of the two lacks.
     """
 
     def __init__(
@@ -57,12 +54,7 @@ class CocoDataset:
             )
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split in the order of its file.
-
-        Raises:
-            DatasetError: unknown split, a malformed entry (named by its place), an image id or caption id given twice,
-                or a caption of an image that the file does not list.
-        """
+        """Yield the records of a split in the order of its file; a DatasetError names the malformed entry."""
         require_split(split, self.splits)
         file = self._annotations[split]
         content = read_json_object(file)
@@ -82,11 +74,7 @@ class CocoDataset:
             yield Record(str(image_id), path, split, tuple(captions[image_id]))
 
     def detections(self, split: str) -> dict[str, list[str]] | None:
-        """Return image id -> names of the objects labelled in it, each once; None where the split has no labels.
-
-        Raises:
-            DatasetError: a malformed entry (named by its place), or a label of a category that the file does not list.
-        """
+        """Return image id -> names of the objects labelled in it, each once; None where the split has no labels."""
         file = self._instances.get(split)
         if file is None:
             return None

@@ -21,11 +21,9 @@ _CAPTION = re.compile(r"COCO_(?:train|val)2014:sentid:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A pair with its mean rating.
+    """A pair of ids as the Karpathy reader gives them (an image's `cocoid`, a caption's `sentid`), and its mean rating.
 
-    Attributes:
-        first, second: ids as the Karpathy reader gives them: an image's `cocoid`, a caption's `sentid`.
-        score: from 0, nothing in common, to 5, the same.
+    The score goes from 0, nothing in common, to 5, the same.
     """
 
     first: str
@@ -35,13 +33,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Crisscrossed:
-    """The ratings of one split.
-
-    Attributes:
-        images: pairs of images (SIS).
-        captions: pairs of captions (STS).
-        captions_images: pairs of a caption and an image (SITS).
-    """
+    """The ratings of one split: pairs of images (SIS), of captions (STS), and of a caption and an image (SITS)."""
 
     images: tuple[Rating, ...]
     captions: tuple[Rating, ...]
@@ -49,11 +41,7 @@ class Crisscrossed:
 
 
 def crisscrossed_files(folder: str | Path, split: str) -> tuple[Path, Path, Path]:
-    """Return the three files of a split: sis, sts, sits.
-
-    Raises:
-        DatasetError: there is no such folder, file or split.
-    """
+    """Return the three files of a split, sis, sts and sits; raise DatasetError where one is missing."""
     if split not in SPLIT_NAMES:
         raise DatasetError(
             f"Crisscrossed Captions rates {' and '.join(SPLIT_NAMES)} of Karpathy's split of COCO, not {split!r}"
@@ -67,11 +55,7 @@ def crisscrossed_files(folder: str | Path, split: str) -> tuple[Path, Path, Path
 
 
 def read_crisscrossed(folder: str | Path, split: str) -> Crisscrossed:
-    """Read the ratings of a split, `dev` or `test`, in the order of the files.
-
-    Raises:
-        DatasetError: a file is not there, or a row is malformed (named by its line).
-    """
+    """Read the ratings of a split, `dev` or `test`, in the order of the files; a DatasetError names the line."""
     sis, sts, sits = crisscrossed_files(folder, split)
     return Crisscrossed(
         tuple(_ratings(sis, ("image1", _IMAGE), ("image2", _IMAGE))),

@@ -26,9 +26,6 @@ class FlickrDataset:
         images: folder of the photographs, local or ``s3://bucket/folder``.
         tokens: the token file, utf-8.
         splits: split name -> text file that names its images, one a line.
-
-    Raises:
-        DatasetError: a path that is not there, or no split.
     """
 
     def __init__(self, images: str | Path, tokens: str | Path, splits: Mapping[str, str | Path]) -> None:
@@ -38,12 +35,7 @@ class FlickrDataset:
         self.splits = tuple(splits)
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split in the order of its list.
-
-        Raises:
-            DatasetError: unknown split, a malformed line (named by file and line), an image listed twice, or a list
-                of which no image has a caption.
-        """
+        """Yield the records of a split in the order of its list; a DatasetError names the malformed line."""
         require_split(split, self.splits)
         names = self._names(split)
         if not any(name in self._captions for name in names):

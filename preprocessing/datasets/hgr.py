@@ -27,9 +27,6 @@ class HgrDataset:
         root: the folder of the data set, which holds these folders.
         network: whose features, by the name of their folder (``resnet152.pth``).
         averaged: take the averages instead of the frames.
-
-    Raises:
-        DatasetError: a folder, or a file of a split, is not there.
     """
 
     def __init__(self, root: str | Path, network: str, averaged: bool = False) -> None:
@@ -50,12 +47,7 @@ class HgrDataset:
         self.splits = tuple(path.name.removesuffix(_NAMES_ENDING) for path in names)
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split, one a video, in the order of its names.
-
-        Raises:
-            DatasetError: unknown split, a file missing or malformed, a video without captions or named twice, or
-                averages that are not as many as the names.
-        """
+        """Yield the records of a split, one a video, in the order of its names."""
         require_split(split, self.splits)
         names_file = self._names / f"{split}{_NAMES_ENDING}"
         names = _names(names_file)

@@ -24,12 +24,7 @@ class ImageShardsDataset:
     ``ARCHIVE/KEY`` without ``.tar``, a caption's id ``ARCHIVE/KEY#0``.
 
     Args:
-        folders: split -> folder of its archives, local or ``s3://bucket/folder``; they are taken in the order of their
-            names.
-
-    Raises:
-        DatasetError: a folder that is not there or holds no archive, or no split.
-        StorageError: S3 does not answer, or refuses.
+        folders: split -> folder of its archives, local or ``s3://bucket/folder``; taken in the order of their names.
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:
@@ -41,12 +36,7 @@ class ImageShardsDataset:
                 raise DatasetError(f"webdataset, 'folders.{split}': {folder} holds no *.tar")
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split, archive by archive.
-
-        Raises:
-            DatasetError: unknown split, an archive that is damaged, or a sample's JSON or text that is.
-            StorageError: S3 does not answer, or refuses.
-        """
+        """Yield the records of a split, archive by archive."""
         require_split(split, self.splits)
         for path in _archives(self._folders[split]):
             try:

@@ -29,12 +29,8 @@ class KarpathyDataset:
     otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` where the file gives one.
 
     Args:
-        images: folder of the photographs, local or ``s3://bucket/folder`` (for COCO the one that holds train2014 and
-            val2014).
+        images: folder of the photographs, local or on S3 (for COCO the one that holds train2014 and val2014).
         annotations: the JSON file.
-
-    Raises:
-        DatasetError: a path that is not there.
     """
 
     def __init__(self, images: str | Path, annotations: str | Path) -> None:
@@ -47,11 +43,7 @@ class KarpathyDataset:
         return tuple(split for split in ("train", "dev", "test") if split in self._records)
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split in the order of the file.
-
-        Raises:
-            DatasetError: unknown split, or a malformed entry (named by its place in the file).
-        """
+        """Yield the records of a split in the order of the file; a DatasetError names the malformed entry."""
         if split in ("val", "restval"):
             raise DatasetError(
                 f"there is no split {split!r}: the file's 'val' is called 'dev', 'restval' is in 'train'"

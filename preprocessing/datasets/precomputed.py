@@ -11,7 +11,7 @@ _FILES = ("caps.txt", "ids.txt", "ims.npy")
 
 
 class PrecomputedDataset:
-    """The layout in which SCAN and VSE-infinity published their region features.
+    """The layout in which SCAN and VSE-infinity published their region features, in the folder `root`.
 
     A caption a line, five lines in a row an image. The files of ids and of features hold either one row an image (as
     train does) or each image five times in a row (as dev, test and testall do); which of the two is told from the
@@ -20,12 +20,6 @@ class PrecomputedDataset:
 
     The features are memory-mapped and only their header is read here. All images of a file are yielded; the released
     training code looks at the first 5,000 captions of dev only.
-
-    Args:
-        root: the folder of the files.
-
-    Raises:
-        DatasetError: the folder is not there or holds no `*_ims.npy`.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -40,12 +34,7 @@ class PrecomputedDataset:
         self.splits = tuple(found)
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split, one an image, in the order of its files.
-
-        Raises:
-            DatasetError: unknown split, one of its files missing or malformed, counts that do not fit together,
-                repeated rows whose ids differ, or an id given to two images.
-        """
+        """Yield the records of a split, one an image, in the order of its files; a DatasetError says what is wrong."""
         require_split(split, self.splits)
         captions_file, ids_file, features_file = (self._file(split, ending) for ending in _FILES)
         captions = [text for _, text in numbered_lines(captions_file)]
@@ -76,11 +65,7 @@ class PrecomputedDataset:
 
 
 def _rows_per_image(rows: int, captions: int, file: Path) -> int:
-    """Return 1 where the file holds each image once, 5 where it holds each five times in a row.
-
-    Raises:
-        DatasetError: neither fits the number of captions.
-    """
+    """Return 1 where the file holds each image once, 5 where it holds each five times in a row."""
     if rows * CAPTIONS_PER_IMAGE == captions:
         return 1
     if rows == captions:

@@ -39,17 +39,10 @@ class Dataset(Protocol):
     @property
     def splits(self) -> tuple[str, ...]:
         """Return the names that `records` takes."""
-        ...
 
     @property
     def root(self) -> str:
         """Return the folder, a path or `s3://`, to which image URIs are relative in shards; "" where there is none."""
-        ...
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split in the order of its list or file.
-
-        Raises:
-            DatasetError: there is no such split, or its files are malformed.
-        """
-        ...
+        """Yield the records of a split in the order of its list or file; a DatasetError says what is malformed."""

@@ -31,9 +31,6 @@ class TableDataset:
             absolute path or an ``s3://`` address.
         image_column: name of the images' column.
         caption_column: name of the captions' column.
-
-    Raises:
-        DatasetError: a path that is not there, no split, or a table of another kind.
     """
 
     def __init__(
@@ -51,12 +48,7 @@ class TableDataset:
         self._columns = (image_column, caption_column)
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split in the order of its table.
-
-        Raises:
-            DatasetError: unknown split, a column that is missing, a row of another shape (named by its number), or an
-                image whose rows do not stand together.
-        """
+        """Yield the records of a split in the order of its table; a DatasetError names the malformed row."""
         require_split(split, self.splits)
         path = self._tables[split]
         seen: set[str] = set()

@@ -12,14 +12,7 @@ _ADDRESS = re.compile(r"(?P<tar>.+\.tar)#(?P<name>.+)@(?P<start>\d+)\+(?P<size>\
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """A file inside a tar archive.
-
-    Attributes:
-        tar: absolute path of the archive, or ``s3://bucket/key``.
-        name: of the file in it.
-        start: offset of its first byte in the archive.
-        size: in bytes.
-    """
+    """A file inside a tar archive (an absolute path or ``s3://bucket/key``): its name, offset and size in bytes."""
 
     tar: str
     name: str
@@ -40,13 +33,7 @@ class TarMember:
         return cls(found["tar"], found["name"], int(found["start"]), int(found["size"]))
 
     def read(self) -> bytes:
-        """Return its bytes.
-
-        Raises:
-            OSError: the archive cannot be read.
-            StorageError: S3 does not answer, or refuses.
-            EOFError: the archive ends before the file does.
-        """
+        """Return its bytes; raise EOFError where the archive ends before the file does."""
         with open_address(self.tar) as file:
             file.seek(self.start)
             data = file.read(self.size)

@@ -36,11 +36,9 @@ class ShardSpec:
     """A shard to be made: plain data, small enough to travel to another process.
 
     Attributes:
-        path: of the tar, in a directory that exists.
         fingerprint: of the split's records, the extractor and the settings.
         root: folder that image URIs are written relative to; "" leaves them as they are.
         first: position of the first record in its split, which gives the keys.
-        records: in the order of the dataset.
     """
 
     path: Path
@@ -72,18 +70,7 @@ def extract_shard(
 
     Images that cannot be used, images without captions and empty captions are skipped with their reason. Batches are
     formed of the usable images in order, so the bytes do not depend on anything that happens at the same time, unless
-    an image takes longer than it may.
-
-    Args:
-        spec: what goes into the shard.
-        extractor: computes the features.
-        batch_size: images in a forward pass.
-        threads: threads that decode.
-        timeout: seconds that are waited for an image before it is skipped; None waits for ever.
-
-    Raises:
-        ExtractorError: the extractor gave features that cannot be stored.
-        OSError: the shard cannot be written.
+    an image takes longer than `timeout` seconds and is skipped (None waits for ever). `threads` decode.
     """
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
@@ -96,12 +83,7 @@ def extract_shard(
 
 
 def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
-    """Return the size in a tar of the first usable image of a split.
-
-    Raises:
-        DatasetError: there is no such split, or its files are malformed.
-        ValueError: no image is usable.
-    """
+    """Return the size in a tar of the first usable image of a split; raise ValueError where there is none."""
     for record in dataset.records(split):
         try:
             item = extractor.load(record.image_uri)

@@ -23,7 +23,6 @@ class SplitSummary:
     Attributes:
         digest: sha256 over ids, relative URIs, captions, and size and time of the local files, or size and ETag of the
             objects on S3.
-        images: number of records.
         captions: number of captions, empty ones included.
         shards: the digest of the records of each shard: records that are appended leave those before the last one as
             they were.
@@ -36,17 +35,7 @@ class SplitSummary:
 
 
 def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
-    """Return the digests of a split, going through its records once.
-
-    Args:
-        dataset: the data set.
-        split: one of its splits.
-        shard_size: records of a shard.
-
-    Raises:
-        DatasetError: there is no such split, or its files are malformed.
-        StorageError: the images are on S3, which does not answer or refuses.
-    """
+    """Return the digests of a split and of its shards, going through its records once."""
     digest, shard = hashlib.sha256(), hashlib.sha256()
     shards: list[str] = []
     images = captions = 0
@@ -66,10 +55,6 @@ def entries(dataset: Dataset, split: str) -> Iterator[tuple[str, str, list[Any] 
 
     The stamp is size and time of a local file, size and ETag of an object on S3, None of an image that is generated or
     missing. Captions are pairs of caption id and text.
-
-    Raises:
-        DatasetError: there is no such split, or its files are malformed.
-        StorageError: the images are on S3, which does not answer or refuses.
     """
     stamp = _object_stamp(dataset.root) if is_s3(dataset.root) else _stamp
     for record in dataset.records(split):
@@ -83,10 +68,7 @@ def relative_uri(uri: str, root: str) -> str:
 
 
 def _object_stamp(folder: str) -> Callable[[str], list[Any] | None]:
-    """Return a function that gives the size and ETag of an image on S3, None where it is missing.
-
-    The folder is listed once, a request for a thousand images: asking for each would take longer than all the rest.
-    """
+    """Return a function from image to size and ETag, None if missing; one listing is faster than a request for each."""
     listed: dict[str, list[Any]] = {entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()}
     return lambda uri: listed.get(relative(_file_of(uri), folder))
 

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import TimeoutError as NotReadyError
 from multiprocessing.pool import AsyncResult, ThreadPool
-from types import TracebackType
 from typing import Any, TypeVar
 
 from preprocessing.features.images import ImageError
@@ -17,14 +16,8 @@ ItemT = TypeVar("ItemT")
 class ImageLoader:
     """Loads images in threads, `depth` of them in advance.
 
-    An image that is waited for longer than `timeout` becomes an error, and its thread, which nothing can stop, is
-    abandoned: new threads load the images after it. It does not delay the end of the process either.
-
-    Args:
-        load: loads the image of a URI; raises ImageError where it cannot be used.
-        threads: at work at once.
-        depth: images that are loaded in advance.
-        timeout: in seconds; None waits for ever.
+    An image that is waited for longer than `timeout` seconds (None: for ever) becomes an error, and its thread, which
+    nothing can stop, is abandoned: new threads load the images after it. It does not delay the end of the process.
     """
 
     def __init__(self, load: Callable[[str], Any], threads: int, depth: int, timeout: float | None) -> None:
@@ -35,23 +28,18 @@ class ImageLoader:
     def __enter__(self) -> ImageLoader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._pool.terminate()
 
     def load(self, items: Iterable[ItemT], uri: Callable[[ItemT], str]) -> Iterator[tuple[ItemT, Any]]:
         """Yield items in order, each with its loaded image, or with the ImageError that it ended in."""
         pending: deque[tuple[ItemT, AsyncResult[Any]]] = deque()
         for item in items:
-            pending.append((item, self._begin(uri(item))))
+            pending.append((item, self._pool.apply_async(self._load, (uri(item),))))
             if len(pending) > self._depth:
                 yield self._first(pending, uri)
         while pending:
             yield self._first(pending, uri)
-
-    def _begin(self, uri: str) -> AsyncResult[Any]:
-        return self._pool.apply_async(self._load, (uri,))
 
     def _first(
         self, pending: deque[tuple[ItemT, AsyncResult[Any]]], uri: Callable[[ItemT], str]
@@ -71,4 +59,4 @@ class ImageLoader:
         self._pool = ThreadPool(self._threads)
         for place, (item, loading) in enumerate(pending):
             if not loading.ready():
-                pending[place] = (item, self._begin(uri(item)))
+                pending[place] = (item, self._pool.apply_async(self._load, (uri(item),)))

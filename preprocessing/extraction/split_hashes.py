@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from array import array
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,7 @@ Numbers = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class DatasetDiff:
-    """Changes of a split. An image whose file has changed counts as one new and one gone.
-
-    Attributes:
-        new_images, gone_images: images.
-        new_captions, gone_captions: captions, those of such images among them.
-    """
+    """Changes of a split. An image whose file has changed counts as one new and one gone, with its captions."""
 
     new_images: int
     gone_images: int
@@ -36,39 +31,21 @@ class DatasetDiff:
 
     def __str__(self) -> str:
         """Return the changes in words: "+2,000 images, +10,000 captions"."""
-        counts = {
-            "images": (self.new_images, self.gone_images),
-            "captions": (self.new_captions, self.gone_captions),
-        }
-        parts = [
-            f"{sign}{count:,} {what}"
-            for what, pair in counts.items()
-            for sign, count in zip("+-", pair, strict=True)
-            if count
-        ]
+        names = ("+{:,} images", "-{:,} images", "+{:,} captions", "-{:,} captions")
+        parts = [name.format(count) for name, count in zip(names, astuple(self), strict=True) if count]
         return ", ".join(parts) or "as before"
 
 
 @dataclass(frozen=True)
 class DataManifest:
-    """The images and captions of a split as sorted 64-bit hashes: 8 bytes each.
-
-    Attributes:
-        images: of the images, by id, file and the file's stamp.
-        captions: of the captions, by image id, caption id and text.
-    """
+    """The images (id, file, stamp) and captions (ids, text) of a split as sorted 64-bit hashes: 8 bytes each."""
 
     images: Numbers
     captions: Numbers
 
     @classmethod
     def of(cls, dataset: Dataset, split: str) -> DataManifest:
-        """Hash the records of a split.
-
-        Raises:
-            DatasetError: there is no such split, or its files are malformed.
-            StorageError: the images are on S3, which does not answer or refuses.
-        """
+        """Hash the records of a split."""
         images, captions = array("Q"), array("Q")
         for image_id, uri, stamp, texts in entries(dataset, split):
             images.append(_number([image_id, uri, stamp]))
@@ -77,13 +54,10 @@ class DataManifest:
 
     def since(self, before: DataManifest | None) -> DatasetDiff:
         """Return the changes since then; all is new where there was nothing before."""
-        if before is None:
-            return DatasetDiff(len(self.images), 0, len(self.captions), 0)
+        then = before or DataManifest(np.empty(0, np.uint64), np.empty(0, np.uint64))
+        pairs = [(self.images, then.images), (self.captions, then.captions)]
         return DatasetDiff(
-            len(np.setdiff1d(self.images, before.images, assume_unique=True)),
-            len(np.setdiff1d(before.images, self.images, assume_unique=True)),
-            len(np.setdiff1d(self.captions, before.captions, assume_unique=True)),
-            len(np.setdiff1d(before.captions, self.captions, assume_unique=True)),
+            *(len(np.setdiff1d(a, b, assume_unique=True)) for now, old in pairs for a, b in ((now, old), (old, now)))
         )
 
     def save(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,7 @@ class Batch:
         images: features, float16 (B, N, F), zero beyond each row's length; or pixels, uint8 (B, 3, S, S).
         lengths_or_mask: lengths of features, int64 (B,), at least 1; or the mask of grid cells, bool (B, N).
         tokens_BL: int64, padding beyond each row's length.
-        token_lengths_B: int64, at least 1.
-        image_indices_B: int64, numbers of the images in the reader.
-        caption_indices_B: int64, flat numbers of the captions in the reader.
+        image_indices_B, caption_indices_B: int64, numbers in the reader.
         extra: what the model takes besides, by name: components, role graphs, adversarial captions.
     """
 
@@ -61,26 +59,15 @@ class Batch:
         self._map(record)
 
     def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        return Batch(
-            change(self.images),
-            change(self.lengths_or_mask),
-            change(self.tokens_BL),
-            change(self.token_lengths_B),
-            change(self.image_indices_B),
-            change(self.caption_indices_B),
-            {name: change(tensor) for name, tensor in self.extra.items()},
-        )
+        tensors = {field.name: change(getattr(self, field.name)) for field in fields(self) if field.name != "extra"}
+        return Batch(**tensors, extra={name: change(tensor) for name, tensor in self.extra.items()})
 
 
 class FeatureBuffers:
-    """Memory for the features or pixels of batches, reused once nothing refers to the batch that had it.
+    """Memory for up to `keep` batches, reused once nothing refers to the batch that had it.
 
     A batch is tens of megabytes. Fresh memory of that size comes from the system page by page, which takes several
     times as long as the copying itself.
-
-    Args:
-        keep: largest number of unused buffers.
-        dtype: of the arrays.
     """
 
     def __init__(self, keep: int, dtype: npt.DTypeLike = np.float16) -> None:
@@ -110,16 +97,7 @@ class FeatureBuffers:
 def pad_features(
     features: Sequence[npt.NDArray[np.float16]], kept: Sequence[Integers] | None, buffers: FeatureBuffers
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Copy the feature sets of a batch, or the kept rows of each, into one zero-padded tensor.
-
-    Args:
-        features: B arrays of shape (N_b, F).
-        kept: for each the ascending indices of the rows to keep; None keeps all.
-        buffers: where the tensor's memory comes from.
-
-    Returns:
-        float16 of shape (B, max N, F) and int64 lengths of shape (B,).
-    """
+    """Copy B arrays (N_b, F), or their `kept` rows, into one zero-padded float16 (B, max N, F); return lengths too."""
     lengths = [len(rows) for rows in (features if kept is None else kept)]
     out_BNF = buffers.take((len(features), max(lengths), features[0].shape[1]))
     for row, (array_NF, length) in enumerate(zip(features, lengths, strict=True)):
@@ -134,15 +112,7 @@ def pad_features(
 
 
 def pad_tokens(tokens: Sequence[Integers | Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Copy token ids into one padded tensor.
-
-    Args:
-        tokens: B sequences of at least one id; B may be 0.
-        pad_id: what stands beyond a sequence's end.
-
-    Returns:
-        int64 of shape (B, max L) and int64 lengths of shape (B,).
-    """
+    """Copy B >= 0 sequences of token ids into one padded tensor, int64 (B, max L); return their lengths too."""
     lengths = [len(ids) for ids in tokens]
     out_BL = np.full((len(tokens), max(lengths, default=0)), pad_id, dtype=np.int64)
     for row, ids in enumerate(tokens):

@@ -14,10 +14,6 @@ def prefetch_to_device(batches: Iterator[Batch], device: torch.device) -> Genera
 
     The copies have a stream of their own. The stream of the computation waits only for the copy of its own batch, and
     the host for none; that takes batches in page-locked memory.
-
-    Args:
-        batches: on the host.
-        device: where they go.
     """
     if device.type != "cuda":
         yield from (batch.to(device) for batch in batches)

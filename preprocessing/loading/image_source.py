@@ -41,15 +41,12 @@ class ImageSource(Protocol):
 
     def __len__(self) -> int:
         """Return the number of images."""
-        ...
 
     def unaugmented(self, images: Sequence[int]) -> Tensors:
         """Return images without augmentation."""
-        ...
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         """Return images in training: the augmentation of each is a function of (seed, epoch, sample) alone."""
-        ...
 
 
 class FeatureSource:
@@ -60,9 +57,6 @@ class FeatureSource:
         seed: of the augmentation.
         size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
         feature_dropout: share of the F dimensions that an image is trained without (:func:`drop_dimensions`).
-
-    Raises:
-        ValueError: the augmentation is unknown, or the share is not from 0 to below 1.
     """
 
     def __init__(
@@ -109,20 +103,15 @@ class FeatureSource:
 
 
 class PixelSource:
-    """Images as pixels, uint8 (B, 3, S, S), red first, and the mask of cells, bool (B, N).
-
-    Decoding and resizing run in threads, each into its own row, so their order does not matter.
+    """Images as pixels, uint8 (B, 3, S, S), red first, and the mask of cells, bool (B, N); decoded in threads.
 
     Args:
         reader: of image files ("jpg").
         pixels: size and cells of the image encoder.
-        threads: that decode.
+        threads: that decode, each into its own row, so their order does not matter.
         seed: of the augmentations.
         image_augmentation: random crops and mirroring (:func:`random_view`).
         size_augmentation: leave out cells, as for features.
-
-    Raises:
-        ValueError: the augmentation is unknown.
     """
 
     def __init__(

@@ -26,30 +26,21 @@ CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tens
 
 @dataclass(eq=False)
 class TrainLoader:
-    """One rank's local batches of training.
+    """One rank's local batches of training; raises ValueError where the arguments do not fit together.
 
     The global batch of a step comes from the sampler, the rank takes its contiguous block, and each sample is augmented
     by a generator of its own, keyed by (seed, epoch, caption). So the samples of a step, and their augmentation, do not
     depend on the number of ranks, and an epoch may begin at any step.
 
-    Args:
-        reader: the training split.
-        images: the same split's images, with their augmentation.
-        caption_encoder: gives the captions' tokens.
+    Attributes:
+        reader, images: the training split, and its images with their augmentation.
         sampler: over the reader's captions.
-        rank: of this process, from 0.
-        world: number of processes.
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
         extra: gives what the model takes besides images and tokens.
         prefetch: batches that a background thread prepares in advance.
         pin: let that thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
-
-    Attributes:
         wait_seconds: time that consumers have waited for batches so far, over all epochs.
-
-    Raises:
-        ValueError: the arguments do not fit together.
     """
 
     reader: ShardReader
@@ -70,13 +61,7 @@ class TrainLoader:
                 f"the sampler counts {self.sampler.num_samples} samples, "
                 f"the reader has {self.reader.num_captions} captions"
             )
-        if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank must be from 0 to {self.world - 1}, got {self.rank}")
-        if self.sampler.smallest_batch < self.world:
-            raise ValueError(
-                f"a batch of {self.sampler.smallest_batch} samples cannot be split over {self.world} workers: "
-                "raise batch_size or lower workers"
-            )
+        rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises where it cannot be split
         if self.prefetch < 1:
             raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
         self._token_ids, self._token_starts = _encode_captions(self.reader, self.caption_encoder)
@@ -88,18 +73,10 @@ class TrainLoader:
         return self.sampler.steps_per_epoch
 
     def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
-        """Yield this rank's batches of an epoch, in order.
+        """Yield this rank's batches of an epoch from a step on, in order; `start_step` may be ``steps_per_epoch``.
 
         A background thread prepares them; it ends with the iteration, also when the consumer stops early. Its errors
         are raised here.
-
-        Args:
-            epoch: from 0.
-            start_step: the first step to yield, to resume in mid-epoch; ``steps_per_epoch`` yields nothing.
-
-        Raises:
-            ValueError: there is no such step.
-            ShardError: a shard is damaged.
         """
         if not 0 <= start_step <= self.steps_per_epoch:
             raise ValueError(f"start_step must be from 0 to {self.steps_per_epoch}, got {start_step}")
@@ -113,12 +90,9 @@ class TrainLoader:
         ahead = self.sampler.window_steps if self.reader.is_streamed else None
         for step in range(start_step, self.steps_per_epoch):
             if ahead is not None and step + ahead < self.steps_per_epoch:
-                self.reader.fetch(self._images_of(epoch, step + ahead))
+                captions = rank_slice(self.sampler.batch(epoch, step + ahead), self.rank, self.world)
+                self.reader.fetch(self.reader.images_of(captions))
             yield self.batch(epoch, step)
-
-    def _images_of(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        captions = rank_slice(self.sampler.batch(epoch, step), self.rank, self.world)
-        return self.reader.images_of(captions)
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return this rank's local batch of a step, prepared in the calling thread."""
@@ -165,15 +139,9 @@ def _encode_captions(
 def image_batches(
     source: ImageSource, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield images once each, without augmentation, in the order of the shards.
+    """Yield the source's two tensors of up to `batch_size` images at a time, unaugmented, in the order of the shards.
 
-    Args:
-        source: the images of any split.
-        batch_size: images a batch; the last one may be smaller.
-        images: contiguous numbers of the images wanted, where several processes share a split; by default all.
-
-    Yields:
-        The two tensors of each batch that the source gives: features and lengths, or pixels and mask.
+    `images`: contiguous numbers of the images wanted, where several processes share a split; by default all.
     """
     wanted = iter(range(len(source)) if images is None else images)
     while batch := list(itertools.islice(wanted, batch_size)):
@@ -183,16 +151,9 @@ def image_batches(
 def caption_batches(
     reader: ShardReader, caption_encoder: CaptionEncoder, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield captions once each, in the reader's order: image after image, each image's captions in theirs.
+    """Yield token ids, int64 (C, L), padded, and lengths, int64 (C,), of up to `batch_size` captions at a time.
 
-    Args:
-        reader: any split.
-        caption_encoder: of the model.
-        batch_size: captions a batch; the last one may be smaller.
-        images: contiguous numbers of the images whose captions are wanted; by default all.
-
-    Yields:
-        The token ids of each batch, int64 of shape (C, L), padded, and their lengths, int64 of shape (C,).
+    Captions come image after image, each image's captions in theirs; `images` as in :func:`image_batches`.
     """
     wanted = range(len(reader)) if images is None else images
     encoded = (

@@ -18,23 +18,14 @@ _SMALLEST_CROP = 0.6
 
 @dataclass(frozen=True, slots=True)
 class PixelFormat:
-    """The pixels that an image encoder takes.
-
-    Attributes:
-        size: S, height and width of its pixels.
-        cells: N, cells of the grid it makes of them.
-    """
+    """The pixels that an image encoder takes: height and width S, and the N cells of the grid it makes of them."""
 
     size: int
     cells: int
 
 
 def decode_pixels(data: bytes) -> torch.Tensor:
-    """Decode an image as uint8 of shape (3, h, w), red first.
-
-    Raises:
-        ImageError: it cannot be decoded.
-    """
+    """Decode an image as uint8 of shape (3, h, w), red first; raise ImageError."""
     # A copy, since Pillow's memory is read-only; channels stay innermost, which the resizing is fastest with.
     return torch.from_numpy(np.array(decode_image(data))).permute(2, 0, 1)
 

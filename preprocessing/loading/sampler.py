@@ -26,9 +26,6 @@ class BatchSampler:
         seed: the run's seed.
         shard_samples: samples of each shard, in order; read with a window alone.
         window: shards that samples are drawn from at a time; None draws from all.
-
-    Raises:
-        ValueError: the batch size is not positive, there are fewer samples than a batch, or the shards hold others.
     """
 
     def __init__(
@@ -72,15 +69,7 @@ class BatchSampler:
         return max(1, self._window * self.steps_per_epoch // len(self._shard_samples))
 
     def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        """Return the sample indices of one global batch, in order.
-
-        Args:
-            epoch: from 0.
-            step: within the epoch, from 0 to ``steps_per_epoch - 1``.
-
-        Raises:
-            ValueError: there is no such epoch or step.
-        """
+        """Return the sample indices of one global batch, in order."""
         if not 0 <= step < self.steps_per_epoch:
             raise ValueError(f"an epoch has the steps 0 to {self.steps_per_epoch - 1}, got {step}")
         order = self._permutation(epoch)
@@ -112,17 +101,9 @@ class BatchSampler:
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:
-    """Return one rank's local batch: its contiguous block of a global batch.
+    """Return one rank's local batch, its contiguous block of a global batch of shape (B,).
 
     The blocks of ranks 0 to ``world - 1``, joined in order, are the batch; their sizes differ by at most one.
-
-    Args:
-        batch: sample indices, shape (B,).
-        rank: from 0 to ``world - 1``.
-        world: number of processes.
-
-    Raises:
-        ValueError: there is no such rank, or the batch has fewer samples than there are ranks.
     """
     if not 0 <= rank < world:
         raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")

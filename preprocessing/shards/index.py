@@ -37,23 +37,12 @@ class MemberTable:
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """Contents of one shard. A shard is complete when its sidecar is there and agrees with the tar.
+    """Contents of one shard, which is complete when its sidecar is there and agrees with the tar.
 
     Attributes:
-        version: of this format.
-        shard: file name of the tar, "shard-00000.tar".
-        bytes: size of the tar.
-        sha256: of the tar, hexadecimal.
-        count: number of samples.
         fingerprint: of the inputs and configuration that gave the shard.
-        keys: of the samples, in order.
-        caption_counts: captions of each sample.
         members: for each kind of member ("grid.npy", "json") its places.
-        skipped: what was not put into the shard and why: dicts with key, image_id, image, reason; "set_aside" in the
-            file.
-
-    Raises:
-        ValueError: the fields contradict one another.
+        skipped: dicts with key, image_id, image, reason; "set_aside" in the file.
     """
 
     __pydantic_config__ = _STRICT
@@ -86,11 +75,7 @@ class ShardIndex:
 
     @classmethod
     def from_json(cls, text: builtins.bytes) -> ShardIndex:
-        """Check a sidecar's contents and build the index.
-
-        Raises:
-            ValueError: it is no JSON, a field is missing or has the wrong type, or the fields contradict one another.
-        """
+        """Check a sidecar's contents and build the index; raise ValueError with the first faults."""
         try:
             return _ADAPTER.validate_json(text)
         except ValidationError as error:
@@ -107,14 +92,7 @@ def shard_path(directory: Path, number: int) -> Path:
 
 
 def read_index(path: Path) -> ShardIndex:
-    """Read and check the sidecar of a shard.
-
-    Args:
-        path: of the tar or of the sidecar.
-
-    Raises:
-        ShardError: the sidecar is missing, unreadable, contradicts itself or belongs to another shard.
-    """
+    """Read the sidecar of a shard, at the path of either; raise ShardError where it is not this shard's."""
     sidecar = sidecar_path(path)
     try:
         text = sidecar.read_bytes()
@@ -136,18 +114,9 @@ def read_index(path: Path) -> ShardIndex:
 
 
 def verify_shard(path: Path, deep: bool) -> ShardIndex:
-    """Check that a shard is complete.
+    """Return the index of a shard whose sidecar and size are right, or raise ShardError.
 
-    Args:
-        path: of the tar.
-        deep: also read the tar: its sha256, and the name, place and size of each member. Otherwise only its sidecar and
-            its size.
-
-    Returns:
-        The shard's index.
-
-    Raises:
-        ShardError: anything is not as the sidecar says.
+    A deep check also reads the tar: its sha256, and the name, place and size of each member.
     """
     index = read_index(path)
     tar = sidecar_path(path).with_name(index.shard)
@@ -165,11 +134,7 @@ def verify_shard(path: Path, deep: bool) -> ShardIndex:
 
 
 def check_digest(tar: Path, expected: str, digest: str) -> None:
-    """Compare the sha256 of a tar with the one that its sidecar says it has.
-
-    Raises:
-        ShardError: it is another.
-    """
+    """Raise ShardError unless the sha256 of a tar is the one that its sidecar says."""
     if digest != expected:
         raise ShardError(f"shard {tar} has sha256 {digest}, its sidecar says {expected}: the tar was changed; {FIX}")
 

@@ -23,13 +23,7 @@ _FETCHING_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class TarFile:
-    """A tar, with its size and checksum from the sidecar.
-
-    Attributes:
-        path: where it is, or will be.
-        bytes: its size.
-        sha256: of it, hexadecimal.
-    """
+    """A tar, here or still to be fetched, with its size and sha256 from the sidecar."""
 
     path: Path
     bytes: int
@@ -38,8 +32,6 @@ class TarFile:
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """A mapped tar, and the pin of its file."""
-
     memory: mmap.mmap
     pinned: contextlib.ExitStack
 

@@ -35,13 +35,7 @@ _FILES = ("jpg",)
 
 @lru_cache(maxsize=4096)
 def _npy_shape(header: bytes) -> tuple[int, ...]:
-    """Return the shape in the header of a .npy file of version 1.0.
-
-    All images with equally many rows share one header, so it is parsed once.
-
-    Raises:
-        ValueError: it is no such header, or the array is not little-endian float16 in C order.
-    """
+    """Return the shape in a float16 .npy header, which all images with equally many rows share; raise ValueError."""
     stream = io.BytesIO(header)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("not a .npy file of version 1.0")
@@ -55,14 +49,11 @@ def _npy_shape(header: bytes) -> tuple[int, ...]:
 
 
 class ShardReader:
-    """All samples of a directory of shards, by number, in the order of the shards and of the keys in them.
+    """All samples of a directory of shards, by number, in the order of the shards and of the keys in them; thread-safe.
 
-    Construction reads the sidecars and checks that every tar is there with the size they say; the tars themselves are
-    mapped when first needed, a bounded number at a time. Memory is that of the members' places, whatever the size of
-    the features. May be used from several threads.
-
-    With `pin` only the sidecars need to be there: a tar is fetched when it is first needed, or before that by
-    :meth:`fetch`, and released when others take its place.
+    Construction reads the sidecars, and raises ShardError where a shard is missing, incomplete, of another fingerprint
+    or without the feature. Tars are mapped when first needed; with `pin` they are fetched then, or before that by
+    :meth:`fetch`.
 
     Args:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
@@ -73,14 +64,9 @@ class ShardReader:
 
     Attributes:
         caption_counts: captions of each image, int64, shape (images,).
-        caption_starts: flat number of each image's first caption, then the number of all captions, int64, shape (images
-            + 1,).
-        fingerprint: shared by all shards.
+        caption_starts: flat number of each image's first caption, then the number of all captions, int64 (images + 1,).
         is_streamed: tars are fetched on demand.
         skipped: what the extraction could not process: dicts with key, image_id, image, reason.
-
-    Raises:
-        ShardError: there are no shards, one is missing, incomplete or of another fingerprint, or has no such feature.
     """
 
     def __init__(
@@ -122,11 +108,7 @@ class ShardReader:
 
     @cached_property
     def feature_dim(self) -> int:
-        """Return the width F of the features.
-
-        Raises:
-            ShardError: there is no sample to tell it from.
-        """
+        """Return the width F of the features; raise ShardError where there is no sample to tell it from."""
         if len(self) == 0:
             raise ShardError(
                 f"the shards in {self.directory} hold no sample: all {len(self.skipped)} images were skipped"
@@ -144,15 +126,7 @@ class ShardReader:
         self._open.fetch(np.unique(self._shard_of[images]).tolist())
 
     def features(self, image: int) -> npt.NDArray[np.float16]:
-        """Return the features of one image as a read-only view into the mapped shard, shape (N, F); nothing is copied.
-
-        Args:
-            image: from 0 to ``len(reader) - 1``.
-
-        Raises:
-            ShardError: what lies there is not such an array.
-            IndexError: there is no such image.
-        """
+        """Return the features of one image, shape (N, F), as a read-only view; raise ShardError if damaged."""
         array_NF = self._array(image)
         if array_NF.shape[1] != self.feature_dim:
             raise ShardError(
@@ -161,20 +135,11 @@ class ShardReader:
         return array_NF
 
     def file(self, image: int) -> memoryview:
-        """Return one image's file as it is stored; nothing is copied.
-
-        Raises:
-            IndexError: there is no such image.
-        """
+        """Return one image's file as it is stored; nothing is copied."""
         return self._member(image, self._features)
 
     def meta(self, image: int) -> dict[str, Any]:
-        """Return the record of one image: image_id, image (URI), split, captions (a list of {caption_id, text}).
-
-        Raises:
-            ShardError: the record is damaged.
-            IndexError: there is no such image.
-        """
+        """Return the record of one image: image_id, image (URI), split, captions (a list of {caption_id, text})."""
         data = self._member(image, self._records)
         try:
             record: dict[str, Any] = json.loads(bytes(data))
@@ -194,20 +159,6 @@ class ShardReader:
                 fetched = shard
                 self._open.fetch(range(shard + 1, min(shard + 3, len(self._tars))))
             yield self.meta(image)
-
-    def caption_index(self, caption: int) -> tuple[int, int]:
-        """Return the image of a caption, and the caption's position among that image's own.
-
-        Args:
-            caption: flat number of the caption, from 0 to ``num_captions - 1``.
-
-        Raises:
-            IndexError: there is no such caption.
-        """
-        if not 0 <= caption < self.num_captions:
-            raise IndexError(f"there are {self.num_captions} captions, got {caption}")
-        image = int(self.images_of(np.array([caption]))[0])
-        return image, caption - int(self.caption_starts[image])
 
     def images_of(self, captions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the image of each caption, for an array of flat caption numbers that exist."""
@@ -245,15 +196,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
-    """Yield arrays of one shard by name, with their keys, in order: a feature together with its companions.
-
-    Args:
-        path: of the tar.
-        names: such as "region", "boxes" and "objects".
-
-    Raises:
-        ShardError: the shard is incomplete, has no such member, or one is damaged.
-    """
+    """Yield arrays of one shard by name ("region", "boxes"), with their keys, in order; raise ShardError if damaged."""
 
     def decode(data: bytes) -> npt.NDArray[Any]:
         array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
@@ -299,16 +242,7 @@ def shard_paths(directory: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The part of a sidecar that a reader keeps, as arrays, which take a fifth of the memory of Python's integers.
-
-    Attributes:
-        tar: the shard.
-        fingerprint: of what it was made from.
-        caption_counts: captions of each sample.
-        features: offsets and sizes of the feature's members, shape (2, samples).
-        records: of the records.
-        skipped: what was not put into the shard.
-    """
+    """The part of a sidecar that a reader keeps, as arrays, which take a fifth of the memory of Python's integers."""
 
     tar: TarFile
     fingerprint: str

@@ -32,8 +32,7 @@ class Sample:
     """One image with its features and captions.
 
     Attributes:
-        key: digits only, zero-padded to one width, ascending within a shard ("00000042"); webdataset ends a key at the
-            first dot.
+        key: digits only, zero-padded to one width, ascending within a shard ("00000042").
         arrays: name -> float16 array without an empty dimension; "grid" becomes the member "<key>.grid.npy".
         meta: JSON: image_id, image, split, captions (a list of {caption_id, text}); becomes "<key>.json".
         files: extension -> bytes stored as they are, such as "jpg".
@@ -57,15 +56,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An image, or a caption of one, that is not put into a shard; the sidecar lists it.
-
-    Attributes:
-        key: that its sample would have had.
-        image_id: of the image.
-        image: its URI.
-        reason: in words.
-        caption_id: of the caption; None where it is the image.
-    """
+    """An image, or a caption of one (`caption_id`), that is not put into a shard; the sidecar lists it."""
 
     key: str
     image_id: str
@@ -99,21 +90,10 @@ class _HashingFile:
 
 
 def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: str) -> ShardIndex:
-    """Write a shard and then its sidecar, each atomically.
+    """Write a shard "shard-00000.tar" and then its sidecar, each atomically, with one sample in memory at a time.
 
-    Only one sample is in memory at a time. A process killed at any moment leaves no sidecar, or a complete shard with
-    its sidecar; the next write of the same shard removes what is left of the last one.
-
-    Args:
-        path: of the tar, "shard-00000.tar", in a directory that exists; the sidecar "shard-00000.json" goes next to it.
-        samples: all with the same arrays and files, and between them, in any order, what was skipped.
-        fingerprint: of the inputs and configuration that gave the samples.
-
-    Returns:
-        The contents of the sidecar.
-
-    Raises:
-        ValueError: a sample is not as :class:`Sample` says, or differs in kind from the first one.
+    All samples have the same arrays and files; what was skipped comes between them in any order. A process killed at
+    any moment leaves no sidecar, or a complete shard. Raise ValueError where a sample is not as :class:`Sample` says.
     """
     if path.suffix != ".tar":
         raise ValueError(f"a shard's name ends in .tar, got {path}")

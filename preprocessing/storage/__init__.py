@@ -29,21 +29,11 @@ __all__ = [
 
 
 def open_storage(address: str) -> Storage:
-    """Return the storage at an address, ``s3://bucket/folder`` or a local folder; makes no request yet.
-
-    Raises:
-        ValueError: the address is malformed.
-    """
+    """Return the storage at an address, ``s3://bucket/folder`` or a local folder; makes no request yet."""
     return S3Storage(address) if is_s3(address) else LocalStorage(Path(address))
 
 
 def read(address: str) -> bytes:
-    """Return the contents of an object on S3.
-
-    Raises:
-        FileNotFoundError: there is no such object.
-        StorageError: S3 does not answer, refuses, or gives damaged data again and again.
-        ValueError: the address is malformed.
-    """
+    """Return the contents of an object on S3; raise FileNotFoundError or StorageError."""
     bucket, key = split_s3(address)
     return S3Storage(f"s3://{bucket}").read(key)

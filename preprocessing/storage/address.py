@@ -14,11 +14,7 @@ def is_s3(address: str) -> bool:
 
 
 def split_s3(address: str) -> tuple[str, str]:
-    """Return bucket and key of ``s3://bucket/key``; the key is "" where the address names a bucket.
-
-    Raises:
-        ValueError: it is no such address.
-    """
+    """Return bucket and key of ``s3://bucket/key``, key "" for a bucket alone; raise ValueError for another address."""
     bucket, _, key = address.removeprefix(SCHEME).partition("/")
     if not is_s3(address) or not bucket:
         raise ValueError(f"{address!r} is no address on S3; write s3://BUCKET/FOLDER")
@@ -31,11 +27,7 @@ def join(folder: str, name: str) -> str:
 
 
 def common_folder(folders: Sequence[str]) -> str:
-    """Return the deepest folder above all of these, which are all local or all in one bucket.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Return the deepest folder above all of these; raise ValueError unless all are local or all in one bucket."""
     if not any(is_s3(folder) for folder in folders):
         return os.path.commonpath(folders)
     common = os.path.commonpath([f"/{folder.removeprefix(SCHEME)}" for folder in folders]).strip("/")
@@ -45,11 +37,7 @@ def common_folder(folders: Sequence[str]) -> str:
 
 
 def relative(address: str, folder: str) -> str:
-    """Return an address as a name inside a folder, the opposite of :func:`join`.
-
-    Raises:
-        ValueError: on S3, it does not lie in the folder. (A local path may lead out of one by "..".)
-    """
+    """Return an address as a name inside a folder, the opposite of :func:`join`; on S3 it must lie in the folder."""
     if not is_s3(folder):
         return os.path.relpath(address, folder)
     start = f"{folder.rstrip('/')}/"

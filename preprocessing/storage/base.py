@@ -10,12 +10,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file on a storage.
+    """A file on a storage: its name relative to the storage's folder, its size, and a version.
 
-    Attributes:
-        name: relative to the storage's folder, with "/" between parts.
-        bytes: its size.
-        version: changes with the contents: the ETag on S3, the time of change in nanoseconds on a disk.
+    The version changes with the contents: the ETag on S3, the time of change in nanoseconds on a disk.
     """
 
     name: str
@@ -29,50 +26,27 @@ class Storage(Protocol):
     @property
     def address(self) -> str:
         """Return the folder's address."""
-        ...
 
     def list(self, folder: str = "") -> Iterator[Entry]:
         """Yield files in the folder or one inside it, at any depth, ordered by name."""
-        ...
 
     def find(self, name: str) -> Entry | None:
         """Return a file's size and version, None where there is no such file."""
-        ...
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            StorageError: the storage does not answer, refuses, or gives damaged data again and again.
-        """
-        ...
+        """Return the contents of a file; raise FileNotFoundError or StorageError."""
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Return a part of a file, shorter than asked for only at its end; raises as :meth:`read`."""
-        ...
 
     def download(self, name: str, path: Path) -> None:
         """Copy a file to a local path, where it appears when it is complete and verified; raises as :meth:`read`."""
-        ...
 
     def upload(self, path: Path, name: str) -> None:
-        """Copy a local file to the storage; on return it is complete and verified.
-
-        Raises:
-            StorageError: the storage does not answer or refuses; what was there before is still there.
-        """
-        ...
+        """Copy a local file to the storage: verified on return; after a StorageError what was there before still is."""
 
     def copy(self, name: str, target: str) -> None:
-        """Give a file a second name, on the storage's side; neither name is written to afterwards.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            StorageError: the storage does not answer or refuses.
-        """
-        ...
+        """Give a file a second name, on the storage's side; neither name is written to afterwards."""
 
     def delete(self, name: str) -> None:
         """Remove a file where it is there."""
-        ...

@@ -21,9 +21,7 @@ _MD5 = partial(hashlib.md5, usedforsecurity=False)
 def is_intact(answer: Mapping[str, Any], file: io.BufferedRandom | io.BytesIO) -> bool:
     """Return whether a file holds the bytes that an answer describes, as far as it tells: some ETags are no checksum.
 
-    Args:
-        answer: of head_object or get_object; of a part of an object it tells the length alone.
-        file: open for reading.
+    Of a part of an object the answer of get_object tells the length alone.
     """
     size = file.seek(0, io.SEEK_END)
     part = _PART.fullmatch(answer.get("ContentRange", ""))
@@ -37,13 +35,7 @@ def is_intact(answer: Mapping[str, Any], file: io.BufferedRandom | io.BytesIO) -
 
 
 def is_stored(head: Mapping[str, Any] | None, path: Path, digest: str) -> bool:
-    """Return whether an object is the one that was sent.
-
-    Args:
-        head: answer of head_object; None: there is no object.
-        path: of the file that was sent.
-        digest: its SHA-256.
-    """
+    """Return whether an object, by the answer of head_object, is the file that was sent, whose SHA-256 is `digest`."""
     if head is None or head["ContentLength"] != path.stat().st_size or head["Metadata"].get(SHA256) != digest:
         return False
     md5 = md5_of(head)

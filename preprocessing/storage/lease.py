@@ -29,21 +29,11 @@ class BusyError(Exception):
 
 @contextlib.contextmanager
 def leased(storage: S3Storage, name: str, holder: str, lost: Callable[[], None]) -> Iterator[None]:
-    """Hold a lease for as long as the block lasts.
+    """Hold a lease for as long as the block lasts; raise BusyError where another process, its `holder` said, has it.
 
     Between two processes a conditional write decides. Servers without these are written to and read again after a
     while; that leaves a gap for a process that is stopped between reading and writing, which then finds out at its
-    next renewal. Ages are taken from the server's clock alone.
-
-    Args:
-        storage: where the lease is kept.
-        name: of its object.
-        holder: description of this process, for the messages of others.
-        lost: called in another thread when the lease was lost because this process was stopped for too long.
-
-    Raises:
-        BusyError: another process holds the lease.
-        StorageError: the server does not answer or refuses.
+    next renewal, and has `lost` called in another thread. Ages are taken from the server's clock alone.
     """
     lease = _Lease(storage, name, holder)
     lease.take()

@@ -12,11 +12,7 @@ from preprocessing.storage.base import Entry
 
 
 class LocalStorage:
-    """A local folder; see :class:`~preprocessing.storage.base.Storage`.
-
-    Args:
-        folder: made when something is written; until then it is empty.
-    """
+    """A local folder, made when something is written; see :class:`~preprocessing.storage.base.Storage`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

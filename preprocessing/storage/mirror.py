@@ -53,7 +53,8 @@ def everything(_name: str) -> bool:
 class Mirror:
     """A work folder and the storage behind it; plain values, so that it travels to other processes.
 
-    Without an address everything here does nothing, and the work folder is all there is.
+    Without an address everything here does nothing, and the work folder is all there is. Where the storage does not
+    answer or refuses, methods raise StorageError.
 
     Attributes:
         root: the work folder.
@@ -66,11 +67,7 @@ class Mirror:
     limit: int | None = None
 
     def push(self, *paths: Path) -> None:
-        """Copy finished files to the storage, in this order; what was there under their names is replaced.
-
-        Raises:
-            StorageError: the storage does not answer or refuses.
-        """
+        """Copy finished files to the storage, in this order; what was there under their names is replaced."""
         if self.address is not None:
             for path in paths:
                 self._storage.upload(path, self._name(path))
@@ -85,23 +82,14 @@ class Mirror:
             self.pull(path.parent, lambda name: name == path.name)
 
     def read(self, path: Path) -> bytes | None:
-        """Return the contents of a small file on the storage; without one, in the work folder. None: there is no file.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Return the contents of a small file on the storage; without one, in the work folder. None: no such file."""
         try:
             return path.read_bytes() if self.address is None else self._storage.read(self._name(path))
         except FileNotFoundError:
             return None
 
     def copy(self, path: Path, target: Path) -> None:
-        """Give a finished file a second name: on the storage, and in the work folder where it is there.
-
-        Raises:
-            FileNotFoundError: it is not on the storage; or without one, not here.
-            StorageError: the storage does not answer or refuses.
-        """
+        """Give a finished file a second name: on the storage, and in the work folder where it is there."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if self.address is None:
             link_atomic(path, target)
@@ -115,8 +103,10 @@ class Mirror:
         if self.address is None:
             return
         stored = self.stored(directory)
-        paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _is_hidden(path, directory)]
-        names = {path.relative_to(directory).as_posix(): path for path in paths}
+        names = {
+            path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*")) if path.is_file()
+        }
+        names = {name: path for name, path in names.items() if "/." not in f"/{name}"}
         missing = [path for name, path in names.items() if name != leave and stored.get(name) != path.stat().st_size]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self.push, missing))
@@ -129,16 +119,9 @@ class Mirror:
         return {entry.name.removeprefix(f"{folder}/"): entry.bytes for entry in self._storage.list(folder)}
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
-        """Copy to this machine the files of a directory that it lacks.
+        """Copy to this machine the files of a directory that it lacks, of those `wanted` by their names in it.
 
         Several processes may ask for the same at once: one copies, the others wait.
-
-        Args:
-            directory: in the work folder; made where it is not there.
-            wanted: chooses by the names relative to the directory.
-
-        Raises:
-            StorageError: the storage does not answer, or the limit leaves no room.
         """
         if self.address is None:
             return
@@ -154,11 +137,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def pinned(self, *directories: Path) -> Iterator[None]:
-        """Pin directories: within the block they are on this machine, and no process here removes their shards.
-
-        Raises:
-            StorageError: the storage does not answer, or the limit leaves no room.
-        """
+        """Pin directories: within the block they are on this machine, and no process here removes their shards."""
         with contextlib.ExitStack() as stack:
             if self.address is not None:
                 for directory in directories:
@@ -261,11 +240,7 @@ class Mirror:
             ) from error
 
     def make_room(self, wanted: int = 0) -> None:
-        """Remove copies of shards that the storage has and no process pins until the wanted bytes fit the limit.
-
-        Raises:
-            StorageError: what is wanted and what is in use do not fit the limit.
-        """
+        """Remove copies of shards that the storage has and no process pins until the wanted bytes fit the limit."""
         if self.address is None or self.limit is None:
             return
         shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
@@ -347,8 +322,3 @@ def _touch(path: Path) -> None:
 
 def _size(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
-
-
-def _is_hidden(path: Path, directory: Path) -> bool:
-    """Return whether a file is being written, or is a lock."""
-    return any(part.startswith(".") for part in path.relative_to(directory).parts)

@@ -15,13 +15,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def open_address(address: str) -> BinaryIO:
-    """Open a local file, or an object on S3, which is then read in blocks on demand.
-
-    Raises:
-        FileNotFoundError: there is no such file or object.
-        OSError: the file cannot be opened.
-        StorageError: S3 does not answer, or refuses; reading may raise it as well.
-    """
+    """Open a local file, or an object on S3, which is then read in blocks on demand."""
     if not is_s3(address):
         return Path(address).open("rb")
     bucket, key = split_s3(address)

@@ -90,18 +90,12 @@ def _transfer() -> Any:
 
 
 class S3Storage:
-    """A bucket, or a folder in one; see :class:`~preprocessing.storage.base.Storage`.
+    """A bucket, ``s3://bucket``, or a folder in one; see :class:`~preprocessing.storage.base.Storage`.
 
     botocore repeats requests that were throttled, reset or not answered, at a pace that adapts; its transfer manager
     gets a part again that was cut short. On top of that an object whose checksum is wrong is read or written again.
     What we upload carries its SHA-256, by which it is verified when it is read; other objects are verified by their
     ETag where that is an MD5.
-
-    Args:
-        address: ``s3://bucket`` or ``s3://bucket/folder``.
-
-    Raises:
-        ValueError: it is no such address.
     """
 
     def __init__(self, address: str) -> None:
@@ -131,14 +125,10 @@ class S3Storage:
         head = self._head(name)
         return None if head is None else Entry(name, int(head["ContentLength"]), head["ETag"].strip('"'))
 
-    def read(self, name: str) -> bytes:
-        """Return the contents of an object."""
-        return self._read(name)
-
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Return a part of an object."""
         try:
-            return self._read(name, Range=f"bytes={start}-{start + length - 1}") if length > 0 else b""
+            return self.read(name, Range=f"bytes={start}-{start + length - 1}") if length > 0 else b""
         except _OutOfRangeError:
             return b""
 
@@ -189,32 +179,19 @@ class S3Storage:
             "was sent; check the server's disks and what lies between"
         )
 
-    def write(self, name: str, data: bytes) -> str:
-        """Write a small object; return its version.
-
-        Raises:
-            StorageError: the server does not answer or refuses.
-        """
-        return self._put(name, data)
+    def write(self, name: str, data: bytes, **conditions: str) -> str:
+        """Write a small object; return its version."""
+        answer = self._call("write", name, "put_object", Key=self._key(name), Body=data, **conditions)
+        return str(answer["ETag"]).strip('"')
 
     def write_if(self, name: str, data: bytes, version: str | None) -> str | None:
-        """Write a small object only where the present one has this version, or where there is none.
+        """Write a small object only where the present one has this version; None: where there is none.
 
-        Args:
-            name: of the object.
-            data: its bytes.
-            version: from `find` or this method; None: there is no such object.
-
-        Returns:
-            Its new version; None where another has been faster.
-
-        Raises:
-            UnconditionalError: the server has no conditional writes.
-            StorageError: the server does not answer or refuses.
+        Return its new version, None where another has been faster; raise UnconditionalError where the server cannot.
         """
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": f'"{version}"'}
         try:
-            return self._put(name, data, **condition)
+            return self.write(name, data, **condition)
         except (_ChangedError, FileNotFoundError):
             return None
 
@@ -241,15 +218,8 @@ class S3Storage:
         except FileNotFoundError:
             return None
 
-    def _put(self, name: str, data: bytes, **conditions: str) -> str:
-        answer = self._call("write", name, "put_object", Key=self._key(name), Body=data, **conditions)
-        return str(answer["ETag"]).strip('"')
-
-    def _read(self, name: str, **part: str) -> bytes:
-        """Return the body of one answer; one that is cut short or damaged is asked for again.
-
-        The transfer manager would need a request more for each object, and gets no part of one.
-        """
+    def read(self, name: str, **part: str) -> bytes:
+        """Return the contents of an object, asked for again where damaged; boto3's transfers need one request more."""
         from botocore.exceptions import BotoCoreError
         from urllib3.exceptions import HTTPError
 

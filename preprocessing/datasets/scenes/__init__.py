@@ -32,20 +32,12 @@ _URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
 
 
 def describe_scene(seed: int, index: int) -> Scene:
-    """Return the contents of a scene: its objects, their attributes, places and relations.
-
-    Raises:
-        ValueError: a seed or index out of range.
-    """
+    """Return the contents of a scene: its objects, their attributes, places and relations."""
     return compose_scene(seed, index)
 
 
 def render_scene(seed: int, index: int) -> bytes:
-    """Return the image of a scene as a PNG of 128 x 128 pixels; the same bytes every time and everywhere.
-
-    Raises:
-        ValueError: a seed or index out of range.
-    """
+    """Return the image of a scene as a PNG of 128 x 128 pixels; the same bytes every time and everywhere."""
     return encode_png(render_pixels(compose_scene(seed, index)))
 
 
@@ -55,11 +47,7 @@ def scene_uri(seed: int, index: int) -> str:
 
 
 def parse_scene_uri(uri: str) -> tuple[int, int]:
-    """Return the (seed, index) of a scene's URI.
-
-    Raises:
-        ValueError: it is not `scene://SEED/INDEX` with whole numbers, or there is no such scene.
-    """
+    """Return the (seed, index) of `scene://SEED/INDEX`; raise ValueError where it names no scene."""
     match = _URI.fullmatch(uri)
     if match is None:
         raise ValueError(f"{uri!r} is not scene://SEED/INDEX with whole numbers")
@@ -77,9 +65,6 @@ class ScenesDataset:
     Args:
         seed: 0 .. 2**64 - 1; another seed gives other scenes.
         images: split name (train, dev, test) -> number of scenes.
-
-    Raises:
-        DatasetError: an unknown split, or a number out of range.
     """
 
     def __init__(self, seed: int, images: Mapping[str, int]) -> None:
@@ -100,11 +85,7 @@ class ScenesDataset:
         self._images = dict(images)
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the scenes of a split in the order of their index.
-
-        Raises:
-            DatasetError: unknown split.
-        """
+        """Yield the scenes of a split in the order of their index."""
         require_split(split, self.splits)
         start = SPLIT_STARTS[split]
         for index in range(start, start + self._images[split]):

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from preprocessing.datasets.scenes.draws import Draws
 from preprocessing.datasets.scenes.layout import ABOVE, INSIDE, LEFT_OF, Relation, Scene, SceneObject
 
-CAPTIONS_PER_SCENE = 5
 _CAPTION_STREAM = 1
 
 SHAPE_WORDS = {
@@ -50,7 +49,7 @@ Writer = Callable[[Scene, Draws], str]
 
 
 def caption_scene(scene: Scene) -> tuple[str, ...]:
-    """Return CAPTIONS_PER_SCENE different captions, each true of the image; a function of the scene's seed and index.
+    """Return five different captions, each true of the image; a function of the scene's seed and index.
 
     Captions of a scene of one object tell its place or background, those of more objects their relations. Colour and
     shape of an object that is named are always told, size and texture mostly.
@@ -58,15 +57,10 @@ def caption_scene(scene: Scene) -> tuple[str, ...]:
     draws = Draws(scene.seed, scene.index, _CAPTION_STREAM)
     captions: list[str] = []
     for write in _SINGLE_WRITERS if len(scene.objects) == 1 else _GROUP_WRITERS:
-        text = _sentence(write(scene, draws))
-        while text in captions:
-            text = _sentence(write(scene, draws))
+        while (text := write(scene, draws)) in captions:
+            pass
         captions.append(text)
-    return tuple(captions)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    return tuple(f"{text[0].upper()}{text[1:]}." for text in captions)
 
 
 def _name(item: SceneObject, draws: Draws, definite: bool = False, full: bool = False) -> str:
@@ -113,16 +107,12 @@ def _related(text: str, with_rest: str, definite: bool = False) -> Writer:
 def _write_pronoun(scene: Scene, draws: Draws) -> str:
     a, predicate, b, relation = _relation(scene, draws)
     # B is told from A here, so the predicate of A towards B is turned around.
-    seen_from_a = PRONOUN_WORDS[_turned(predicate)]
+    turned = INVERSE | {after: before for before, after in INVERSE.items()}
+    seen_from_a = PRONOUN_WORDS[turned[predicate]]
     start = draws.choice(("there is ", "we see ", ""))
     text = f"{start}{_name(a, draws)} with {_name(b, draws)} {seen_from_a}"
     rest = _rest(scene, relation, draws)
     return text if rest is None else f"{text}, and {_name(rest, draws)}"
-
-
-def _turned(predicate: str) -> str:
-    inverse = INVERSE | {after: before for before, after in INVERSE.items()}
-    return inverse[predicate]
 
 
 def _write_list(scene: Scene, draws: Draws) -> str:
@@ -139,27 +129,6 @@ def _place(scene: Scene) -> str:
     return PLACE_WORDS[row][column]
 
 
-def _write_single(scene: Scene, draws: Draws) -> str:
-    return f"there is {draws.choice(('', 'only '))}{_name(scene.objects[0], draws, full=True)} {_place(scene)}"
-
-
-def _write_single_placed(scene: Scene, draws: Draws) -> str:
-    name = _name(scene.objects[0], draws)
-    return f"{name} {_place(scene)} of the {draws.choice(('picture', 'image'))}"
-
-
-def _write_single_background(scene: Scene, draws: Draws) -> str:
-    return f"{_name(scene.objects[0], draws, full=True)} on a {scene.background} background"
-
-
-def _write_single_alone(scene: Scene, draws: Draws) -> str:
-    return f"{_name(scene.objects[0], draws)} and {draws.choice(('nothing else', 'no other shape'))}"
-
-
-def _write_single_both(scene: Scene, draws: Draws) -> str:
-    return f"on a {scene.background} background, {_name(scene.objects[0], draws)} is {_place(scene)}"
-
-
 _GROUP_WRITERS: tuple[Writer, ...] = (
     _related("{a} is {words} {b}", "{text} and there is also {rest}"),
     _related("{a} is {words} {b}", "in a picture with {rest}, {text}", definite=True),
@@ -168,9 +137,13 @@ _GROUP_WRITERS: tuple[Writer, ...] = (
     _related("on a {background} background, {a} {words} {b}", "{text}, together with {rest}"),
 )
 _SINGLE_WRITERS: tuple[Writer, ...] = (
-    _write_single,
-    _write_single_placed,
-    _write_single_background,
-    _write_single_alone,
-    _write_single_both,
+    lambda scene, draws: (
+        f"there is {draws.choice(('', 'only '))}{_name(scene.objects[0], draws, full=True)} {_place(scene)}"
+    ),
+    lambda scene, draws: (
+        f"{_name(scene.objects[0], draws)} {_place(scene)} of the {draws.choice(('picture', 'image'))}"
+    ),
+    lambda scene, draws: f"{_name(scene.objects[0], draws, full=True)} on a {scene.background} background",
+    lambda scene, draws: f"{_name(scene.objects[0], draws)} and {draws.choice(('nothing else', 'no other shape'))}",
+    lambda scene, draws: f"on a {scene.background} background, {_name(scene.objects[0], draws)} is {_place(scene)}",
 )

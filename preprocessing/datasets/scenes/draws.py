@@ -9,14 +9,10 @@ T = TypeVar("T")
 
 
 class Draws:
-    """A stream of draws that is a function of (seed, index, stream) alone.
+    """A stream of draws that is a function of (seed, index, stream) alone; seed and index in 0 .. 2**64 - 1.
 
-    Built on the raw output of Philox, which numpy guarantees not to change, unlike the methods of its Generator.
-
-    Args:
-        seed: of the data set, in 0 .. 2**64 - 1.
-        index: of the scene, in 0 .. 2**64 - 1.
-        stream: keeps draws for different purposes apart, so that one may change without the other.
+    Built on the raw output of Philox, which numpy guarantees not to change, unlike the methods of its Generator. The
+    stream keeps draws for different purposes apart, so that one may change without the other.
     """
 
     def __init__(self, seed: int, index: int, stream: int) -> None:

@@ -73,11 +73,7 @@ class Scene:
 
 
 def split_of(index: int) -> str:
-    """Return the split whose range of scene indices holds `index`.
-
-    Raises:
-        ValueError: the index is outside all of them.
-    """
+    """Return the split whose range of scene indices holds `index`, or raise ValueError."""
     for split, start in SPLIT_STARTS.items():
         if start <= index < start + SCENES_PER_SPLIT:
             return split
@@ -96,9 +92,6 @@ def compose_scene(seed: int, index: int) -> Scene:
 
     Compositions (objects, attributes, relations) are dealt out to the splits by their hash, and drawn again until one
     belongs to the split of the index. So no composition of dev or test is ever seen in training, under any seed.
-
-    Raises:
-        ValueError: a seed or index out of range.
     """
     check_scene(seed, index)
     buckets = _SPLIT_BUCKETS[split_of(index)]

@@ -98,10 +98,7 @@ def _paint(canvas: Ints, item: SceneObject) -> None:
 
 @cache
 def _coverage(shape: str, texture: str, radius: int) -> tuple[Ints, Ints, Ints]:
-    """Return the covered samples of each pixel for outline, fill and the texture's marks, three (S, S) arrays.
-
-    Radii are few, so the cache stays small and a scene costs little more than its blending.
-    """
+    """Return the covered samples of each pixel for outline, fill and the texture's marks, three (S, S) arrays."""
     half = radius + 2  # room for the outline
     points = np.arange(-half * _SAMPLES, half * _SAMPLES, dtype=np.int64) * (_UNIT // _SAMPLES) + 1
     y, x = np.meshgrid(points, points, indexing="ij")

@@ -48,7 +48,8 @@ def test_figures_are_those_of_the_stages(evidence: Evidence) -> None:
     assert "| RSUM | 251.3 (244.0 to 260.0) |" in lines
     assert "| image to text, R@1 | 21.0 |" in lines
     assert "| text to image, R@10 | 60.5 (58.0 to 63.0) |" in lines
-    assert "Protocols besides, in the run: attack." in lines
+    assert "Further protocols, in the run: attack." in lines
+    assert "## Configuration" in lines
     assert "| `train` (training) | 1,600 | 8,000 | 2 | `tttttttttttttttt` |" in lines
     assert "| `dev` (selection and metrics) | 500 | 2,500 | 0 | `dddddddddddddddd` |" in lines
     assert "- epochs: 3, the best is 2" in lines
@@ -60,7 +61,7 @@ def test_figures_are_those_of_the_stages(evidence: Evidence) -> None:
 
 def test_what_the_project_made_itself_it_may_license(evidence: Evidence) -> None:
     card = model_card(config(), evidence)
-    assert "- Data: Generated pictures and captions" in card
+    assert "- Data: Generated images and captions" in card
     assert "- Weights it builds on: Random weights" in card
 
 

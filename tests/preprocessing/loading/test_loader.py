@@ -81,7 +81,7 @@ def test_batches_equal_a_sample_by_sample_loop(
         for step, batch in enumerate(batches):
             expected = []
             for caption in sampler.batch(epoch, step).tolist():
-                image, _ = reader.caption_index(caption)
+                image = int(reader.images_of(np.array([caption]))[0])
                 features = reader.features(image)
                 if size != "none":
                     drop = {"region": drop_regions, "grid": drop_grids}[size]
