@@ -141,6 +141,7 @@ def test_who_has_no_token_is_refused(machine: Machine) -> None:
     assert not (machine.work_dir / "retrain").exists()
 
 
+@pytest.mark.nightly
 def test_two_nights(machine: Machine, record_property: Callable[[str, object], None]) -> None:
     config = load_config(machine.home / "job.yaml", [f"work_dir={machine.work_dir}"])
     status = machine.work_dir / "retrain" / config.registered_model / STATUS
