@@ -30,12 +30,9 @@ _S3_READERS = 16
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """A shard to be made: plain data, small enough to travel to another process.
+    """A shard to be made, as plain data: records from position `first` of their split, which gives the keys.
 
-    Attributes:
-        fingerprint: of the split's records, the extractor and the settings.
-        root: folder that image URIs are written relative to; "" leaves them as they are.
-        first: position of the first record in its split, which gives the keys.
+    Image URIs are written relative to `root`; "" leaves them as they are.
     """
 
     path: Path

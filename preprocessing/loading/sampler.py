@@ -99,10 +99,7 @@ class BatchSampler:
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:
-    """Return one rank's local batch, its contiguous block of a global batch of shape (B,).
-
-    The blocks of ranks 0 to ``world - 1``, joined in order, are the batch; their sizes differ by at most one.
-    """
+    """Return one rank's contiguous block of a global batch (B,); sizes of the blocks differ by at most one."""
     if not 0 <= rank < world:
         raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
     if len(batch) < world:

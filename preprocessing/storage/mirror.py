@@ -115,10 +115,7 @@ class Mirror:
         return {entry.name.removeprefix(f"{folder}/"): entry.bytes for entry in self._storage.list(folder)}
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
-        """Copy to this machine the files of a directory that it lacks, of those `wanted` by their names in it.
-
-        Several processes may ask for the same at once: one copies, the others wait.
-        """
+        """Copy the files of a directory that this machine lacks, of those wanted; of several processes one copies."""
         if self.address is None:
             return
         stored = {name: size for name, size in self.stored(directory).items() if wanted(name)}
