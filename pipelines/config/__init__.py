@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pipelines.config.datasets import Dataset
 from pipelines.config.features import Features
-from pipelines.config.layers import ConfigError, file_layers, merged, override_layer, preset_layers
+from pipelines.config.layers import file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
@@ -20,6 +20,7 @@ from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, Trainin
 from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
+from pipelines.schema.error import ConfigError
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from preprocessing.storage import Mirror
 

@@ -17,14 +17,12 @@ from typing import Any
 
 import yaml
 
+from pipelines.schema.error import ConfigError
+
 PRESETS = Path(__file__).resolve().with_name("presets")
 DISCRIMINATORS = ("name", "format", "extractor")
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
-
-
-class ConfigError(Exception):
-    """A configuration that cannot be used: one message with the key, the value met, and what to change."""
 
 
 @dataclass(frozen=True)

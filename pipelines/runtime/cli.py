@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from pipelines.config import ConfigError
 from pipelines.runtime.cluster import ClusterError
 from pipelines.runtime.stage import DISK_ERRORS, StageError
+from pipelines.schema.error import ConfigError
 from pipelines.tracking import TrackingError
 from preprocessing.datasets import DatasetError
 from preprocessing.shards import ShardError

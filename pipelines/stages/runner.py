@@ -31,6 +31,7 @@ from pipelines.runtime.stage import (
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.shard_checks import ShardCheck
 from pipelines.tracking import PipelineRuns, Tracker, recorded_run_url
+from pipelines.training.capacity import require_room
 
 STAGES = ("extract", "parse", "train", "evaluate", "index", "register")
 _OF_EMBEDDINGS = {"index", "register"}
@@ -185,7 +186,7 @@ def _run(
         if "train" in names and not planned["train"].complete and cluster.cluster_address(config.ray.address):
             # Before hours of extraction; the room on this machine alone has been checked already.
             cluster.connect(config.ray.address)
-            cluster.require_room(config.training)
+            require_room(config.training)
         with PipelineRuns(config.experiment, identity, within=within) as runs, runs.parent as parent:
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.runtime import cluster
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import end_children
+from pipelines.training.capacity import room_for
 from pipelines.tuning.results import Results, Trial
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
 
@@ -81,7 +81,7 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
     from ray import tune
 
     space = {key: _domain(domain, search) for key, domain in search.space.items()}
-    concurrent = search.concurrent or cluster.room_for(config.training)
+    concurrent = search.concurrent or room_for(config.training)
     algorithm = _algorithm(search, concurrent)
     if search.method != "bayesian":
         space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])

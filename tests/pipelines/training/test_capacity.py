@@ -1,0 +1,98 @@
+"""What training asks of a cluster, and what is refused because the cluster can never give it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.runtime import ray_internals
+from pipelines.runtime.cluster import ClusterError
+from pipelines.training.capacity import require_room
+
+
+def config(*overrides: str) -> PipelineConfig:
+    return load_config(None, [f"training.{override}" for override in overrides])
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A cluster of a head without room, two machines with 8 CPUs and 4 GPUs, and one that has gone."""
+    import ray
+
+    gpus = {"CPU": 8.0, "GPU": 4.0, "accelerator_type:A100": 1.0}
+    machines = [
+        {"Alive": True, "NodeManagerAddress": "10.0.0.1", "Resources": {}},
+        {"Alive": True, "NodeManagerAddress": "10.0.0.2", "Resources": gpus},
+        {"Alive": True, "NodeManagerAddress": "10.0.0.3", "Resources": gpus},
+        {"Alive": False, "NodeManagerAddress": "10.0.0.4", "Resources": gpus},
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: machines)
+    monkeypatch.setattr(ray_internals, "is_autoscaled", lambda: False)
+    return machines
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["workers=16"],
+        ["workers=[16, 99]"],
+        ["workers=8", "gpus_per_worker=1", "gpu_type=A100"],
+        ["workers=8", "placement=STRICT_PACK"],
+        ["workers=2", "placement=STRICT_SPREAD", "cpus_per_worker=8"],
+        ["workers=20", "gpus_per_worker=0.1", "cpus_per_worker=0.1"],
+    ],
+)
+def test_what_fits_passes(nodes: list[dict[str, Any]], settings: list[str]) -> None:
+    require_room(config(*settings).training)
+
+
+@pytest.mark.parametrize(
+    ("settings", "total"),
+    [
+        (["workers=17"], 16),
+        (["workers=[17, 99]"], 16),
+        (["workers=9", "gpus_per_worker=1"], 8),
+        (["workers=1", "gpus_per_worker=1", "gpu_type=H100"], 0),
+        (["workers=9", "placement=STRICT_PACK"], 8),
+        (["workers=3", "placement=STRICT_SPREAD"], 2),
+    ],
+)
+def test_what_never_fits_is_refused(nodes: list[dict[str, Any]], settings: list[str], total: int) -> None:
+    with pytest.raises(
+        ClusterError, match=rf"more than the {total} that .* 10.0.0.2 has 8 CPUs, 4 GPUs \(A100\).*: lower workers"
+    ):
+        require_room(config(*settings).training)
+
+
+def test_a_cluster_that_grows_is_not_judged(nodes: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_internals, "is_autoscaled", lambda: True)
+    require_room(config("workers=1000").training)
+
+
+def test_a_real_cluster_is_judged(ray_cluster: str) -> None:
+    require_room(config("workers=4").training)
+    with pytest.raises(ClusterError, match="more than the 4 that the cluster has room for"):
+        require_room(config("workers=5").training)
+
+
+def test_workers_fixed_and_elastic() -> None:
+    fixed, elastic = config("workers=3").training, config("workers=[2, 8]").training
+    assert (fixed.fewest_workers, fixed.most_workers) == (3, 3)
+    assert (elastic.fewest_workers, elastic.most_workers) == (2, 8)
+
+
+@pytest.mark.parametrize("workers", ["0", "[8, 2]", "[0, 2]", "[1, 2, 3]", "two", "true", "1.5"])
+def test_other_workers_are_refused(workers: str) -> None:
+    with pytest.raises(ConfigError, match=r"training.workers: must be a number from 1, or the fewest and the most"):
+        config(f"workers={workers}")
+
+
+def test_a_type_of_gpu_needs_gpus() -> None:
+    with pytest.raises(ConfigError, match=r"gpu_type: has no effect without GPUs"):
+        config("gpu_type=A100")
+
+
+def test_the_backend_follows_the_gpus() -> None:
+    assert [config(f"gpus_per_worker={gpus}").training.backend for gpus in (0, 0.5, 1)] == ["gloo", "gloo", "nccl"]
