@@ -1,7 +1,5 @@
 """Check the facts of the machines: one line for each, with the remedy where something is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

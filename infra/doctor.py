@@ -72,7 +72,11 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
             with _probes() as probes:
                 others, offsets, registered, lost = _collect(probes, config.work_dir, addresses)
             nodes += others
-            yield _answers(len(probes), lost)
+            if lost:
+                remedy = "see the logs in /tmp/ray there, or replace them"
+                yield Finding("machines", f"{', '.join(lost)} did not answer", remedy)
+            else:
+                yield Finding("machines", f"{len(probes)} of {len(probes)} answer")
     yield check_versions(nodes, requirements())
     yield check_gpus(nodes[1:] or nodes, _gpus_wanted(config), registered)
     yield check_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
@@ -144,14 +148,6 @@ def _collect(
         nodes.append(facts)
         registered[facts.node] = node["Resources"].get("GPU", 0.0)
     return nodes, offsets, registered, lost
-
-
-def _answers(machines: int, lost: list[str]) -> Finding:
-    if lost:
-        return Finding(
-            "machines", f"{', '.join(lost)} did not answer", "see the logs in /tmp/ray there, or replace them"
-        )
-    return Finding("machines", f"{machines} of {machines} answer")
 
 
 def _offset(clock: Any) -> tuple[float, float]:

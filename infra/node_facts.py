@@ -1,7 +1,5 @@
 """Collect the facts of a machine: packages, GPUs, disk, clock, access to the storage."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import sys

@@ -6,8 +6,6 @@ Bytes, memory and operations are multiplied up from measured figures (sizing.jso
 makes from the benchmarks' results). The speed of a GPU is an estimate: operations over a share of its peak.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -15,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 FIGURES = Path(__file__).with_name("sizing.json")
 GPUS = (1, 8, 64)
@@ -101,7 +99,7 @@ class Measured:
     captions_per_second: float
 
     @classmethod
-    def load(cls, path: Path = FIGURES) -> Measured:
+    def load(cls, path: Path = FIGURES) -> Self:
         """Read the figures that ship with the package."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 

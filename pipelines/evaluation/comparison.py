@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pipelines.tracking import Experiment, Tracker
     from preprocessing.storage import Mirror
     from vse_core.evaluation.bootstrap import MetricDifference, RankDifference
-    from vse_core.evaluation.ranks import Ranks
-    from vse_core.evaluation.recall import RetrievalRanks
 
 NAME = "compare"
 # Raised when the same models would give another comparison.
@@ -32,16 +30,7 @@ def compare(
 
     The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
     every recall, and ``i2t_won``, ``i2t_lost``, ``i2t_drawn``, ``i2t_gained``, ``i2t_missed``, ``t2i_won`` and so on.
-
-    Args:
-        models: the model and the one that it is compared with.
-        folds: cuts of the split that recalls are averaged over.
-        split: its name.
-        mirror: the work folder, for the output.
-        experiment: where the run is recorded.
-
-    Raises:
-        StageError: the two were not evaluated on the same images and captions.
+    Raises StageError where the two were not evaluated on the same images and captions.
     """
     from pipelines.tracking import PipelineRuns
 
@@ -66,7 +55,10 @@ def _compare(
     directory = stage.create()
     ranks = [Embedded([gallery], split, directory, (folds,)).ranks[folds] for gallery in galleries]
     recalls = compare_retrieval(ranks[0], ranks[1])
-    won = {way: compare_ranks(*(_direction(each, way) for each in ranks)) for way in _WAYS}
+    won = {
+        "i2t": compare_ranks(*(each.image_to_text for each in ranks)),
+        "t2i": compare_ranks(*(each.text_to_image for each in ranks)),
+    }
     files = write_comparison(directory, *(retrieval_rows(each, galleries[0].records) for each in ranks))
     tracker.set_tags(
         {
@@ -98,12 +90,7 @@ def _compare(
     )
 
 
-def _direction(ranks: RetrievalRanks, way: str) -> Ranks:
-    return ranks.image_to_text if way == "i2t" else ranks.text_to_image
-
-
 def _flat(recalls: dict[str, MetricDifference], won: dict[str, RankDifference]) -> dict[str, float]:
-    """Return the metrics of a comparison by name."""
     metrics: dict[str, float] = {}
     for name, found in recalls.items():
         metrics[name] = found.difference

@@ -31,14 +31,7 @@ _COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k:02}" for way in ("i2t
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model that has been evaluated on a split.
-
-    Attributes:
-        reference: what the user calls the model.
-        model: its directory.
-        data_fingerprint: identity of the features.
-        directory: output of the evaluation.
-    """
+    """A model (its directory, and the user's name for it) that has been evaluated on a split, into a directory."""
 
     reference: str
     model: Path
@@ -63,18 +56,8 @@ def evaluate_ensemble(
     """Evaluate the mean of several models' similarities, and print a row for each model and one for the ensemble.
 
     Members are matched by the ids of the images. The run in MLflow has the metrics of the ensemble under the split's
-    name and those of the members under `member_1`, `member_2` and so on.
-
-    Args:
-        members: at least two.
-        settings: folds and protocols.
-        split: its name.
-        mirror: the work folder, for the output.
-        experiment: where the run is recorded.
-        seed: of the configuration, for the record.
-
-    Raises:
-        StageError: the members' images or captions differ.
+    name and those of the members under `member_1`, `member_2` and so on. Raises StageError where images or captions
+    differ.
     """
     from pipelines.tracking import PipelineRuns
 
@@ -111,11 +94,7 @@ def _evaluate(
 
 
 def aligned_galleries(members: Sequence[EvaluatedModel]) -> list[Gallery]:
-    """Return the galleries of evaluated models, in the order of the first one's.
-
-    Raises:
-        StageError: they are not of the same images and captions.
-    """
+    """Return the galleries of evaluated models in the first one's order; StageError if images or captions differ."""
     from pipelines.retrieval.gallery import Gallery, GalleryError
 
     galleries = [Gallery.load(member.directory / GALLERY) for member in members]

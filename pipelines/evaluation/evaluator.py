@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.kinds import saved_kind
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.stage import StageDir, StageError
 
 if TYPE_CHECKING:
@@ -35,16 +35,7 @@ _CAPTION_LENGTHS = (6, 10, 14, 20)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """The data that a model is evaluated on.
-
-    Attributes:
-        dataset: names the split.
-        settings: folds and protocols.
-        shards: directory of the split's features.
-        feature: key of the features in the shards.
-        graphs: split -> directory of its captions' graphs; empty where nothing needs them.
-        text: settings of the text encoder, which may name files that it reads.
-    """
+    """The data that a model is evaluated on; graphs by split, none where nothing needs them."""
 
     dataset: Dataset
     settings: EvaluationConfig
@@ -62,8 +53,7 @@ class EvaluationData:
 def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: Tracker) -> str:
     """Evaluate a model and complete the stage with its gallery, figures and metrics; returns a summary.
 
-    Raises:
-        StageError: the model does not fit the features, or a protocol the split.
+    Raises StageError where the model does not fit the features, or a protocol the split.
     """
     embedded = embed_split(data, model)
     directory = stage.create()
@@ -83,11 +73,7 @@ def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: T
 def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], directory: Path) -> Iterator[Results]:
     """Evaluate image-text retrieval and the other protocols that need embeddings alone; files go into the directory.
 
-    Args:
-        settings: names the protocols.
-        split: its name.
-        galleries: of a model, or of the members of an ensemble in the same order.
-        directory: where the tables of queries go.
+    The galleries are of a model, or of the members of an ensemble in the same order.
     """
     from pipelines.evaluation.protocols import RANKINGS, Embedded, retrieval
     from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS
@@ -101,17 +87,7 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
 
 
 def collect(found: Iterable[Results], split: str, tracker: Tracker, pictures: Path) -> tuple[dict[str, float], str]:
-    """Log what each protocol finds as soon as it has: metrics under the split's name, pictures, files.
-
-    Args:
-        found: what the protocols find.
-        split: its name.
-        tracker: of the run.
-        pictures: folder for the pictures.
-
-    Returns:
-        All metrics, and a summary.
-    """
+    """Log the results of each protocol as soon as there are any; returns all metrics and a summary."""
     metrics: dict[str, float] = {}
     summaries = []
     for results in found:
@@ -149,32 +125,19 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
 
 @dataclass(frozen=True)
 class EmbeddedSplit:
-    """A model and a split embedded with it.
-
-    Attributes:
-        texts: the model, in evaluation mode, with what its text side needs.
-        gallery: the embeddings.
-        reader: the features.
-        set_size: N, feature vectors or cells of the first image.
-    """
+    """A split, its embeddings and the model; `set_size` is N, the features or cells of the first image."""
 
     texts: TextEmbedder
     gallery: Gallery
     reader: ShardReader
     set_size: int
 
-    @property
-    def model(self) -> Model:
-        """The model itself."""
-        return self.texts.model
-
 
 def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
 
-    Raises:
-        ShardError: the split has not been extracted.
-        StageError: the model was trained on other features, or a protocol is not for this split.
+    Raises ShardError where the split has not been extracted, and StageError where the model was trained on other
+    features, or a protocol is not for this split.
     """
     from pipelines.evaluation.protocols.rankings import require_published
     from pipelines.inference.embedder import default_device
@@ -197,7 +160,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
             f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
     root = build_dataset(data.dataset.format, **data.dataset.options()).root
-    split = Split(reader, data.graphs.get(data.split))
+    split = SplitData(reader, data.graphs.get(data.split))
     inputs = saved_kind(directory).text_inputs(data.text, split, texts.caption_encoder)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
@@ -223,14 +186,14 @@ def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     for name, (title, rows) in sheets.items():
         files.append(directory / f"{name}.png")
         contact_sheet_png(title, rows).save(files[-1])
-    for name, figure in pooling_figures(embedded.model, embedded.set_size).items():
+    for name, figure in pooling_figures(embedded.texts.model, embedded.set_size).items():
         files.append(directory / f"{name}.png")
         figure.savefig(files[-1], bbox_inches="tight")
     return files
 
 
 def pooling_figures(model: Model, set_size: int) -> dict[str, Figure]:
-    """The learned GPO coefficients of both towers for sets of this size, a figure for each view; none without GPO."""
+    """Plot the GPO coefficients of both towers for sets of this size, a figure for each view; none without GPO."""
     import torch
 
     from vse_core.evaluation.plots import plot_gpo_coefficients
@@ -238,7 +201,6 @@ def pooling_figures(model: Model, set_size: int) -> dict[str, Figure]:
     from vse_core.pooling.gpo import GeneralizedPooling
 
     def weights(pooling: torch.nn.Module | None, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
-        """GPO's weights for sets of each length; None for other aggregators."""
         if not isinstance(pooling, GeneralizedPooling):
             return None
         device = next(pooling.parameters()).device

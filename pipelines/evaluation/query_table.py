@@ -1,4 +1,4 @@
-"""Tables of single queries: what each one found, for the study of errors.
+"""Tables of single queries, for the study of errors.
 
 Q queries, N items of the gallery.
 """
@@ -35,11 +35,8 @@ _COMPARED = {
 
 @dataclass(frozen=True)
 class Items:
-    """What queries and galleries consist of.
-
-    Attributes:
-        ids: of images or captions.
-        names: what a person reads: an image's address, a caption's text.
+    """Queries or the items of a gallery: their ids, and the names that people read, an image's address or a caption's
+    text.
     """
 
     ids: Sequence[str]
@@ -47,33 +44,26 @@ class Items:
 
     @classmethod
     def images(cls, records: Sequence[Record]) -> Items:
-        """The images of records."""
+        """Return the images of records."""
         return cls([record.image_id for record in records], [record.image_uri for record in records])
 
     @classmethod
     def captions(cls, records: Sequence[Record]) -> Items:
-        """The captions of records, image after image."""
+        """Return the captions of records, image after image."""
         captions = [caption for record in records for caption in record.captions]
         return cls([caption.caption_id for caption in captions], [caption.text for caption in captions])
 
     def take(self, places: Tensor) -> Items:
-        """The items at these places; where the place is -1 there is none, and both are empty."""
+        """Return the items at these places; both columns are empty where the place is -1."""
         found = places.tolist()
         return Items(*([column[place] if place >= 0 else "" for place in found] for column in (self.ids, self.names)))
 
 
 def query_rows(direction: str, ranks: Ranks, queries: Items, gallery: Items) -> pa.Table:
-    """A row for each query of a direction.
+    """Return a row for each of Q queries of a direction, such as "i2t", in a gallery of N items.
 
-    Args:
-        direction: "i2t", "t2i" and so on.
-        ranks: of Q queries.
-        queries: the Q queries.
-        gallery: the N items that the ranks count.
-
-    Returns:
-        The columns `direction`, `query_id`, `query`, `rank` (from 1), `tied`; `true_id`, `true` and `similarity` of the
-        best relevant item; `first_id`, `first` and `first_similarity` of what comes first.
+    The columns are `direction`, `query_id`, `query`, `rank` (from 1), `tied`; `true_id`, `true` and `similarity` of the
+    best relevant item; `first_id`, `first` and `first_similarity` of the item that comes first.
     """
     true, first = gallery.take(ranks.relevant_Q), gallery.take(ranks.top_Q)
     return pa.table(
@@ -94,16 +84,7 @@ def query_rows(direction: str, ranks: Ranks, queries: Items, gallery: Items) -> 
 
 
 def write_query_tables(directory: Path, name: str, directions: Sequence[pa.Table]) -> tuple[Path, Path]:
-    """Write all queries as parquet, and the worst of each direction as CSV, which MLflow shows as a table.
-
-    Args:
-        directory: where to write.
-        name: what the files' names begin with.
-        directions: a table of `query_rows` each.
-
-    Returns:
-        The files: `NAME_queries.parquet` and `NAME_worst_queries.csv`.
-    """
+    """Write all queries as `NAME_queries.parquet`, and the worst of each direction as CSV, as MLflow shows tables."""
     every, worst = directory / f"{name}_queries.parquet", directory / f"{name}_worst_queries.csv"
     pa.parquet.write_table(pa.concat_tables(directions), every)
     pa.csv.write_csv(pa.concat_tables([_worst(table) for table in directions]), worst)
@@ -111,15 +92,9 @@ def write_query_tables(directory: Path, name: str, directions: Sequence[pa.Table
 
 
 def write_comparison(directory: Path, first: Sequence[pa.Table], second: Sequence[pa.Table]) -> tuple[Path, ...]:
-    """Write what two models made of the same queries, and the queries that each is furthest ahead in.
+    """Write two models' `query_rows`, row for row of the same queries, and those that each is furthest ahead in.
 
-    Args:
-        directory: where to write.
-        first: a model's tables of `query_rows`.
-        second: the other's, row for row of the same queries.
-
-    Returns:
-        The files: `queries.parquet`, and `won.csv` and `lost.csv` as the first model sees them.
+    The files are `queries.parquet`, and `won.csv` and `lost.csv` as the first model sees them.
     """
     tables = [pa.concat_tables(tables) for tables in (first, second)]
     shared = tables[0].select(["direction", "query_id", "query"])
@@ -138,7 +113,7 @@ def write_comparison(directory: Path, first: Sequence[pa.Table], second: Sequenc
 
 
 def _worst(table: pa.Table) -> pa.Table:
-    """The queries whose relevant item stands last; of equal ranks those that are further behind what comes first."""
+    """Return the queries whose relevant item stands last; of equal ranks those with the largest gap to the first."""
     gap = pa.compute.subtract(table["first_similarity"], table["similarity"])
     order = pa.compute.sort_indices(
         table.append_column("gap", gap), sort_keys=[("rank", "descending"), ("gap", "descending")]

@@ -25,7 +25,7 @@ from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
 from vse_core.evaluation.embedding import embed_images
-from vse_core.models import Model, load_model
+from vse_core.models import load_model
 
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
@@ -38,17 +38,14 @@ class RegionReader(Protocol):
     """An image encoder that embeds each feature by itself."""
 
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit vectors of the regions, and the mask of those that are there."""
+        """Return unit vectors of the regions, and the mask of those that are there."""
 
 
 @dataclass(frozen=True)
 class ImageRegions:
-    """An image and its regions in the joint space.
+    """An image's K views and its N regions or cells, by each of P projections, as unit vectors in the joint space.
 
-    Attributes:
-        image_KD: unit vectors of the image's K views.
-        regions_PND: unit vectors of its N regions or cells, by each of the P projections that the model has.
-        places: rows and columns of the grid, or boxes (N, 4) of left, top, right and bottom in pixels.
+    The places are rows and columns of the grid, or boxes (N, 4) of left, top, right and bottom in pixels.
     """
 
     image_KD: Tensor
@@ -56,17 +53,12 @@ class ImageRegions:
     places: tuple[int, int] | npt.NDArray[np.float32]
 
     def of_view(self, view: int) -> Tensor:
-        """The regions (N, D) as a view sees them."""
+        """Return the regions (N, D) as a view sees them."""
         return self.regions_PND[view if len(self.regions_PND) > 1 else 0]
 
 
 class QueryError(ValueError):
-    """One text or image that cannot be embedded.
-
-    Attributes:
-        position: its place in the sequence that was given, from 0.
-        reason: what is wrong with it.
-    """
+    """One text or image that cannot be embedded: its position in the given sequence, from 0, and the reason."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"input {position}: {reason}")
@@ -75,87 +67,64 @@ class QueryError(ValueError):
 
 
 class Embedder:
-    """Embeds texts and images with a model as it was saved.
+    """Embeds texts and images with a saved model and its extractor (see `write_extractor`), on a GPU by default.
 
-    Args:
-        model: directory with `model.safetensors`, `model.json` and its caption encoder.
-        extractor: directory with `extractor.json` (see `write_extractor`).
-        device: torch device; CUDA where there is one, else the CPU, when None.
-
-    Raises:
-        FileNotFoundError: a file is missing from one of the directories.
-        ValueError: the files do not fit each other.
+    Raises FileNotFoundError where a directory lacks a file, and ValueError where the files do not fit each other.
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
         self.device = device or default_device()
-        self._model = load_model(model, self.device)
-        self._texts = TextEmbedder(self._model, model)
+        self.model = load_model(model, self.device)
+        self.texts = TextEmbedder(self.model, model)
         self._extractor = build_extractor(**_extractor_options(extractor, self.device))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts into (C, D) unit vectors, float32, on the CPU.
-
-        Raises:
-            QueryError: a text is empty, or longer than the model can read.
-        """
+        """Embed texts into (C, D) unit vectors, float32, on the CPU; QueryError for one that is empty or too long."""
         for position, text in enumerate(texts):
             self._check_text(position, text)
-        return self._texts.embed(texts)
+        return self.texts.embed(texts)
 
     def embed_images(self, uris: Sequence[str]) -> Tensor:
-        """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU.
-
-        Raises:
-            QueryError: an image is missing or cannot be read.
+        """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU; QueryError for an unreadable
+        one.
         """
         starts = range(0, len(uris), _IMAGES_AT_ONCE)
-        images_BKD: Tensor = embed_images(self._model, (self._features(uris, start) for start in starts))
+        images_BKD: Tensor = embed_images(self.model, (self._features(uris, start) for start in starts))
         return images_BKD
 
     @property
-    def texts(self) -> TextEmbedder:
-        """The text side by itself."""
-        return self._texts
-
-    @property
     def takes_pictures(self) -> bool:
-        """Whether an image file is what the extractor reads, rather than a row of published features or a video."""
+        """Return whether the extractor reads image files, rather than rows of published features or videos."""
         return isinstance(self._extractor, ImageExtractor | JpegExtractor)
 
     @property
     def finds_regions(self) -> bool:
-        """Whether the model embeds regions and components of captions (UniVSE), and reads image files."""
-        return self._texts.components is not None and self.takes_pictures
+        """Return whether the model embeds regions and components of captions (UniVSE), and reads image files."""
+        return self.texts.components is not None and self.takes_pictures
 
     def embed_regions(self, uri: str) -> Tensor:
         """Embed the regions of one image into (N, D) unit vectors, float32, on the CPU.
 
-        Raises:
-            QueryError: the image is missing or cannot be read.
-            ValueError: the model embeds no regions.
+        Raises QueryError for an unreadable image, ValueError where the model embeds no regions.
         """
-        if self._texts.components is None:
+        if self.texts.components is None:
             raise ValueError("the model embeds no regions of images")
-        return self._texts.components.embed_regions(*self._features([uri], 0))
+        return self.texts.components.embed_regions(*self._features([uri], 0))
 
     def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
-        """Embed images by features that are ready, as the model's extractor gives them, into (B, K, D) unit vectors.
+        """Embed images by features (N, F), as the model's extractor gives them, into (B, K, D) unit vectors.
 
-        Args:
-            features: (N, F) of each image; they are rounded to float16, as those of shards are.
-
-        Raises:
-            QueryError: the model takes pixels, or features are of another width, none, or not finite in float16.
+        They are rounded to float16, as those of shards are. Raises QueryError where the model takes pixels, or features
+        are of another width, none, or not finite in float16.
         """
         checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
         starts = range(0, len(checked), _IMAGES_AT_ONCE)
         batches = (self._inputs(checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
-        images_BKD: Tensor = embed_images(self._model, batches)
+        images_BKD: Tensor = embed_images(self.model, batches)
         return images_BKD
 
     def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
-        width = feature_width(self._model)
+        width = feature_width(self.model)
         if width is None:
             raise QueryError(position, "the model takes images, no features")
         if features_NF.ndim != 2 or features_NF.shape[1] != width or len(features_NF) == 0:
@@ -166,19 +135,13 @@ class Embedder:
             raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
         return halves_NF
 
-    @property
-    def model(self) -> Model:
-        """The model, in evaluation mode."""
-        return self._model
-
     def embed_with_regions(self, uri: str) -> ImageRegions:
         """Embed an image and each of its regions or grid cells by itself.
 
-        Raises:
-            QueryError: the image is missing or cannot be read.
-            ValueError: the model takes images, or where its features lie in an image is not known.
+        Raises QueryError for an unreadable image, ValueError where the model takes images, or where the places of
+        features in the image are not known.
         """
-        encoder = self._model.image_encoder
+        encoder = self.model.image_encoder
         if not isinstance(encoder, RegionReader):
             raise ValueError("the model takes images, not features of regions: its regions cannot be embedded")
         try:
@@ -186,7 +149,7 @@ class Embedder:
         except ImageError as error:
             raise QueryError(0, str(error)) from error
         features_1NF, lengths_1 = self._inputs([stored])
-        images_1KD: Tensor = embed_images(self._model, [(features_1NF, lengths_1)])
+        images_1KD: Tensor = embed_images(self.model, [(features_1NF, lengths_1)])
         with torch.inference_mode():
             regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
         regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
@@ -195,12 +158,11 @@ class Embedder:
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():
             raise QueryError(position, "the text is empty")
-        limit = self._model.max_tokens
-        if limit is not None and (length := len(self._texts.caption_encoder.encode(text))) > limit:
+        limit = self.model.max_tokens
+        if limit is not None and (length := len(self.texts.caption_encoder.encode(text))) > limit:
             raise QueryError(position, f"the text has {length} tokens, the model reads {limit} at most; shorten it")
 
     def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
-        """Load and extract one batch of images from `start` on."""
         items = []
         for position in range(start, min(start + _IMAGES_AT_ONCE, len(uris))):
             try:
@@ -210,8 +172,8 @@ class Embedder:
         return self._inputs(self._extractor(items))
 
     def _inputs(self, features: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """What the extractor gave as the image encoder takes it: features and lengths, or pixels and cells."""
-        pixels = pixel_format(self._model)
+        """Return the extractor's output as the image encoder takes it: features and lengths, or pixels and cells."""
+        pixels = pixel_format(self.model)
         if pixels is not None:
             views = [full_view(decode_pixels(data), pixels.size) for data in features]
             return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
@@ -221,11 +183,7 @@ class Embedder:
 
 
 def _places(stored: Any, count: int) -> tuple[int, int] | npt.NDArray[np.float32]:
-    """Where the features of an image lie in it.
-
-    Raises:
-        ValueError: they have no boxes, and are no square grid.
-    """
+    """Return where the features of an image lie in it; ValueError where they have no boxes and are no square grid."""
     if isinstance(stored, RegionFeatures) and "boxes" in stored.companions:
         return np.asarray(stored.companions["boxes"], dtype=np.float32)
     side = math.isqrt(count)
@@ -242,11 +200,8 @@ def default_device() -> str:
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
     """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are local.
 
-    Args:
-        directory: where to write; made where it is not there.
-        name: name of the extractor, as `build_extractor` knows it.
-        options: its options besides the device; `weights`, where it has them, is a local folder or file or a name on
-            the hub.
+    The options are those of `build_extractor` besides the device; `weights` may be a local folder or file, or a name on
+    the hub.
     """
     directory.mkdir(parents=True, exist_ok=True)
     options = dict(options)
@@ -259,7 +214,7 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
 
 
 def _write_weights(target: Path, name: str, network: str | None, weights: Path) -> None:
-    """Take local weights along, without anything that could run: files of weights are mostly released as pickles."""
+    """Copy local weights as safetensors: files of weights are mostly released as pickles, which could run code."""
     target.mkdir(exist_ok=True)
     if name == "butd":
         from preprocessing.features.butd.weights import rewrite_weights

@@ -8,25 +8,17 @@ from pathlib import Path
 from pipelines.runtime.stage import StageError
 from preprocessing.storage.atomic import write_json_atomic
 
-READS = "reads.json"
+TRAINED_ON = "reads.json"
 
 
-def write_reads(directory: Path, member: str) -> None:
+def write_feature_key(directory: Path, feature: str) -> None:
     """Record next to a model the key of the features that it was trained on."""
-    write_json_atomic(directory / READS, {"features": member})
+    write_json_atomic(directory / TRAINED_ON, {"features": feature})
 
 
 def require_features(feature: str, model: Path) -> None:
-    """Refuse to give a model other features than it was trained on; imported models, without the record, get any.
-
-    Args:
-        feature: key of the features in the shards.
-        model: its directory.
-
-    Raises:
-        StageError: it was trained on others.
-    """
-    path = model / READS
+    """Raise StageError where a model was trained on other features; imported models, without the record, get any."""
+    path = model / TRAINED_ON
     if not path.is_file():
         return
     trained_on = json.loads(path.read_text(encoding="utf-8"))["features"]

@@ -1,4 +1,4 @@
-"""The images of a split as a model's image encoder takes them: features from the shards, or pixels."""
+"""The images of a split in the format of a model's image encoder: features from the shards, or pixels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PixelEncoder(Protocol):
     cells: int
 
     def fix_blocks(self, count: int) -> None:
-        """Keep the first blocks of the network as they are."""
+        """Freeze the first blocks of the network."""
 
 
 @runtime_checkable
@@ -50,15 +50,10 @@ def image_source(
     size_augmentation: SizeAugmentation = "none",
     feature_dropout: float = 0.0,
 ) -> ImageSource:
-    """Return the images of a split as a model takes them; image files are decoded by the number of torch's threads.
+    """Return the source of a split's images for a model, with the augmentations of training.
 
-    Args:
-        model: the model.
-        reader: of features or image files, as the model takes them.
-        seed: of the augmentations in training.
-        image_augmentation: crop and mirror images.
-        size_augmentation: leave out features or cells.
-        feature_dropout: share of the features' dimensions to leave out.
+    The image augmentation crops and mirrors, that of the size leaves out features or cells, and `feature_dropout` is
+    the share of the features' dimensions to leave out. As many image files are decoded at a time as torch has threads.
     """
     pixels = pixel_format(model)
     if pixels is None:
@@ -67,7 +62,7 @@ def image_source(
 
 
 def misfit(model: Model, reader: ShardReader) -> str | None:
-    """Return why a model cannot read a split; None where it can."""
+    """Return the reason why a model cannot read a split; None where it can."""
     takes_pixels, are_pixels = pixel_format(model) is not None, reader.is_image_files
     if takes_pixels != are_pixels:
         takes, are = ("images" if pixels else "features" for pixels in (takes_pixels, are_pixels))

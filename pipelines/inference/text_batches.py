@@ -1,4 +1,4 @@
-"""The captions of a split as a model's text side takes them, batch by batch."""
+"""The captions of a split in the format of a model's text side, batch by batch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,9 @@ def text_batches(
     batch_size: int,
     images: range | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of `encode_texts` for the captions of a split, in order.
+    """Yield the arguments of `encode_texts` for the captions of a split, in order, by default of all images.
 
-    Args:
-        reader: the split.
-        caption_encoder: of the model.
-        inputs: gives the arguments after tokens and lengths (`ModelKind.text_inputs`).
-        batch_size: captions a batch; the last one may be smaller.
-        images: contiguous numbers of the images whose captions are wanted; by default all.
+    `inputs` gives the arguments after tokens and lengths (`ModelKind.text_inputs`); the last batch may be smaller.
     """
     first = 0 if images is None else int(reader.caption_starts[images.start])
     for tokens_CL, lengths_C in caption_batches(reader, caption_encoder, batch_size, images):

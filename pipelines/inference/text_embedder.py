@@ -24,19 +24,10 @@ _TEXTS_AT_ONCE = 256
 
 
 class TextEmbedder:
-    """Embeds captions with a model as it was saved.
+    """Embeds captions with a model (in evaluation mode) and the files next to it in the directory where it was saved.
 
-    Args:
-        model: in evaluation mode.
-        directory: where it was saved.
-
-    Attributes:
-        caption_encoder: of the model.
-        components: what embeds objects, attributes and relations; None for models without components.
-
-    Raises:
-        FileNotFoundError: a file is missing from the directory.
-        ValueError: a file cannot be read.
+    Its `components` embed objects, attributes and relations; they are None for models without components. Raises
+    FileNotFoundError where a file is missing, ValueError where one cannot be read.
     """
 
     def __init__(self, model: Model, directory: Path) -> None:
@@ -45,12 +36,7 @@ class TextEmbedder:
         self.components = saved_kind(directory).component_embedder(model, self.caption_encoder, directory)
 
     def embed(self, texts: Sequence[str], title: str | None = None) -> Tensor:
-        """Embed texts into (C, D) unit vectors, float32, on the CPU.
-
-        Args:
-            texts: C of them.
-            title: of a progress bar; without it there is none.
-        """
+        """Embed texts into (C, D) unit vectors, float32, on the CPU; with a progress bar where there is a title."""
         texts_CD: Tensor = embed_texts(self.model, self.batches(texts, title))
         return texts_CD
 
@@ -64,7 +50,7 @@ class TextEmbedder:
         return self.embed([" ".join(phrase).replace("_", " ") for phrase in phrases])
 
     def batches(self, texts: Sequence[str], title: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield texts as `encode_texts` of the model takes them, in order; with a progress bar where it has a title."""
+        """Yield texts as `encode_texts` of the model takes them, in order; with a title, under a progress bar."""
         starts = range(0, len(texts), _TEXTS_AT_ONCE)
         batches = (self._batch(texts[start : start + _TEXTS_AT_ONCE]) for start in starts)
         return batches if title is None else counted(batches, title, len(texts), "captions")

@@ -1,4 +1,4 @@
-"""Kinds of models, one module each: their settings, and all that differs between them for the rest of the pipeline."""
+"""Kinds of models: their settings, and all that the rest of the pipeline asks them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pipelines.kinds.hierarchical import (
     LevelImageEncoderConfig,
     RoleGraphTextEncoderConfig,
 )
-from pipelines.kinds.kind import ModelKind
-from pipelines.kinds.two_tower import TwoTowerKind
+from pipelines.kinds.kind import ModelKind, TwoTowerKind
 from pipelines.kinds.unified import (
     ComponentTextEncoderConfig,
     RegionImageEncoderConfig,
@@ -56,11 +55,7 @@ def trained_kind(loss: str) -> ModelKind:
 
 
 def saved_kind(model: Path) -> ModelKind:
-    """Return the kind of a saved model, by its directory.
-
-    Raises:
-        FileNotFoundError: the directory holds no model.
-    """
+    """Return the kind of a saved model, by its directory; FileNotFoundError where it holds no model."""
     specification = json.loads((model / "model.json").read_text(encoding="utf-8"))
     text = specification["text"].get("name")
     return next((kind for kind in KINDS if kind.text is not None and kind.text == text), TwoTowerKind())

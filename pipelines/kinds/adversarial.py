@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from pipelines.kinds.inputs import KindSettings, Split
+from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.kinds.scene_graphs import require_graphs, write_pools
 from pipelines.runtime.progress import progress_bar
@@ -62,7 +62,7 @@ class AdversarialKind(ModelKind):
         return {"adversarials": VERSION}
 
     def prepare(
-        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Make the caption encoder, and write adversarial captions."""
         from pipelines.kinds.words import build_caption_encoder
@@ -79,9 +79,9 @@ class AdversarialKind(ModelKind):
         return caption_encoder, facts
 
     def train_inputs(
-        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
-        """Return what draws adversarial captions for those of a batch: token ids (P, L) and lengths (P,)."""
+        """Return the sampler of a batch's adversarial captions: token ids (P, L) and lengths (P,)."""
         from preprocessing.captions.adversarial.pool import AdversarialPool
         from preprocessing.loading.batch import pad_tokens
 
@@ -90,7 +90,6 @@ class AdversarialKind(ModelKind):
         pool = AdversarialPool(texts, caption_encoder, settings.seed, settings.loss.adversarial_captions)
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
-            """Draw the adversarial captions of a batch."""
             drawn = [ids_L for caption in captions_B.tolist() for ids_L in pool.draw(caption, epoch)]
             tokens_PL, lengths_P = pad_tokens(drawn, caption_encoder.pad_id)
             return {"tokens_PL": tokens_PL, "lengths_P": lengths_P}
@@ -98,7 +97,7 @@ class AdversarialKind(ModelKind):
         return inputs
 
     def trained(self, encoders: nn.Module) -> nn.Module:
-        """Return the towers as they find each image's hardest adversarial caption."""
+        """Return the towers with the search for each image's hardest adversarial caption."""
         from vse_core.models import AdversarialModel, TwoTower
         from vse_core.training.grad_cache import ChunkedModel
 
@@ -114,14 +113,7 @@ class AdversarialKind(ModelKind):
 
 
 def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Path) -> AttackReport:
-    """Write adversarial captions of VSE-C's three kinds for training captions, an entry per caption and kind.
-
-    Args:
-        graphs: directory of the training captions' graphs.
-        pools: of the training captions.
-        seed: the captions depend on it alone.
-        path: of the file.
-    """
+    """Write adversarial captions of VSE-C's three kinds for training captions, an entry per caption and kind."""
     from preprocessing.captions.adversarial import Lexicon, vse_c_attack, write_adversarials
     from preprocessing.captions.adversarial.vse_c import VSECAttack
     from preprocessing.captions.graph_shards import read_captions
@@ -132,7 +124,6 @@ def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Pat
     lexicon = Lexicon(chain.from_iterable(images), pools, relatedness)
 
     def attacked(kind: VSECAttack) -> Iterator[Adversarial]:
-        """Yield all captions with one kind of attack, under a progress bar."""
         with progress_bar(f"train: captions with a wrong {kind}", len(images), "images") as bar:
             for captions in images:
                 yield from vse_c_attack([captions], kind, lexicon, seed)

@@ -1,4 +1,4 @@
-"""What UniVSE embeds besides images and captions: objects, attributes, relations and regions, each by itself.
+"""Embeddings of UniVSE's objects, attributes, relations and regions, each by itself.
 
 C captions, N regions, D embedding.
 """
@@ -36,12 +36,9 @@ Phrase = tuple[str, ...]
 
 
 class ComponentEmbedder:
-    """Embeds the components of captions, and the regions of images, with UniVSE.
+    """Embeds the components of captions, and the regions of images, with UniVSE in evaluation mode.
 
-    Args:
-        model: in evaluation mode.
-        vocabulary: of the model.
-        pipeline: name of the parser that the model was trained with; None is the one that ships.
+    `pipeline` names the parser that the model was trained with; None is the one that ships.
     """
 
     def __init__(self, model: UnifiedModel, vocabulary: Vocabulary, pipeline: str | None) -> None:
@@ -60,11 +57,7 @@ class ComponentEmbedder:
         return (Components(**component_tensors(table.select(torch.arange(len(texts)).numpy()))),)
 
     def embed_halves(self, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Embed sentences (C, D) and components (C, D) apart, with which captions have any (C,); alpha plays no part.
-
-        Args:
-            batches: of captions, as `encode_texts` takes them.
-        """
+        """Embed sentences (C, D) and components (C, D) apart, with the mask (C,) of captions that have components."""
         return embed_halves(self._model, batches)
 
     def phrases(self, text: str) -> list[Phrase]:
@@ -120,11 +113,7 @@ def write_parser(directory: Path, pipeline: str | None) -> None:
 
 
 def read_parser(directory: Path) -> str | None:
-    """Return the parser of a saved model.
-
-    Raises:
-        FileNotFoundError: the directory does not name it.
-    """
+    """Return the parser of a saved model; FileNotFoundError where its directory does not name it."""
     path = directory / PARSER
     if not path.is_file():
         raise FileNotFoundError(f"{directory} does not say which parser its model reads captions with: no {PARSER}")

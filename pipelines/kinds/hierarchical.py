@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pipelines.kinds.inputs import KindSettings, Split
+from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import WordReader
@@ -92,7 +92,7 @@ class HierarchicalKind(ModelKind):
     augments_captions: ClassVar[bool] = False
 
     def prepare(
-        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Check the role graphs of both splits, and collect the words between spaces."""
         from pipelines.kinds.words import build_words, captions_of
@@ -104,9 +104,9 @@ class HierarchicalKind(ModelKind):
         return build_words(settings, directory, lambda count: SpacedWords.build(captions_of(train.reader), count))
 
     def train_inputs(
-        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
-        """Return what gives batches the role graphs of their captions."""
+        """Return the role graphs of batches."""
         table = role_graph_table(_graphs_file(settings.text), train.reader)
         return lambda captions_B, epoch, longest: _tensors(table, captions_B, longest)
 
@@ -116,8 +116,8 @@ class HierarchicalKind(ModelKind):
 
         return (RoleGraphs(**batch.extra),)
 
-    def text_inputs(self, text: TextEncoderConfig, split: Split, caption_encoder: CaptionEncoder) -> TextInputs:
-        """Return what gives captions their role graphs."""
+    def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
+        """Return the role graphs of captions."""
         from vse_core.encoders.role_graphs import RoleGraphs
 
         table = role_graph_table(_graphs_file(text), split.reader)
@@ -149,8 +149,7 @@ def _role_graphs(path: Path) -> dict[str, RoleGraph]:
 def role_graph_table(path: Path, reader: ShardReader) -> RoleGraphTable:
     """Return the role graphs of a split's captions, from HGR's JSON, which a process reads once.
 
-    Raises:
-        StageError: the file is missing or malformed, or lacks a caption.
+    Raises StageError where the file is missing or malformed, or lacks a caption.
     """
     from pipelines.kinds.words import captions_of
     from preprocessing.captions.role_graphs import RoleGraphError, RoleGraphTable

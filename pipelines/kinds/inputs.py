@@ -1,4 +1,4 @@
-"""What a kind of model works with: a split, and its part of the configuration."""
+"""The inputs of a kind of model: a split, and its part of the configuration."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Split:
-    """A split as training and evaluation read it.
-
-    Attributes:
-        reader: features and captions.
-        graphs: directory of the captions' scene graphs; None where nothing reads them.
-    """
+class SplitData:
+    """The reader of a split, and the directory of its captions' scene graphs; None where nothing reads them."""
 
     reader: ShardReader
     graphs: Path | None = None
@@ -28,12 +23,7 @@ class Split:
 class KindSettings:
     """The part of a configuration that decides what a kind makes of captions.
 
-    Attributes:
-        text: settings of the text encoder.
-        loss: settings of the loss.
-        min_count: occurrences in the training captions that make a word known.
-        seed: of what is drawn.
-        parser: name of the captions' parser; None is the one that ships.
+    `min_count` is how often a word occurs in training captions to be known; the parser None is the one that ships.
     """
 
     text: TextEncoderConfig

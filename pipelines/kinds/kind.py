@@ -1,4 +1,4 @@
-"""The questions that a kind of model answers; the answers here are those of two-tower models.
+"""The protocol of a kind of model; its defaults are those of two-tower models.
 
 B captions of a batch, C of a split, L tokens.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from pipelines.kinds.component_embedder import ComponentEmbedder
-    from pipelines.kinds.inputs import KindSettings, Split
+    from pipelines.kinds.inputs import KindSettings, SplitData
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
@@ -29,12 +29,9 @@ TextInputs = Callable[["npt.NDArray[np.int64]", int], tuple[Any, ...]]
 class ModelKind(Protocol):
     """A kind of model: what it reads, what is prepared for it, how a training step calls it, what it can be used for.
 
-    Attributes:
-        title: the published system, for messages.
-        image, text, loss: names of the settings that belong to this kind alone; None where it has none of its own.
-        has_embeddings: images and captions have vectors of their own, which can be indexed, searched and registered.
-        reads_graphs: training reads the scene graphs of captions.
-        augments_captions: words of captions may be replaced and deleted in training.
+    `title` is the published system, for messages. `image`, `text` and `loss` name settings that belong to this kind
+    alone. Models with embeddings can be indexed, searched and registered. `reads_graphs`: training reads captions'
+    scene graphs; `augments_captions`: their words may be replaced and deleted in training.
     """
 
     title: ClassVar[str]
@@ -50,30 +47,23 @@ class ModelKind(Protocol):
         return {}
 
     def prepare(
-        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
-        """Make what training needs from its captions: the caption encoder, and files in the run's directory.
+        """Return the caption encoder, with figures for the manifest; writes files for training into the run's
+        directory.
 
-        Returns:
-            The caption encoder, and figures about it for the manifest.
-
-        Raises:
-            StageError: the captions do not allow it.
+        Raises StageError where the captions do not allow it.
         """
         from pipelines.kinds.words import build_caption_encoder
 
         return build_caption_encoder(settings, train.reader, directory)
 
     def train_inputs(
-        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
-        """Return what gives training batches their tensors besides images and tokens; None where tokens are all.
+        """Return the source of a training batch's tensors besides images and tokens; None where there are none.
 
-        Args:
-            settings: the part of the configuration that decides it.
-            train: the training split.
-            caption_encoder: of the model.
-            directory: of the run, as `prepare` has left it.
+        `directory` is the run's, as `prepare` has left it.
         """
         return None
 
@@ -85,32 +75,32 @@ class ModelKind(Protocol):
         """Return the arguments of the trained module after images and tokens, at a step counted from 0."""
         return ()
 
-    def text_inputs(self, text: TextEncoderConfig, split: Split, caption_encoder: CaptionEncoder) -> TextInputs:
-        """Return what gives the captions of a split their arguments of `encode_texts` after tokens and lengths.
+    def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
+        """Return the source of the arguments of `encode_texts` after tokens and lengths, for the captions of a split.
 
-        Args:
-            text: settings of the text encoder, which may be those of another kind's model.
-            split: the captions.
-            caption_encoder: of the model.
-
-        Raises:
-            StageError: what the text encoder reads is missing, or does not belong to these captions.
+        `text` may be the settings of another kind's model. Raises StageError where its files are missing, or are of
+        other captions.
         """
         return tokens_alone
 
     def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
-        """Write next to a saved model what its text side needs besides the caption encoder."""
+        """Write the files next to a saved model that its text side needs besides the caption encoder."""
         return
 
     def component_embedder(
         self, model: Model, caption_encoder: CaptionEncoder, directory: Path
     ) -> ComponentEmbedder | None:
-        """Return what embeds the components of captions with a saved model; None for models without components.
+        """Return the embedder of a saved model's components; None for models without components.
 
-        Raises:
-            FileNotFoundError: the directory of the model lacks a file.
+        Raises FileNotFoundError where the directory of the model lacks a file.
         """
         return None
+
+
+class TwoTowerKind(ModelKind):
+    """An encoder of images and one of tokens (VSE++, VSE-infinity, MV-VSE, VSE+2AD)."""
+
+    title = "a two-tower model"
 
 
 def tokens_alone(captions: npt.NDArray[np.int64], longest: int) -> tuple[Any, ...]:

@@ -10,28 +10,22 @@ from typing import TYPE_CHECKING
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
-    from pipelines.kinds.inputs import Split
+    from pipelines.kinds.inputs import SplitData
     from preprocessing.captions.graph import SceneGraph
     from preprocessing.captions.pools import Pools
 
 
-def require_graphs(split: Split) -> Path:
-    """Return the directory of a split's graphs.
-
-    Raises:
-        StageError: its captions have not been parsed.
-    """
+def require_graphs(split: SplitData) -> Path:
+    """Return the directory of a split's graphs; StageError where its captions have not been parsed."""
     if split.graphs is None:
         raise StageError("the model reads the scene graphs of captions, which have not been parsed: run parse.py first")
     return split.graphs
 
 
-def graphs_of(split: Split) -> Iterator[list[SceneGraph]]:
+def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
     """Yield the graphs of a split's captions, image by image, in the order of its features.
 
-    Raises:
-        ShardError: a shard is damaged.
-        StageError: there are no graphs, or they are of other captions than the features.
+    Raises StageError where there are none, or they are of other captions than the features.
     """
     from preprocessing.captions.graph_shards import read_graphs
     from preprocessing.shards.reader import shard_paths
@@ -51,11 +45,10 @@ def graphs_of(split: Split) -> Iterator[list[SceneGraph]]:
         yield [graph for _, graph in captions]
 
 
-def write_pools(train: Split, directory: Path) -> Pools:
+def write_pools(train: SplitData, directory: Path) -> Pools:
     """Write the words that negatives and adversarial captions are made with into a run's directory.
 
-    Raises:
-        StageError: the training captions have too few different words.
+    Raises StageError where the training captions have too few different words.
     """
     from preprocessing.captions.pools import Pools, PoolsError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.kinds.inputs import KindSettings, Split
+from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.kinds.scene_graphs import graphs_of, write_pools
 from pipelines.runtime.stage import StageError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from pipelines.kinds.component_embedder import ComponentEmbedder
-    from preprocessing.captions.components import ComponentTable
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.captions.negatives import NegativeSampler
     from preprocessing.captions.vocabulary import Vocabulary
@@ -51,7 +50,7 @@ class ComponentTextEncoderConfig(WordReader):
     name: Literal["components"]
     word_dim: Int = Field(gt=0, description="width of the basic word vectors (UniVSE: 300)")
     modifier_dim: Int = Field(gt=0, description="width of the modifier vectors, learned from random ones (UniVSE: 100)")
-    train_words: bool = Field(description="train the basic word vectors along (UniVSE keeps GloVe's as they are)")
+    train_words: bool = Field(description="fine-tune the basic word vectors (UniVSE keeps GloVe's as they are)")
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
 
     def options(self) -> dict[str, Any]:
@@ -93,17 +92,13 @@ class UnifiedLoss(Loss):
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments at a step: all negatives first, then the hardest; relations after a while."""
-        is_early = step < self.all_negatives_steps(steps_per_epoch)
+        is_early = step < self.all_negatives.steps(steps_per_epoch)
         has_relations = step >= self.relations_after.steps(steps_per_epoch)
         return {
             **self.options(),
             "negatives": "all" if is_early else "hardest",
             "relation_weight": self.relation_weight if has_relations else 0.0,
         }
-
-    def all_negatives_steps(self, steps_per_epoch: int) -> int:
-        """Return the number of steps at the start that sum over all negatives."""
-        return self.all_negatives.steps(steps_per_epoch)
 
 
 class UnifiedKind(ModelKind):
@@ -116,7 +111,7 @@ class UnifiedKind(ModelKind):
     reads_graphs: ClassVar[bool] = True
 
     def prepare(
-        self, settings: KindSettings, train: Split, evaluation: Split, directory: Path
+        self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Collect the words of captions and of their components, and the pools that negatives are drawn from."""
         from pipelines.kinds.words import build_words, captions_of
@@ -124,7 +119,6 @@ class UnifiedKind(ModelKind):
         from preprocessing.captions.vocabulary import Vocabulary
 
         def build(count: int) -> Vocabulary:
-            """Collect the words that occur often enough, in captions or in components."""
             words = component_words(itertools.chain.from_iterable(graphs_of(train)), count)
             return Vocabulary.build(captions_of(train.reader), count, words)
 
@@ -133,14 +127,13 @@ class UnifiedKind(ModelKind):
         return words, facts
 
     def train_inputs(
-        self, settings: KindSettings, train: Split, caption_encoder: CaptionEncoder, directory: Path
+        self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
-        """Return what gives batches the components of their captions with negatives."""
+        """Return the source of the components of a batch's captions, with negatives."""
         assert isinstance(settings.loss, UnifiedLoss)
         sampler = _negative_sampler(settings.loss, train, _vocabulary(caption_encoder), settings.seed, directory)
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
-            """Draw the negatives of a batch."""
             from preprocessing.loading.batch import component_tensors
 
             components = sampler.batch(captions_B, epoch)
@@ -154,12 +147,13 @@ class UnifiedKind(ModelKind):
 
         return (Components(**batch.extra),)
 
-    def text_inputs(self, text: TextEncoderConfig, split: Split, caption_encoder: CaptionEncoder) -> TextInputs:
-        """Return what gives captions their components."""
+    def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
+        """Return the source of captions' components."""
+        from preprocessing.captions.components import ComponentTable
         from preprocessing.loading.batch import component_tensors
         from vse_core.models import Components
 
-        table = _component_table(split, _vocabulary(caption_encoder))
+        table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder))
         return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
 
     def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
@@ -180,30 +174,17 @@ class UnifiedKind(ModelKind):
 
 
 def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
-    """Return the words that components are looked up in.
-
-    Raises:
-        StageError: the caption encoder reads pieces of words.
-    """
+    """Return the words that components are looked up in; StageError where the model reads pieces of words."""
     if caption_encoder.vocabulary is None:
         raise StageError("UniVSE looks components up by their words, and this model reads pieces of words")
     return caption_encoder.vocabulary
 
 
-def _component_table(split: Split, vocabulary: Vocabulary) -> ComponentTable:
-    from preprocessing.captions.components import ComponentTable
-
-    return ComponentTable.build(graphs_of(split), vocabulary)
-
-
 def _negative_sampler(
-    loss: UnifiedLoss, train: Split, vocabulary: Vocabulary, seed: int, directory: Path
+    loss: UnifiedLoss, train: SplitData, vocabulary: Vocabulary, seed: int, directory: Path
 ) -> NegativeSampler:
-    """Return what draws the negatives of the training captions' components from the pools in a run's directory.
-
-    Raises:
-        StageError: the training captions have too few different words.
-    """
+    """Return the sampler of negatives, from the pools in a run's directory; StageError where words are too few."""
+    from preprocessing.captions.components import ComponentTable
     from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
     from preprocessing.captions.pools import Pools, PoolsError
 
@@ -212,6 +193,7 @@ def _negative_sampler(
     )
     try:
         pools = Pools.load(directory / Pools.FILE)
-        return NegativeSampler(_component_table(train, vocabulary), pools, vocabulary, seed, counts)
+        table = ComponentTable.build(graphs_of(train), vocabulary)
+        return NegativeSampler(table, pools, vocabulary, seed, counts)
     except (NegativesError, PoolsError) as error:
         raise StageError(f"train: {error}") from error

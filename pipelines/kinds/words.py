@@ -29,8 +29,7 @@ def build_caption_encoder(
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     """Return the vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it.
 
-    Raises:
-        StageError: there is no word, or no tokenizer or word vectors where the configuration says.
+    Raises StageError where there is no word, or no tokenizer or word vectors where the configuration says.
     """
     from preprocessing.captions.vocabulary import Vocabulary
     from preprocessing.captions.wordpiece import WordPiece, WordPieceError
@@ -48,15 +47,11 @@ def build_caption_encoder(
 def build_words(
     settings: KindSettings, directory: Path, build: Callable[[int], Words]
 ) -> tuple[Words, dict[str, float]]:
-    """Return the words of the training captions, with figures about them; writes their vectors where any are named.
+    """Return the words of the training captions, with figures about them; writes their vectors if the settings name
+    any.
 
-    Args:
-        settings: say how often a word occurs at least, and where vectors come from.
-        directory: where word vectors are written.
-        build: makes the words from the smallest count.
-
-    Raises:
-        StageError: there is no word, or there are no word vectors where the configuration says.
+    `build` makes the words from the smallest count. Raises StageError where there is no word, or no file of word
+    vectors.
     """
     from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
     from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors

@@ -52,18 +52,12 @@ _REFERENCE = re.compile(r"(?P<name>[^@/]+)(?:@(?P<alias>[^@/]+)|/(?P<version>\d+
 
 
 class RegistryError(StageError):
-    """A model that cannot be found: one message with what there is instead."""
+    """A model that cannot be found; its message names the models that there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredVersion:
-    """A version of a registered model.
-
-    Attributes:
-        name: of the registered model.
-        version: counted by MLflow from 1.
-        model_id: the logged model behind it, which metrics refer to.
-    """
+    """A version (from 1) of a registered model; `model_id` is the logged model behind it, which metrics refer to."""
 
     name: str
     version: int
@@ -71,7 +65,7 @@ class RegisteredVersion:
 
     @property
     def uri(self) -> str:
-        """Address for `mlflow.pyfunc.load_model`."""
+        """The address for `mlflow.pyfunc.load_model`."""
         return f"models:/{self.name}/{self.version}"
 
 
@@ -88,20 +82,9 @@ def register_bundle(
 ) -> RegisteredVersion:
     """Log a bundle as a pyfunc in the active run and register it under the alias "challenger".
 
-    A fingerprint that is registered already is not registered again.
-
-    Args:
-        bundle: directory with the parts of a bundle.
-        name: registered model; made where there is none.
-        fingerprint: identity of what is registered, kept as a tag.
-        tags: of the version: where it comes from.
-        metrics: logged to the active run with the id of the logged model, so that MLflow shows them with the model.
-
-    Returns:
-        The version.
-
-    Raises:
-        RuntimeError: no run is active.
+    A fingerprint that is registered already is not registered again. The tags go to the version, the metrics to the
+    active run with the id of the logged model, so that MLflow shows them with the model. Raises RuntimeError where no
+    run is active.
     """
     run = mlflow.active_run()
     if run is None:
@@ -118,7 +101,6 @@ def register_bundle(
 
 
 def _log_bundle(bundle: Path, name: str, tags: Mapping[str, str]) -> ModelInfo:
-    """Log a bundle as a pyfunc in the active run."""
     with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
         code = Path(folder) / "packages.zip"
         _pack_code(code)
@@ -135,11 +117,7 @@ def _log_bundle(bundle: Path, name: str, tags: Mapping[str, str]) -> ModelInfo:
 
 
 def _pack_code(archive: Path) -> None:
-    """Write our packages into one archive; the same packages give the same bytes.
-
-    MLflow sends the files of a model through a server one after the other: the hundreds of these packages would take
-    minutes.
-    """
+    """Write our packages into one archive, always the same bytes: MLflow takes minutes for files one by one."""
     with zipfile.ZipFile(archive, "w") as packed:
         for package in PACKAGES:
             for path in sorted((ROOT / package).rglob("*")):
@@ -180,11 +158,7 @@ def resolve(client: MlflowClient, reference: str) -> str:
 
 
 def version_of(reference: str, tracking_uri: str) -> int:
-    """The number of the version that NAME, NAME@ALIAS or NAME/VERSION means.
-
-    Raises:
-        RegistryError: there is no such model, alias or version.
-    """
+    """Return the version that NAME, NAME@ALIAS or NAME/VERSION means; RegistryError where it is unknown."""
     client = _client(tracking_uri)
     name, separator, alias = resolve(client, reference).removeprefix("models:/").partition("@")
     if separator:
@@ -193,7 +167,9 @@ def version_of(reference: str, tracking_uri: str) -> int:
 
 
 def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
-    """The aliases of a registered model with the versions that they stand for; none where there is no such model."""
+    """Return the aliases of a registered model with the versions that they stand for; none where there is no such
+    model.
+    """
     client = _client(tracking_uri)
     if not _versions(client, name):
         return {}
@@ -201,12 +177,12 @@ def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
 
 
 def set_alias(name: str, alias: str, version: int, tracking_uri: str) -> None:
-    """Let an alias stand for a version."""
+    """Point an alias to a version."""
     _client(tracking_uri).set_registered_model_alias(name, alias, str(version))
 
 
 def tags_of(name: str, version: int, tracking_uri: str) -> dict[str, str]:
-    """The tags of a version."""
+    """Return the tags of a version."""
     tags: dict[str, str] = _client(tracking_uri).get_model_version(name, str(version)).tags
     return tags
 
@@ -219,16 +195,12 @@ def tag_version(name: str, version: int, tags: Mapping[str, str], tracking_uri: 
 
 
 def describe_version(name: str, version: int, text: str, tracking_uri: str) -> None:
-    """Give a version its description, in Markdown."""
+    """Set the description of a version, in Markdown."""
     _client(tracking_uri).update_model_version(name, str(version), description=text)
 
 
 def _client(tracking_uri: str) -> MlflowClient:
-    """A client of a server or database that is there.
-
-    Raises:
-        RegistryError: there is no such database.
-    """
+    """Return a client of a server or database; RegistryError where there is no such database."""
     database = tracking_uri.removeprefix("sqlite:///")
     if database != tracking_uri and not Path(database).is_file():
         # MLflow would make an empty one.
@@ -237,20 +209,11 @@ def _client(tracking_uri: str) -> MlflowClient:
 
 
 def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
-    """Find the parts of a model by what a user calls it.
+    """Return a name for messages, and the directory of the parts of a registered model or of a bundle's directory.
 
-    A registered bundle is MLflow's own directory where that is on this machine, else a copy. Nothing of the code that
-    is registered with the model runs.
-
-    Args:
-        reference: NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle.
-        tracking_uri: MLflow server or database that knows the model.
-
-    Returns:
-        What to call the model in messages and titles, and the directory of its parts.
-
-    Raises:
-        RegistryError: there is no such model, it is none of this pipeline, or MLflow does not answer.
+    A registered bundle is MLflow's own directory where that is on this machine, else a copy. No code that is registered
+    with the model runs. The reference is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory. Raises
+    RegistryError where there is no such model, it is none of this pipeline, or MLflow does not answer.
     """
     directory = Path(reference).expanduser()
     if reference.startswith(_PATHS) or (directory / "model").is_dir():
@@ -270,10 +233,9 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
 
 
 def find_model(reference: str, tracking_uri: str) -> Path:
-    """Find a model's own directory, with `model.json` in it: as `find_bundle`, or a checkpoint's directory.
+    """Return a model's own directory, with `model.json` in it: as `find_bundle`, or a checkpoint's directory.
 
-    Raises:
-        RegistryError: as `find_bundle`, or the directory holds no model.
+    Raises RegistryError as `find_bundle`, or where the directory holds no model.
     """
     directory = Path(reference).expanduser()
     if (directory / "model.json").is_file():

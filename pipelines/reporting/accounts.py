@@ -1,7 +1,6 @@
 """The accounts of a run: what failed, what it cost, and with which versions it was made."""
 
-from __future__ import annotations
-
+import itertools
 import platform
 import statistics
 from collections.abc import Callable, Sequence
@@ -45,12 +44,8 @@ def failures(run: Run) -> dict[str, Any]:
 
 def restarts(points: Sequence[Point]) -> list[tuple[int, int]]:
     """Return where logged steps go back: the step that had been reached, and the one that was logged next."""
-    found, reached = [], 0
-    for point in points:
-        if point.step <= reached:
-            found.append((reached, point.step))
-        reached = point.step
-    return found
+    steps = itertools.pairwise([0, *(point.step for point in points)])
+    return [(reached, step) for reached, step in steps if step <= reached]
 
 
 def costs(run: Run) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The configuration of a run: its differences from the preset, and all of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

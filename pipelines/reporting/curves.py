@@ -1,7 +1,5 @@
 """The curves of a training: its loss, its recalls, its learning rates, and the pooling weights it has learned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

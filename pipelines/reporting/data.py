@@ -1,7 +1,5 @@
 """The data of a run: images and captions by split, and which images were skipped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The published results: recalls by system, features, text encoder and protocol, as the papers print them."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from pathlib import Path

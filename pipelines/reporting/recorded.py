@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pipelines.tracking.client import TrackingError, connect, outages
@@ -42,10 +43,6 @@ class RecordedRun:
         """Seconds from its first start to its end, pauses between starts included; None while it is running."""
         return None if self.ended is None else (self.ended - self.began) / 1000
 
-    def values(self, metric: str) -> list[float]:
-        """Return the values of a metric; none if it was not logged."""
-        return [point.value for point in self.metrics.get(metric, ())]
-
 
 def recorded_runs(uri: str, stage: str, fingerprint: str) -> list[RecordedRun]:
     """Return the runs of a stage, of any pipeline, for this fingerprint, the first one first."""
@@ -64,11 +61,8 @@ def _recorded(client: MlflowClient, run: Run) -> RecordedRun:
     metrics = {}
     for name in sorted(run.data.metrics):
         history = client.get_metric_history(run.info.run_id, name)
-        metrics[name] = sorted((Point(each.step, each.value, each.timestamp) for each in history), key=_logged)
+        points = (Point(each.step, each.value, each.timestamp) for each in history)
+        metrics[name] = sorted(points, key=attrgetter("at", "step"))
     info = run.info
     times = info.start_time, info.end_time
     return RecordedRun(info.run_id, info.status, *times, dict(run.data.params), dict(run.data.tags), metrics)
-
-
-def _logged(point: Point) -> tuple[int, int]:
-    return point.at, point.step

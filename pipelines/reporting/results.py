@@ -1,7 +1,5 @@
 """The results of a run: its metrics next to what the papers report of the same protocol, or of the nearest there is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,11 +1,9 @@
 """A pipeline run as its report sees it: the configuration, the stages' outputs, and their runs in MLflow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipelines.config import PipelineConfig
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
@@ -28,16 +26,15 @@ class Run:
     outage: str = ""
 
     @classmethod
-    def read(cls, config: PipelineConfig, plans: Mapping[str, StagePlan]) -> Run:
+    def read(cls, config: PipelineConfig, plans: Mapping[str, StagePlan]) -> Self:
         """Read the runs of every stage from MLflow; if it does not answer, the report says so and has none."""
         if plans["evaluate"].complete:
             config.mirror.pull(plans["evaluate"].directory)
         try:
-            return cls(
-                config,
-                plans,
-                {name: recorded_runs(config.tracking_uri, name, plans[name].fingerprint) for name in plans},
-            )
+            recorded = {
+                name: recorded_runs(config.tracking_uri, name, plan.fingerprint) for name, plan in plans.items()
+            }
+            return cls(config, plans, recorded)
         except TrackingError as error:
             return cls(config, plans, {name: [] for name in plans}, str(error))
 
@@ -56,7 +53,7 @@ class Run:
 
     def logged(self, stage: str, metric: str) -> list[float]:
         """Return all values of a metric of a stage, in the order of its runs."""
-        return [value for run in self.recorded[stage] for value in run.values(metric)]
+        return [point.value for run in self.recorded[stage] for point in run.metrics.get(metric, ())]
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The report of a run as a file: all its sections on one HTML page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A relevant result carries a green frame and a tick, an irrelevant one a grey fra
 can be told apart without colours. An image that cannot be read is replaced by its name.
 """
 
-from __future__ import annotations
-
 import io
 import textwrap
 import warnings
@@ -82,8 +80,7 @@ def _at_least_one(rows: Sequence[SheetRow]) -> Sequence[SheetRow]:
 
 
 def _thumbnail_uri(uri: str, pixels: int) -> str | None:
-    image = _thumbnail(uri, pixels)
-    if image is None:
+    if (image := _thumbnail(uri, pixels)) is None:
         return None
     content = io.BytesIO()
     image.save(content, "JPEG", quality=85)

@@ -7,13 +7,11 @@ inner product over their views. As an item has K vectors, the first ``k * K`` ve
 least k items.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import faiss
 import numpy as np
@@ -73,7 +71,7 @@ class ItemIndex:
     facts: Facts
 
     @classmethod
-    def build(cls, items_BKD: Tensor, queries_QVD: Tensor, kind: Kind) -> ItemIndex:
+    def build(cls, items_BKD: Tensor, queries_QVD: Tensor, kind: Kind) -> Self:
         """Index unit vectors; a sample of `queries_QVD` measures the recall of an approximate index."""
         items, views, dim = items_BKD.shape
         vectors = np.ascontiguousarray(items_BKD.flatten(0, 1).float().cpu().numpy())
@@ -103,16 +101,13 @@ class ItemIndex:
         if depth == 0:
             return [Found(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries_QVD)
         queries = np.ascontiguousarray(queries_QVD.flatten(0, 1).float().cpu().numpy())
-        similarities, places = self.vectors.search(queries, depth, params=self._parameters(depth))
+        exact = self.facts.kind == "exact"
+        parameters = None if exact else faiss.SearchParametersHNSW(efSearch=max(self.facts.candidates, depth))
+        similarities, places = self.vectors.search(queries, depth, params=parameters)
         # One row a query: the candidates of all its views.
         shape = (len(queries_QVD), -1)
         rows = zip(similarities.reshape(shape), places.reshape(shape), strict=True)
         return [_best_of_views(*row, self.facts.views, k) for row in rows]
-
-    def _parameters(self, depth: int) -> faiss.SearchParameters | None:
-        if self.facts.kind == "exact":
-            return None
-        return faiss.SearchParametersHNSW(efSearch=max(self.facts.candidates, depth))
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ class GalleryIndex:
     captions: ItemIndex
 
     @classmethod
-    def build(cls, images_BKD: Tensor, texts_CD: Tensor, kind: Kind | Literal["auto"]) -> GalleryIndex:
+    def build(cls, images_BKD: Tensor, texts_CD: Tensor, kind: Kind | Literal["auto"]) -> Self:
         """Index a gallery's embeddings; "auto" is exact up to 50,000 vectors and approximate above."""
         texts_C1D = texts_CD.unsqueeze(1)
         return cls(
@@ -133,20 +128,20 @@ class GalleryIndex:
 
     def facts(self) -> dict[str, Facts]:
         """Return the properties of both."""
-        return {name: index.facts for name, index in self._parts().items()}
+        return {name: index.facts for name, index in vars(self).items()}
 
     def save(self, directory: Path, origin: Mapping[str, str]) -> None:
         """Write `images.faiss`, `captions.faiss` and, last, `index.json` with its origin (see `index_origin`)."""
         directory.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {"origin": dict(origin)}
-        for name, index in self._parts().items():
+        for name, index in vars(self).items():
             file = directory / f"{name}.faiss"
             faiss.write_index(index.vectors, str(file))
             content[name] = {**asdict(index.facts), "digest": content_digest(file)}
         write_json_atomic(directory / INDEX, content)
 
     @classmethod
-    def load(cls, directory: Path, origin: Mapping[str, str]) -> GalleryIndex:
+    def load(cls, directory: Path, origin: Mapping[str, str]) -> Self:
         """Read an index that `save` has written; refuse one that is damaged or of another origin."""
         try:
             content = json.loads((directory / INDEX).read_text(encoding="utf-8"))
@@ -161,9 +156,6 @@ class GalleryIndex:
             raise GalleryIndexError(f"{directory} holds no index: {INDEX} is missing") from error
         except (ValueError, KeyError, TypeError) as error:
             raise GalleryIndexError(f"{directory / INDEX} cannot be read ({error!r}): build the index again") from error
-
-    def _parts(self) -> dict[str, ItemIndex]:
-        return {"images": self.images, "captions": self.captions}
 
 
 def index_origin(model: Path, gallery: Path) -> dict[str, str]:

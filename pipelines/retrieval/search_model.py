@@ -41,22 +41,17 @@ class SearchModel:
 
     def embed(self, queries: Sequence[str], kind: Kind) -> Tensor:
         """Embed texts, or images by path or URI, into (Q, V, D)."""
-        return (
-            self.embedder.embed_texts(queries).unsqueeze(1) if kind == "text" else self.embedder.embed_images(queries)
-        )
+        if kind == "image":
+            return self.embedder.embed_images(queries)
+        return self.embedder.embed_texts(queries).unsqueeze(1)
 
     def find(self, queries_QVD: Tensor, k: int, target: Target) -> list[list[Hit]]:
         """Return the k items (or all) nearest to each query, best first."""
         from pipelines.retrieval.hits import as_caption_hits, as_image_hits
 
-        index, hits = {
-            "images": (self.index.images, as_image_hits),
-            "captions": (self.index.captions, as_caption_hits),
-        }[target]
-        return [
-            hits(self.gallery, found.similarities.tolist(), found.places.tolist())
-            for found in index.search(queries_QVD, k)
-        ]
+        index, hits = getattr(self.index, target), as_image_hits if target == "images" else as_caption_hits
+        nearest = index.search(queries_QVD, k)
+        return [hits(self.gallery, found.similarities.tolist(), found.places.tolist()) for found in nearest]
 
     def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
         """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first."""

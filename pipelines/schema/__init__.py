@@ -1,1 +1,1 @@
-"""What the classes of the configuration are built from: field types, aggregators, encoders and losses."""
+"""Building blocks of the configuration: field types, aggregators, encoders and losses."""

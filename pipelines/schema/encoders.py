@@ -82,7 +82,8 @@ class BackboneImageEncoderConfig(Strict):
         0, ge=0, description="epochs between the release of its four blocks, last block first; 0 releases all at once"
     )
     release_warmup: DurationField = Field(
-        Duration(0, "step"), description="linear rise of all rates once it trains along (VSE-infinity's paper: 1 epoch)"
+        Duration(0, "step"),
+        description="linear rise of all rates once it is fine-tuned (VSE-infinity paper: 1 epoch)",
     )
     learning_rate_factor: Float = Field(
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"

@@ -27,11 +27,7 @@ class Duration:
 
     @classmethod
     def parse(cls, text: object) -> Duration:
-        """Read "4 epochs", "0.5 epochs" or "1132 steps".
-
-        Raises:
-            ValueError: it is none of these.
-        """
+        """Read "4 epochs", "0.5 epochs" or "1132 steps"; ValueError for anything else."""
         if isinstance(text, Duration):
             return text
         match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None

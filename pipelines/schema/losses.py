@@ -22,10 +22,6 @@ class Loss(Strict):
         """Return the keyword arguments of `vse_core.losses.build_loss` at a step, counted from 0."""
         return self.options()
 
-    def all_negatives_steps(self, steps_per_epoch: int) -> int:
-        """Return the number of steps at the start that sum over all negatives."""
-        return 0
-
 
 class HingeLoss(Loss):
     """Settings of the losses with a margin over the hardest negatives."""
@@ -40,12 +36,8 @@ class HingeLoss(Loss):
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments at a step: all negatives first, then the hardest."""
-        is_early = step < self.all_negatives_steps(steps_per_epoch)
+        is_early = step < self.all_negatives.steps(steps_per_epoch)
         return {**self.options(), "negatives": "all" if is_early else "hardest"}
-
-    def all_negatives_steps(self, steps_per_epoch: int) -> int:
-        """Return the number of steps at the start that sum over all negatives."""
-        return self.all_negatives.steps(steps_per_epoch)
 
     @property
     def pair_plateau(self) -> float:

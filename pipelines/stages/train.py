@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.stage import (
     MANIFEST,
     Plans,
@@ -95,7 +95,7 @@ def run(
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     with open_splits(config, train, evaluation, train_graphs) as readers:
-        read = Split(readers[0], train_graphs), Split(readers[1], eval_graphs)
+        read = SplitData(readers[0], train_graphs), SplitData(readers[1], eval_graphs)
         facts, total_steps = prepare(config, *read, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)

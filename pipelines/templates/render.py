@@ -1,7 +1,5 @@
 """Render the templates of this folder; whatever is inserted into them is escaped, images lie inside the page."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Sequence

@@ -19,11 +19,7 @@ class CheckpointUploads:
     """Brings what the storage has of a run to what the run has now, in a thread.
 
     One state is on its way and one waits; a newer one takes the place of the one that waits. While the storage is away
-    training goes on and what lies there gets older: the next state is tried again, and the last one must arrive.
-
-    Args:
-        directory: the run's output.
-        mirror: the work folder that it is in.
+    training continues and what lies there gets older: the next state is tried again, and the last one must arrive.
     """
 
     def __init__(self, directory: Path, mirror: Mirror) -> None:
@@ -39,11 +35,8 @@ class CheckpointUploads:
     def request(self, folders: Sequence[Path], written: Sequence[Path]) -> None:
         """Have these folders of the run on the storage soon, in this order, and its other checkpoints gone from there.
 
-        Returns at once. The files beside the folders go first: what a checkpoint refers to is there before it.
-
-        Args:
-            folders: all that the run has now.
-            written: those of them that are new since the last request.
+        Returns at once. Files next to the folders go first: what a checkpoint refers to is there before it. `written`
+        names the folders that are new since the last request.
         """
         if self._mirror.address is None:
             return
@@ -56,16 +49,12 @@ class CheckpointUploads:
             self._changed.notify_all()
 
     def in_use(self) -> set[Path]:
-        """Folders that are being copied, or will be, and must stay until they are."""
+        """Return the folders that are being copied, or will be, and must stay until they are."""
         with self._changed:
             return {*self._moving, *(self._waiting or ())}
 
     def wait(self) -> None:
-        """Return when the last state that was requested is on the storage.
-
-        Raises:
-            StorageError: it cannot be brought there.
-        """
+        """Return when the last state requested is on the storage; raises StorageError where it cannot be."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is None and not self._moving)
             failed, self._failed = self._failed, None

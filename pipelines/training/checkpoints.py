@@ -25,16 +25,11 @@ from vse_core.training.state import Progress, read_progress, save_state
 
 
 class Checkpoints:
-    """Writes the checkpoints of one run; whole directories appear by rename, so none is ever half there.
+    """Writes the checkpoints of one run: complete directories appear by rename, and are copied to a storage if there is
+    one.
 
-    Where there is a storage they are copied there while training goes on; see
-    :class:`~pipelines.training.checkpoint_uploads.CheckpointUploads`.
-
-    Args:
-        directory: the run's output: ``checkpoints/step-NNNNNNNN`` to resume from, ``best-EEE`` the best model.
-        specification: keyword arguments of ``vse_core.models.build_model``.
-        write_sidecars: writes next to a model what it is used with, such as its caption encoder.
-        mirror: the work folder that the directory is in.
+    The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``. `specification` holds the keyword
+    arguments of ``vse_core.models.build_model``; `write_sidecars` writes next to a model what it is used with.
     """
 
     def __init__(
@@ -51,10 +46,8 @@ class Checkpoints:
         self._written: list[Path] = []
 
     def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write the state after ``step`` global steps, then drop what it supersedes.
-
-        Raises:
-            StageError: the disk does not take it; what was saved before is still there.
+        """Write the state after ``step`` global steps, then drop what it supersedes; StageError where the disk refuses
+        it.
         """
         (self.directory / "checkpoints").mkdir(exist_ok=True)
         path = self.directory / "checkpoints" / f"step-{step:08d}"
@@ -68,21 +61,15 @@ class Checkpoints:
         self._prune({*best, path, *self.uploads.in_use()})
 
     def save_best(self, epoch: int, model: Model) -> None:
-        """Write the model of a finished epoch (from 0) that was the best so far; to be followed by `save`.
-
-        Raises:
-            StageError: the disk does not take it.
-        """
+        """Write the model of a finished epoch (from 0) that was the best so far; to be followed by `save`."""
         path = best_directory(self.directory, epoch)
         with _appearing(path) as aside:
             self._write_model(model, aside)
         self._written.append(path)
 
     def wait(self) -> None:
-        """Return when what was saved last is on the storage, and nothing else of the run.
-
-        Raises:
-            StorageError: it cannot be brought there.
+        """Return when the last checkpoint is on the storage, and nothing else of the run; StorageError where it cannot
+        be.
         """
         self.uploads.wait()
         newest = newest_checkpoint(self.directory)
@@ -95,25 +82,25 @@ class Checkpoints:
         self._write_sidecars(directory)
 
     def _prune(self, kept: set[Path]) -> None:
-        """Remove the checkpoints beyond those, and what was being written when a process was killed."""
+        """Remove all other checkpoints, and what was being written when a process was killed."""
         for pattern in ("checkpoints/step-*", "checkpoints/.step-*.tmp", "best-*", ".best-*.tmp"):
             for path in set(self.directory.glob(pattern)) - kept:
                 shutil.rmtree(path)
 
 
 def best_directory(directory: Path, epoch: int) -> Path:
-    """Where the model of an epoch (from 0) is kept while it is the best."""
+    """Return where the model of an epoch (from 0) is kept while it is the best."""
     return directory / f"best-{epoch + 1:03d}"
 
 
 def weights_digest(model: Path) -> str:
-    """The sha256 of a model directory's weights: its identity."""
+    """Return the sha256 of a model directory's weights: its identity."""
     with (model / WEIGHTS).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def newest_checkpoint(directory: Path) -> Path | None:
-    """The checkpoint to resume from; None where a run has not begun."""
+    """Return the checkpoint to resume from; None where a run has not begun."""
     return max(directory.glob("checkpoints/step-*"), default=None)
 
 
@@ -146,11 +133,7 @@ def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
 
 @contextlib.contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
-    """A directory to fill, which takes its real name when it is complete.
-
-    Raises:
-        StageError: the disk does not take it.
-    """
+    """Yield a directory to fill, which takes its real name when it is complete; StageError where the disk is full."""
     aside = path.with_name(f".{path.name}.tmp")
     for leftover in (aside, path):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -169,5 +152,5 @@ def _appearing(path: Path) -> Iterator[Path]:
         free = shutil.disk_usage(path.parent).free
         raise StageError(
             f"train: cannot write the checkpoint {path} ({error}; {free:,} bytes are free there): make room on "
-            "that disk and run the same command again, which goes on from the checkpoint before"
+            "that disk and run the same command again, which resumes from the checkpoint before"
         ) from error

@@ -20,13 +20,7 @@ INITIAL = "initial"
 
 
 def keep_initial(model: Path, directory: Path, mirror: Mirror) -> None:
-    """Copy a model into a run's directory, from which the workers of all machines start.
-
-    Args:
-        model: directory of the model.
-        directory: of the run.
-        mirror: the work folder that it is in.
-    """
+    """Copy a model into a run's directory, from which the workers of all machines start."""
     kept = directory / INITIAL
     if not kept.exists():
         aside = directory / f".{INITIAL}.tmp"
@@ -45,7 +39,7 @@ class WordEncoder(Protocol):
 
 
 def start_from_word_vectors(model: Model, directory: Path) -> None:
-    """Fill in the word vectors that a run's directory holds; does nothing where it holds none."""
+    """Fill in the word vectors in a run's directory, if there are any."""
     path = directory / WordVectors.FILE
     if path.exists() and isinstance(model.text_encoder, WordEncoder):
         vectors, device = WordVectors.load(path), next(model.parameters()).device
@@ -54,11 +48,7 @@ def start_from_word_vectors(model: Model, directory: Path) -> None:
 
 
 def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory: Path) -> None:
-    """Fill a model with the weights that a run's directory keeps; does nothing where it keeps none.
-
-    Raises:
-        StageError: they are of a model that is built otherwise.
-    """
+    """Fill a model with the initial weights in a run's directory, if any; StageError if they are of another model."""
     kept = directory / INITIAL
     if not kept.is_dir():
         return
@@ -72,11 +62,7 @@ def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory:
 
 
 def _common_words(own: CaptionEncoder, other: CaptionEncoder) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Ids of the words that both know, in either; None where these are not words but the same pieces of words.
-
-    Raises:
-        ValueError: one model reads words and the other pieces.
-    """
+    """Return the ids of the words that both know, in either; None where both read the same pieces of words."""
     words, other_words = own.vocabulary, other.vocabulary
     if words is None and other_words is None:
         return None

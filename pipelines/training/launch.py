@@ -1,4 +1,4 @@
-"""A training on the cluster, on the driver: the group of workers, restarted for as long as training progresses."""
+"""The driver's side of training: the group of workers, restarted while training makes progress."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def fit(
 ) -> dict[str, Any]:
     """Run the workers on the cluster; returns the outcome of the first one.
 
-    Ray restarts the group a few times after it has lost a worker; we restart Ray's run for as long as training
-    progresses in between. A machine that is lost while the group is starting ends Ray's run as well.
+    Ray restarts the group a few times after it has lost a worker; we restart Ray's run while training makes progress in
+    between. Losing a machine while the group starts ends Ray's run as well.
     """
     ray_internals.configure_train(training.collective_timeout)
     from ray.train import TrainingFailedError
@@ -97,7 +97,7 @@ def _saved_steps(mirror: Mirror, directory: Path) -> int:
 
 
 def _reason(error: TrainingFailedError) -> str:
-    """Return the error that the user can fix, if a worker has raised one; the errors of the others follow from it."""
+    """Return the error of a worker that the user can fix, if any; the errors of the others follow from it."""
     for failure in getattr(error, "worker_failures", {}).values():
         if isinstance(failure, _EXPECTED):
             return str(failure).removeprefix("train: ")

@@ -11,19 +11,19 @@ LOSSES = "losses.jsonl"
 
 
 def append_loss(directory: Path, step: int, loss: float) -> None:
-    """Write down the loss of a step, counted from 1."""
+    """Append the loss of a step, counted from 1."""
     with (directory / LOSSES).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"step": step, "loss": loss}) + "\n")
 
 
 def read_losses(directory: Path) -> list[dict[str, float]]:
-    """The logged losses of a run: ``step`` (from 1) and ``loss``, in order."""
+    """Return the logged losses of a run: ``step`` (from 1) and ``loss``, in order."""
     path = directory / LOSSES
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def last_loss(directory: Path) -> dict[str, float] | None:
-    """The newest whole entry of the logged losses, read from the end of the file; None before the first."""
+    """Return the newest complete entry, read from the end of the file; None before the first."""
     path = directory / LOSSES
     if not path.exists():
         return None

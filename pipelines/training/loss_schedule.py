@@ -14,15 +14,7 @@ COLLAPSE_PATIENCE = 500
 
 
 class LossSchedule:
-    """The configured loss at each step.
-
-    Args:
-        config: settings of the loss.
-        steps_per_epoch: length of an epoch.
-
-    Raises:
-        ValueError: an option of the loss is out of range.
-    """
+    """The configured loss at each step; ValueError where one of its options is out of range."""
 
     def __init__(self, config: LossConfig, steps_per_epoch: int) -> None:
         self._config = config
@@ -39,19 +31,12 @@ class LossSchedule:
         return loss
 
     def check(self, step: int, loss: float, pairs: float) -> int:
-        """Return the number of steps that the loss has stayed on its plateau.
+        """Return the number of steps that the loss has stayed on its plateau; CollapseError if it has for too long.
 
-        The plateau is that of the hardest negatives; losses without a margin have none.
-
-        Args:
-            step: from 0.
-            loss: of the step.
-            pairs: number of pairs it was summed over.
-
-        Raises:
-            CollapseError: it has stayed there for too long.
+        The plateau is that of the hardest negatives; losses without a margin have none. `step` counts from 0, `pairs`
+        is the number of pairs that the loss was summed over.
         """
-        if self._hinge is None or step < self._hinge.all_negatives_steps(self._steps_per_epoch):
+        if self._hinge is None or step < self._hinge.all_negatives.steps(self._steps_per_epoch):
             return 0
         self._collapse.update(loss / (pairs if self._hinge.reduction == "sum" else 1))
         return self._collapse.steps_on_plateau

@@ -1,7 +1,6 @@
 """Metrics of a training run: its losses, its speed, its memory and a profile.
 
-Scalars of a step are computed on the device and read one step later, when they have arrived: the host never waits for
-the step that it has just given to a GPU, so that the GPU always has the next one to go on with.
+The host reads scalars of a step one step later, so that it never waits for the step that the GPU works at.
 """
 
 from __future__ import annotations
@@ -33,21 +32,17 @@ class Observer(Protocol):
         """Keep a copy of a file with the run, in a folder of its artifacts."""
 
     def flush(self) -> None:
-        """A checkpoint now holds everything logged so far."""
+        """Learn that a checkpoint now holds everything logged so far."""
 
     def wants_checkpoint(self) -> bool:
-        """Whether a checkpoint is needed after this very step, and at once where it is safe."""
+        """Return whether a checkpoint is needed after this step, on the storage at once."""
 
     def checkpoint_is_safe(self) -> None:
-        """The checkpoint that was wanted is there, on the storage too."""
+        """Learn that the checkpoint is on the storage."""
 
 
 class Scalars:
-    """Named scalars on their way from the device to the host.
-
-    Args:
-        values: tensors without dimensions, on one device.
-    """
+    """Named scalars (tensors without dimensions, on one device) on their way from the device to the host."""
 
     def __init__(self, values: Mapping[str, Tensor]) -> None:
         self._names = list(values)
@@ -57,7 +52,7 @@ class Scalars:
         self._arrived = torch.cuda.current_stream(stacked.device).record_event() if stacked.is_cuda else None
 
     def read(self) -> dict[str, float]:
-        """The values, once they have arrived."""
+        """Return the values, once they have arrived."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return dict(zip(self._names, self._values.tolist(), strict=True))
@@ -65,14 +60,7 @@ class Scalars:
 
 @dataclass(frozen=True)
 class ThroughputMeter:
-    """Steps, samples and waiting of a process, up to some moment.
-
-    Attributes:
-        steps: optimiser steps.
-        samples: image-caption pairs, of all processes.
-        waited: seconds spent waiting for data.
-        at: the moment, in seconds of a clock of its own.
-    """
+    """Steps, samples (of all processes) and seconds waited for data of a process, up to a moment of its clock."""
 
     steps: int
     samples: int
@@ -100,14 +88,10 @@ class ThroughputMeter:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step as it is reported, when its numbers have arrived.
+    """One step of a run: its number from 1, and what is logged of it when its scalars have arrived.
 
-    Attributes:
-        step: optimiser steps of the run so far, from 1.
-        batch_size: pairs of a global batch, averaged over those of the step.
-        learning_rates: by the part of the model, "" for all that is in no other.
-        scalars: the loss, the gradient's norm and the scale of the loss, and the parts of the loss under ``part/``.
-        meter: of the process, with this step.
+    `batch_size` is the mean number of pairs of its global batches; learning rates have their part of the model as a
+    key, "" for the rest.
     """
 
     step: int
@@ -118,7 +102,7 @@ class StepReport:
 
 
 def scalars_of(result: StepResult) -> Scalars:
-    """The numbers of a step."""
+    """Return the numbers of a step."""
     return Scalars(
         {"loss": result.loss, "gradient_norm": result.gradient_norm, "scale": result.scale}
         | {f"part/{name}": part for name, part in result.parts.items()}
@@ -126,7 +110,7 @@ def scalars_of(result: StepResult) -> Scalars:
 
 
 def step_metrics(report: StepReport, values: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of one step: its loss and the parts of it, its gradient's norm and its learning rates."""
+    """Return the metrics of a step: its loss and the parts of it, its gradient's norm and its learning rates."""
     metrics = {"train/loss": values["loss"], "train/gradient_norm": values["gradient_norm"]}
     metrics |= {f"train/{name.removeprefix('part/')}": value for name, value in values.items() if "part/" in name}
     for part, rate in report.learning_rates.items():
@@ -135,10 +119,7 @@ def step_metrics(report: StepReport, values: Mapping[str, float]) -> dict[str, f
 
 
 def machine_metrics(device: torch.device) -> dict[str, float]:
-    """Memory of this process in 10^9 bytes, and of its GPU; the share of time in which the GPU has been at work.
-
-    The process's memory is told on Linux, and the GPU's work where nvidia-ml-py is installed.
-    """
+    """Return this process's memory (on Linux) and its GPU's in 10^9 bytes, and the GPU's use (with nvidia-ml-py)."""
     metrics = {}
     if _STATM.exists():
         metrics["system/memory_gb"] = int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize() / 1e9
@@ -152,21 +133,15 @@ def machine_metrics(device: torch.device) -> dict[str, float]:
 
 @contextmanager
 def profiled(steps: int, directory: Path, keep: Callable[[Path], None]) -> Iterator[Callable[[], None]]:
-    """A context in which steps are profiled; it yields what is to be called after each of them.
+    """Profile the steps in the block, after one of warm-up; yields what to call after each step. 0 profiles nothing.
 
-    The first step only warms up. The trace opens in https://ui.perfetto.dev and in chrome://tracing.
-
-    Args:
-        steps: how many; with 0 nothing happens.
-        directory: where the trace is written.
-        keep: called with the file.
+    `keep` is called with the trace, which opens in https://ui.perfetto.dev and in chrome://tracing.
     """
     if not steps:
         yield lambda: None
         return
 
     def write(profiler: torch.profiler.profile) -> None:
-        """Write the trace of the steps recorded."""
         directory.mkdir(exist_ok=True)
         path = directory / "trace.json.gz"
         profiler.export_chrome_trace(str(path))

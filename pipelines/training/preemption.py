@@ -1,7 +1,6 @@
-"""A training process that is told to end: it asks the first one for a checkpoint, waits for it, and ends.
+"""A training process that is told to end by SIGTERM: it asks the first one for a checkpoint, waits for it, and ends.
 
-What tells it is SIGTERM, as a machine sends it that is about to be taken away. The processes talk through the store
-that they met at, not in a collective: the others go on with their steps meanwhile.
+The processes talk through the store that they met at, not in a collective: the others continue with their steps.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _EXIT_STATUS = 128 + signal.SIGTERM
 
 
 def watch() -> None:
-    """From now on SIGTERM ends this process with a checkpoint; to be called in its main thread."""
+    """End this process with a checkpoint on SIGTERM from now on; to be called in its main thread."""
     signal.signal(signal.SIGTERM, _told_to_end)
 
 
@@ -33,7 +32,7 @@ def _told_to_end(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end() -> None:
-    """Ask for a checkpoint, give it the time that there is, and end whatever came of it."""
+    """Ask for a checkpoint, wait for it within the grace period, and end in any case."""
     try:
         if dist.is_initialized():
             store = _store()
@@ -53,11 +52,7 @@ def _store() -> dist.Store:
 
 
 class CheckpointRequests:
-    """The first process's view: whether one of the group needs a checkpoint before it ends.
-
-    Args:
-        is_announced: whether the end of a machine is known by other means.
-    """
+    """The first process's view of the checkpoints that processes ask for before they end."""
 
     def __init__(self, is_announced: Callable[[], bool]) -> None:
         self._is_announced = is_announced
@@ -65,7 +60,7 @@ class CheckpointRequests:
         self._is_answered = False
 
     def is_wanted(self) -> bool:
-        """Whether a checkpoint is asked for that has not been made; looks twice a second at most."""
+        """Return whether a checkpoint is wanted that has not been made; looks twice a second at most."""
         now = time.monotonic()
         if self._is_answered or not dist.is_initialized() or now - self._looked_at < _LOOK_EVERY_SECONDS:
             return False
@@ -73,6 +68,6 @@ class CheckpointRequests:
         return self._is_announced() or bool(_store().check([_WANTED]))
 
     def answer(self) -> None:
-        """Say that the checkpoint is where it is safe."""
+        """Say that the checkpoint is on the storage."""
         self._is_answered = True
         _store().set(_SAVED, "1")

@@ -9,23 +9,16 @@ from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
-    from pipelines.kinds.inputs import Split
+    from pipelines.kinds.inputs import SplitData
 
 
-def prepare(config: PipelineConfig, train: Split, evaluation: Split, directory: Path) -> tuple[dict[str, float], int]:
+def prepare(
+    config: PipelineConfig, train: SplitData, evaluation: SplitData, directory: Path
+) -> tuple[dict[str, float], int]:
     """Check that the shards can feed the run, and write what turns captions into inputs of the model.
 
-    Args:
-        config: the pipeline's configuration.
-        train: the training split.
-        evaluation: the split that is evaluated after every epoch.
-        directory: output of the training stage.
-
-    Returns:
-        Figures about the captions' tokens for the manifest, and the optimiser steps of the whole run.
-
-    Raises:
-        StageError: the split is too small, or the captions' encoder cannot be made.
+    Returns figures about the captions' tokens for the manifest, and the optimiser steps of the run. Raises StageError
+    where the split is too small, or the captions' encoder cannot be made.
     """
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.loading.sampler import BatchSampler

@@ -1,4 +1,4 @@
-"""The shards that training reads: all on this machine where they fit, else a window of them at a time."""
+"""The shards that training reads: all of them on this machine where they fit, else a window of them at a time."""
 
 from __future__ import annotations
 
@@ -18,51 +18,38 @@ _SPARE = 2
 def open_splits(
     config: PipelineConfig, train: Path, evaluation: Path, *graphs: Path | None
 ) -> Iterator[tuple[ShardReader, ShardReader]]:
-    """Readers of the training and the evaluation split for as long as the block lasts.
+    """Open readers of the training and the evaluation split for the block.
 
     Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
-    copied as they are needed; the rest has to fit.
-
-    Args:
-        config: the pipeline's configuration.
-        train: directory of features.
-        evaluation: directory of features.
-        graphs: directories of captions' graphs, to be here as well; None for a split that has none.
-
-    Raises:
-        StageError: the order of the samples needs more shards at a time than the limit allows.
-        ShardError: a shard is missing, or is not as its sidecar says.
-        StorageError: the storage does not answer, or the limit leaves no room.
+    copied as they are needed; the rest, with the directories of captions' graphs, has to fit. Raises StageError where
+    the order of the samples needs more shards at a time than the limit allows, ShardError where a shard is missing or
+    does not match its sidecar, StorageError where the storage does not answer or the limit leaves no room.
     """
-    mirror, member = config.mirror, config.features.member
+    mirror, feature = config.mirror, config.features.member
     others = (evaluation, *(path for path in graphs if path is not None))
     sizes = _shard_bytes(config, train)
-    beside = sum(sum(_shard_bytes(config, directory).values()) for directory in others)
-    if mirror.limit is None or sum(sizes.values()) + beside <= mirror.limit:
+    other_bytes = sum(sum(_shard_bytes(config, directory).values()) for directory in others)
+    if mirror.limit is None or sum(sizes.values()) + other_bytes <= mirror.limit:
         with mirror.pinned(train, *others):
-            yield ShardReader(train, member, verify=True), ShardReader(evaluation, member, verify=True)
+            yield ShardReader(train, feature, verify=True), ShardReader(evaluation, feature, verify=True)
         return
-    window = _window(config, sizes, mirror.limit - beside)
+    window = _window(config, sizes, mirror.limit - other_bytes)
     with mirror.pinned(*others):
         mirror.pull(train, lambda name: name.endswith(".json"))
         _require_stored(train, sizes)
         yield (
-            ShardReader(train, member, 2 * window + _SPARE, verify=True, pin=mirror.pinned_shard),
-            ShardReader(evaluation, member, verify=True),
+            ShardReader(train, feature, 2 * window + _SPARE, verify=True, pin=mirror.pinned_shard),
+            ShardReader(evaluation, feature, verify=True),
         )
 
 
 def _shard_bytes(config: PipelineConfig, directory: Path) -> dict[str, int]:
-    """Sizes of the shards that the storage has of a directory, by name."""
+    """Return the sizes of a directory's shards on the storage, by name."""
     return {name: size for name, size in config.mirror.stored(directory).items() if name.endswith(".tar")}
 
 
 def _window(config: PipelineConfig, sizes: dict[str, int], room: int) -> int:
-    """The shards that samples are drawn from at a time.
-
-    Raises:
-        StageError: two such windows, the second on its way while the first is read, do not fit.
-    """
+    """Return the number of shards that samples are drawn from; two such windows have to fit."""
     window, largest = config.training.shuffle_shards, max(sizes.values())
     most = (room // largest - _SPARE) // 2
     if most < 1:
@@ -81,16 +68,12 @@ def _window(config: PipelineConfig, sizes: dict[str, int], room: int) -> int:
 
 
 def _require_stored(directory: Path, sizes: dict[str, int]) -> None:
-    """Compare what the storage has with all sidecars, before hours of training find it out.
-
-    Raises:
-        ShardError: a shard is not there, or has another size.
-    """
+    """Compare the storage with all sidecars, before hours of training find a shard missing or of another size."""
     for sidecar in sorted(directory.glob("shard-*.json")):
         index = read_index(sidecar)
         if sizes.get(index.shard) != index.bytes:
             found = f"{sizes[index.shard]} bytes" if index.shard in sizes else "nothing"
             raise ShardError(
                 f"shard {directory / index.shard} should have {index.bytes} bytes, the storage has {found}: run "
-                "`python pipelines/extract.py --verify` with the same options, which makes such shards anew"
+                "`python pipelines/extract.py --verify` with the same options, which makes such shards again"
             )

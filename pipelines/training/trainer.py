@@ -22,10 +22,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config import PipelineConfig
-from pipelines.inference.feature_check import write_reads
+from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.text_batches import text_batches
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
@@ -65,24 +65,16 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Trainer:
-    """One process's part of a training run.
+    """One process's part of a training run, whose output is in ``checkpoints/step-*``, ``best-*`` and ``losses.jsonl``.
 
-    Args:
-        config: the pipeline's configuration.
-        train: the training split.
-        evaluation: the split that is evaluated after every epoch.
-        caption_encoder: gives the captions' tokens.
-        directory: the stage's output: ``checkpoints/step-*`` to resume from, ``best-*``, ``losses.jsonl``.
-        device: where to compute.
-        observer: where to report to; None on all processes but the first.
-        on_epoch: called by every process with the metrics of each finished epoch.
+    Only the first process has an observer; every process calls `on_epoch` with the metrics of each finished epoch.
     """
 
     def __init__(
         self,
         config: PipelineConfig,
-        train: Split,
-        evaluation: Split,
+        train: SplitData,
+        evaluation: SplitData,
         caption_encoder: CaptionEncoder,
         directory: Path,
         device: torch.device,
@@ -136,9 +128,7 @@ class Trainer:
     def run(self) -> tuple[dict[str, float], ...]:
         """Train to the last epoch, from the last checkpoint where there is one; returns the metrics of every epoch.
 
-        Raises:
-            NonFiniteLossError: the loss or gradient is not finite; the weights of the last checkpoint are sound.
-            CollapseError: the embeddings have collapsed.
+        Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """
         self._restore()
         training = self.config.training
@@ -157,8 +147,7 @@ class Trainer:
             self.checkpoints.wait()
         return self.progress.history
 
-    def _loader(self, train: Split) -> TrainLoader:
-        """Return the loader of this process's part of every batch."""
+    def _loader(self, train: SplitData) -> TrainLoader:
         training = self.config.training
         return TrainLoader(
             train.reader,
@@ -183,11 +172,10 @@ class Trainer:
     def _write_sidecars(self, directory: Path) -> None:
         """Write next to a model its caption encoder, the name of its features, and what else its kind needs."""
         save_caption_encoder(self.caption_encoder, directory)
-        write_reads(directory, self.config.features.member)
+        write_feature_key(directory, self.config.features.member)
         self.kind.save_sidecars(directory, self.config.kind_settings)
 
     def _keep(self, path: Path) -> None:
-        """Hand the trace of a profile to the observer."""
         assert self.observer is not None
         self.observer.log_artifact(path, "profile")
 
@@ -196,7 +184,7 @@ class Trainer:
         return fixed_blocks(epoch, image.frozen_epochs, image.block_epochs) if image.name == "backbone" else 0
 
     def _wrapped(self, fixed: int) -> nn.Module:
-        """The model ready for steps in which so many blocks of a backbone stay fixed."""
+        """Return the model ready for steps in which the first `fixed` blocks of a backbone stay as they are."""
         if isinstance(self.model.image_encoder, PixelEncoder):
             self.model.image_encoder.fix_blocks(fixed)
         chunk_size = self.config.training.chunk_size
@@ -234,7 +222,7 @@ class Trainer:
         self._read_reports()
 
     def _sampled(self, epoch: int, step: int) -> list[IntArray]:
-        """The captions of the global batches of an optimiser step."""
+        """Return the captions of the global batches of an optimiser step."""
         first = step * self.config.training.accumulation
         last = min(first + self.config.training.accumulation, self.loader.steps_per_epoch)
         return [self.sampler.batch(epoch, batch) for batch in range(first, last)]
@@ -256,10 +244,7 @@ class Trainer:
         return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
 
     def _read_reports(self, pending: int = 0) -> None:
-        """Read the reports of steps, all but the last `pending`, and check that the loss is finite and not collapsed.
-
-        All processes do it at the same steps: they have the same numbers, and stop together on an error.
-        """
+        """Read all reports but the last `pending`, and check their losses; all processes stop together on an error."""
         while len(self._reports) > pending:
             report = self._reports.popleft()
             values = report.scalars.read()
@@ -320,7 +305,7 @@ class Trainer:
             forget_losses(self.directory, self.progress.epoch * self.steps_per_epoch + self.progress.step)
 
     def _evaluate(self) -> dict[str, float]:
-        """Metrics of the evaluation split; the processes share its encoding and all get the result."""
+        """Return the metrics of the evaluation split; the processes share its encoding and all get the result."""
         self.model.eval()
         reader = self.evaluation.reader
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]

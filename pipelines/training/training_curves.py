@@ -1,4 +1,4 @@
-"""The curve of a training's loss, with what its configuration says about it."""
+"""The curve of a training's loss, with the marks that its configuration gives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def loss_curve(config: PipelineConfig, losses: Sequence[Mapping[str, float]], steps_per_epoch: int | None) -> Figure:
-    """Plot the losses of a run; those of a margin with the end of all negatives and the level of a collapsed model.
-
-    Args:
-        config: of the run.
-        losses: as `read_losses` gives them, at least one.
-        steps_per_epoch: length of an epoch; None where it is not known yet.
-    """
+    """Plot the losses of a run, at least one; those with a margin with the end of all negatives and the plateau."""
     marks: dict[str, Any] = {}
     if isinstance(config.loss, HingeLoss):
         marks["plateau"] = config.loss.plateau(config.training.batch_size)

@@ -1,4 +1,4 @@
-"""What every training process runs: the trainer, and in the first of them the way of its metrics to MLflow."""
+"""The function that every training process runs, and the reports of the first one to MLflow."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import DISK_ERRORS, disk_error
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What every training process is told: plain values, since it travels to other machines.
+    """The settings of every training process: plain values, since they travel to other machines.
 
-    Attributes:
-        config: the pipeline's configuration as JSON.
-        train_shards, eval_shards: directories of the two splits' features.
-        train_graphs, eval_graphs: directories of their captions' graphs; None where nothing reads them.
-        directory: output of the stage.
-        run: handle of the MLflow run, as a mapping.
+    The configuration and the MLflow run's handle are mappings; graphs are None where nothing reads them.
     """
 
     config: dict[str, Any]
@@ -36,7 +31,7 @@ class TrainingJob:
 
 
 def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
-    """What every training process runs; the first one's return value is the outcome of the run."""
+    """Train as one of the processes; the first one's return value is the outcome of the run."""
     import torch
 
     from pipelines.training.checkpoints import adopt_checkpoints
@@ -51,11 +46,10 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
     graphs = [None if path is None else Path(path) for path in (job.train_graphs, job.eval_graphs)]
     with open_splits(config, Path(job.train_shards), Path(job.eval_shards), *graphs) as readers:
         adopt_checkpoints(Path(job.directory), config.mirror)
-        return _train(config, job, *map(Split, readers, graphs))
+        return _train(config, job, *map(SplitData, readers, graphs))
 
 
-def _train(config: PipelineConfig, job: TrainingJob, train: Split, evaluation: Split) -> dict[str, Any]:
-    """Train as one of the processes."""
+def _train(config: PipelineConfig, job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[str, Any]:
     import ray.train
     from ray.train.torch import get_device
 
@@ -98,11 +92,7 @@ def _train(config: PipelineConfig, job: TrainingJob, train: Split, evaluation: S
 
 
 class RunObserver:
-    """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint.
-
-    Args:
-        run: handle of the MLflow run, as a mapping.
-    """
+    """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint."""
 
     def __init__(self, run: Mapping[str, str]) -> None:
         from pipelines.tracking import RunHandle, Tracker
@@ -124,7 +114,7 @@ class RunObserver:
         self._tracker.detach(force=False)
 
     def wants_checkpoint(self) -> bool:
-        """Whether a process of the group ends now, and needs a checkpoint before."""
+        """Return whether a process of the group ends now, and needs a checkpoint before."""
         return self._requests.is_wanted()
 
     def checkpoint_is_safe(self) -> None:

@@ -1,4 +1,4 @@
-"""The group of training processes: what it asks of the cluster, and how each is set up."""
+"""The group of training processes: its resources on the cluster, and the set-up of each process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 
 
 def scaling(training: TrainingConfig) -> ScalingConfig:
-    """What the group asks of the cluster."""
+    """Return the resources that the group asks of the cluster."""
     return ScalingConfig(
         num_workers=training.workers,
         use_gpu=training.gpus_per_worker > 0,
@@ -39,7 +39,7 @@ class GroupConfig(TorchConfig):
 
     @property
     def backend_cls(self) -> type[_Backend]:
-        """What Ray starts the group with."""
+        """The class that Ray starts the group with."""
         return _Backend
 
 
@@ -51,10 +51,7 @@ class _Backend(_TorchBackend):
 
 
 def prepare_process() -> None:
-    """Make this process hear of its end, and meet others at the address that Ray knows it by.
-
-    Runs in the process's main thread, which alone may watch for signals.
-    """
+    """Watch for signals (in the main thread), and meet other processes at the address that Ray knows this one by."""
     preemption.watch()
     # gloo looks its own address up by the host name, which many systems resolve to 127.0.1.1.
     interface = _interface(ray.util.get_node_ip_address())
@@ -63,7 +60,7 @@ def prepare_process() -> None:
 
 
 def _interface(address: str) -> str | None:
-    """The name of the network interface with an IPv4 address; None where there is none, as with IPv6."""
+    """Return the name of the network interface with an IPv4 address; None where there is none, as with IPv6."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has no such address

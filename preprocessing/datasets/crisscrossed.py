@@ -21,10 +21,7 @@ _CAPTION = re.compile(r"COCO_(?:train|val)2014:sentid:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A pair of ids as the Karpathy reader gives them (an image's `cocoid`, a caption's `sentid`), and its mean rating.
-
-    The score goes from 0, nothing in common, to 5, the same.
-    """
+    """A pair of ids of the Karpathy reader (`cocoid`, `sentid`), and its mean rating from 0 to 5, the same."""
 
     first: str
     second: str

@@ -1,7 +1,4 @@
-"""From records to feature shards: which records a shard holds, and the making of one shard.
-
-Nothing here knows about processes: the caller may make the shards one after another or on many machines.
-"""
+"""From records to feature shards, in whatever processes: which records a shard holds, and the making of one shard."""
 
 from __future__ import annotations
 
@@ -33,12 +30,9 @@ _S3_READERS = 16
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """A shard to be made: plain data, small enough to travel to another process.
+    """A shard to be made, as plain data: records from position `first` of their split, which gives the keys.
 
-    Attributes:
-        fingerprint: of the split's records, the extractor and the settings.
-        root: folder that image URIs are written relative to; "" leaves them as they are.
-        first: position of the first record in its split, which gives the keys.
+    Image URIs are written relative to `root`; "" leaves them as they are.
     """
 
     path: Path

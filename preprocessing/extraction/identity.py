@@ -18,15 +18,7 @@ _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
 
 @dataclass(frozen=True, slots=True)
 class SplitSummary:
-    """Digests and counts of a split.
-
-    Attributes:
-        digest: sha256 over ids, relative URIs, captions, and size and time of the local files, or size and ETag of the
-            objects on S3.
-        captions: number of captions, empty ones included.
-        shards: the digest of the records of each shard: records that are appended leave those before the last one as
-            they were.
-    """
+    """Digests and counts of a split; empty captions count. Records that are appended change only the last `shards`."""
 
     digest: str
     images: int

@@ -21,18 +21,7 @@ from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, load_image
 from preprocessing.features.importers import FORMS, PublishedRegions, Skipped, entries, image_key, open_source
 
-_COLOURS = (
-    "#e6194b",
-    "#3cb44b",
-    "#4363d8",
-    "#f58231",
-    "#911eb4",
-    "#008080",
-    "#9a6324",
-    "#800000",
-    "#808000",
-    "#000075",
-)
+_HUES = ["#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000", "#808000", "#000075"]
 _FONT_SHARE = 32  # of the image's long side
 _IMAGES = (".jpg", ".jpeg", ".png")
 
@@ -43,7 +32,7 @@ def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], na
     canvas = ImageDraw.Draw(drawn)
     size = max(10, max(image.size) // _FONT_SHARE)
     font = ImageFont.load_default(size)
-    colours = [_COLOURS[number % len(_COLOURS)] for number in range(len(names))]
+    colours = [_HUES[number % len(_HUES)] for number in range(len(names))]
     corners = [(round(x1), round(y1), round(x2), round(y2)) for x1, y1, x2, y2 in boxes_N4.tolist()]
     for box, colour in zip(corners, colours, strict=True):
         canvas.rectangle(box, outline=colour, width=max(2, size // 6))

@@ -174,7 +174,6 @@ def is_plain_jpeg(data: bytes) -> bool:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turn and mirror an image by its EXIF orientation."""
     method = _turn(image)
     if method is None:
         return image
@@ -192,7 +191,6 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any of Pillow's modes to RGB; see decode_image."""
     if image.mode in _WIDE_GREY:
         return _wide_grey_to_rgb(image)
     if image.mode == "F":

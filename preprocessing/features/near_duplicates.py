@@ -21,6 +21,10 @@ _BITS = _FREQUENCIES * _FREQUENCIES
 # differ in about half of them.
 DEFAULT_DISTANCE = 6
 
+_FREQUENCY, _PLACE = np.mgrid[:_FREQUENCIES, :_SIDE]
+# The lowest basis functions of the discrete cosine transform (DCT-II), one a row.
+_COSINES: npt.NDArray[np.float64] = np.cos(np.pi * _FREQUENCY * (2 * _PLACE + 1) / (2 * _SIDE))
+
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
@@ -42,16 +46,6 @@ def perceptual_hash(image: Image.Image) -> int:
     values = low.ravel()[1:]
     bits = values > np.median(values)
     return sum(1 << position for position, bit in enumerate(bits, start=1) if bit)
-
-
-def _cosines() -> npt.NDArray[np.float64]:
-    """The lowest basis functions of the discrete cosine transform (DCT-II), one a row."""
-    frequency, place = np.mgrid[:_FREQUENCIES, :_SIDE]
-    cosines: npt.NDArray[np.float64] = np.cos(np.pi * frequency * (2 * place + 1) / (2 * _SIDE))
-    return cosines
-
-
-_COSINES = _cosines()
 
 
 def near_duplicates(

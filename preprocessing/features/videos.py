@@ -34,9 +34,7 @@ def decode_frames(data: bytes, count: int) -> list[Image.Image]:
     the choice is exact, whatever the container says, and a file that was cut short is noticed by an ImageError.
     """
     try:
-        total = _count_frames(data)
-        wanted = _middles(total, count)
-        return _decode(data, wanted)
+        return _decode(data, _middles(_count_frames(data), count))
     except _DECODER_ERRORS as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise ImageError(f"damaged video: {reason}") from error

@@ -64,11 +64,7 @@ class Batch:
 
 
 class FeatureBuffers:
-    """Memory for up to `keep` batches, reused once nothing refers to the batch that had it.
-
-    A batch is tens of megabytes. Fresh memory of that size comes from the system page by page, which takes several
-    times as long as the copying itself.
-    """
+    """Memory for up to `keep` batches, reused once nothing refers to them: fresh memory is slower than copying."""
 
     def __init__(self, keep: int, dtype: npt.DTypeLike = np.float16) -> None:
         self._keep = keep

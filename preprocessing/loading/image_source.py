@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 import numpy as np
@@ -49,63 +50,61 @@ class ImageSource(Protocol):
         """Return images in training: the augmentation of each is a function of (seed, epoch, sample) alone."""
 
 
+@dataclass(eq=False)
 class FeatureSource:
     """Sets of features: float16 (B, N, F), zero-padded, and their lengths, int64 (B,).
 
-    Args:
+    Attributes:
         reader: of features.
         seed: of the augmentation.
         size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
         feature_dropout: share of the F dimensions that an image is trained without (:func:`drop_dimensions`).
     """
 
-    def __init__(
-        self,
-        reader: ShardReader,
-        seed: int = 0,
-        size_augmentation: SizeAugmentation = "none",
-        feature_dropout: float = 0.0,
-    ) -> None:
-        if not 0 <= feature_dropout < 1:
-            raise ValueError(f"feature_dropout is a share from 0 to below 1, got {feature_dropout}")
-        self._reader = reader
+    reader: ShardReader
+    seed: int = 0
+    size_augmentation: SizeAugmentation = "none"
+    feature_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.feature_dropout < 1:
+            raise ValueError(f"feature_dropout is a share from 0 to below 1, got {self.feature_dropout}")
         self._buffers = FeatureBuffers(_ALIVE)
-        self._seed = seed
-        self._drop = _drop(size_augmentation)
-        self._feature_dropout = feature_dropout
+        self._drop = _drop(self.size_augmentation)
 
     def __len__(self) -> int:
         """Return the number of images."""
-        return len(self._reader)
+        return len(self.reader)
 
     def unaugmented(self, images: Sequence[int]) -> Tensors:
         """Return images without augmentation."""
-        return pad_features([self._reader.features(image) for image in images], None, self._buffers)
+        return pad_features([self.reader.features(image) for image in images], None, self._buffers)
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         """Return images without some elements of their sets, and some dimensions of all their elements."""
         features_BNF, lengths_B = self._without_elements(images, epoch, samples)
-        if self._feature_dropout:
+        if self.feature_dropout:
             for features_NF, sample in zip(features_BNF.numpy(), samples, strict=True):
-                rng = sample_rng(self._seed, epoch, sample, FEATURE_STREAM)
-                features_NF *= drop_dimensions(features_NF.shape[1], self._feature_dropout, rng)
+                rng = sample_rng(self.seed, epoch, sample, FEATURE_STREAM)
+                features_NF *= drop_dimensions(features_NF.shape[1], self.feature_dropout, rng)
         return features_BNF, lengths_B
 
     def _without_elements(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         if self._drop is None:
             return self.unaugmented(images)
-        features = [self._reader.features(image) for image in images]
+        features = [self.reader.features(image) for image in images]
         kept = [
-            self._drop(len(array_NF), sample_rng(self._seed, epoch, sample, SIZE_STREAM))
+            self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, SIZE_STREAM))
             for array_NF, sample in zip(features, samples, strict=True)
         ]
         return pad_features(features, kept, self._buffers)
 
 
+@dataclass(eq=False)
 class PixelSource:
     """Images as pixels, uint8 (B, 3, S, S), red first, and the mask of cells, bool (B, N); decoded in threads.
 
-    Args:
+    Attributes:
         reader: of image files ("jpg").
         pixels: size and cells of the image encoder.
         threads: that decode, each into its own row, so their order does not matter.
@@ -114,54 +113,49 @@ class PixelSource:
         size_augmentation: leave out cells, as for features.
     """
 
-    def __init__(
-        self,
-        reader: ShardReader,
-        pixels: PixelFormat,
-        threads: int,
-        seed: int = 0,
-        image_augmentation: bool = False,
-        size_augmentation: SizeAugmentation = "none",
-    ) -> None:
-        self._reader = reader
-        self._format = pixels
+    reader: ShardReader
+    pixels: PixelFormat
+    threads: int
+    seed: int = 0
+    image_augmentation: bool = False
+    size_augmentation: SizeAugmentation = "none"
+
+    def __post_init__(self) -> None:
         self._buffers = FeatureBuffers(_ALIVE, np.uint8)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="pixels")
-        self._seed = seed
-        self._image_augmentation = image_augmentation
-        self._drop = _drop(size_augmentation)
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="pixels")
+        self._drop = _drop(self.size_augmentation)
 
     def __len__(self) -> int:
         """Return the number of images."""
-        return len(self._reader)
+        return len(self.reader)
 
     def unaugmented(self, images: Sequence[int]) -> Tensors:
         """Return full images, all cells; raises ShardError where one cannot be decoded."""
         pixels = self._filled(images, [None] * len(images))
-        return pixels, torch.ones(len(images), self._format.cells, dtype=torch.bool)
+        return pixels, torch.ones(len(images), self.pixels.cells, dtype=torch.bool)
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         """Return random views of the images, without some of their cells; raises as :meth:`unaugmented`."""
         generators: list[np.random.Generator | None] = [
-            sample_rng(self._seed, epoch, sample, PIXEL_STREAM) if self._image_augmentation else None
+            sample_rng(self.seed, epoch, sample, PIXEL_STREAM) if self.image_augmentation else None
             for sample in samples
         ]
-        kept_BN = torch.ones(len(images), self._format.cells, dtype=torch.bool)
+        kept_BN = torch.ones(len(images), self.pixels.cells, dtype=torch.bool)
         if self._drop is not None:
             kept_BN[:] = False
             for row, sample in enumerate(samples):
-                kept_N = self._drop(self._format.cells, sample_rng(self._seed, epoch, sample, SIZE_STREAM))
+                kept_N = self._drop(self.pixels.cells, sample_rng(self.seed, epoch, sample, SIZE_STREAM))
                 kept_BN[row, torch.from_numpy(kept_N)] = True
         return self._filled(images, generators), kept_BN
 
     def _filled(self, images: Sequence[int], generators: Sequence[np.random.Generator | None]) -> torch.Tensor:
         # Filled through NumPy: the threads do not share the caller's inference_mode.
-        out_B3SS = self._buffers.take((len(images), 3, self._format.size, self._format.size))
+        out_B3SS = self._buffers.take((len(images), 3, self.pixels.size, self.pixels.size))
 
         def fill(row: int) -> None:
             pixels_3hw = self._decoded(images[row])
             rng = generators[row]
-            size = self._format.size
+            size = self.pixels.size
             view = full_view(pixels_3hw, size) if rng is None else random_view(pixels_3hw, size, rng)
             out_B3SS[row] = view.numpy()
 
@@ -171,9 +165,9 @@ class PixelSource:
 
     def _decoded(self, image: int) -> torch.Tensor:
         try:
-            return decode_pixels(bytes(self._reader.file(image)))
+            return decode_pixels(bytes(self.reader.file(image)))
         except ImageError as error:
-            raise ShardError(f"{self._reader.where(image)}: the image is damaged ({error}); {FIX}") from error
+            raise ShardError(f"{self.reader.where(image)}: the image is damaged ({error}); {FIX}") from error
 
 
 def _drop(name: SizeAugmentation) -> Callable[[int, np.random.Generator], npt.NDArray[np.intp]] | None:

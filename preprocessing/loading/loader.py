@@ -139,10 +139,7 @@ def _encode_captions(
 def image_batches(
     source: ImageSource, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the source's two tensors of up to `batch_size` images at a time, unaugmented, in the order of the shards.
-
-    `images`: contiguous numbers of the images wanted, where several processes share a split; by default all.
-    """
+    """Yield the two tensors of up to `batch_size` images at a time, of all or of a contiguous range, unaugmented."""
     wanted = iter(range(len(source)) if images is None else images)
     while batch := list(itertools.islice(wanted, batch_size)):
         yield source.unaugmented(batch)
@@ -151,10 +148,7 @@ def image_batches(
 def caption_batches(
     reader: ShardReader, caption_encoder: CaptionEncoder, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield token ids, int64 (C, L), padded, and lengths, int64 (C,), of up to `batch_size` captions at a time.
-
-    Captions come image after image, each image's captions in theirs; `images` as in :func:`image_batches`.
-    """
+    """Yield token ids, int64 (C, L), padded, and lengths, int64 (C,), of the captions of images in their order."""
     wanted = range(len(reader)) if images is None else images
     encoded = (
         caption_encoder.encode(caption["text"]) for image in wanted for caption in reader.meta(image)["captions"]

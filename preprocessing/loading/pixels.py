@@ -42,10 +42,7 @@ def full_view(pixels_3hw: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def random_view(pixels_3hw: torch.Tensor, size: int, rng: np.random.Generator) -> torch.Tensor:
-    """Return a random crop as (3, S, S), mirrored half of the time, as in training (VSE-infinity's code).
-
-    One ratio from U(0.6, 1) is taken for both sides; the position of the crop is uniform.
-    """
+    """Return a random crop (3, S, S) of sides times U(0.6, 1), half of the time mirrored (VSE-infinity's code)."""
     ratio, top, left, flip = rng.random(4)
     ratio = _SMALLEST_CROP + (1 - _SMALLEST_CROP) * ratio
     height, width = pixels_3hw.shape[1:]

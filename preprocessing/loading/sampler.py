@@ -9,12 +9,10 @@ import numpy.typing as npt
 
 
 class BatchSampler:
-    """Cuts each epoch's permutation of all samples into batches.
+    """Cuts each epoch's permutation of all samples into batches, the same on all ranks (see :func:`rank_slice`).
 
     There are ``ceil(num_samples / batch_size)`` batches an epoch, their sizes equal to within one and never above
     ``batch_size``, so no small last batch distorts the number of negatives. Every sample occurs exactly once an epoch.
-    Processes, threads and shards play no part: all ranks compute the same global batch and take their
-    :func:`rank_slice` of it.
 
     A split that is larger than the disk cannot be read in an order drawn over all of it. With a window the shards
     themselves are put in a new order each epoch and cut into windows, and the samples are drawn within one window
@@ -101,10 +99,7 @@ class BatchSampler:
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:
-    """Return one rank's local batch, its contiguous block of a global batch of shape (B,).
-
-    The blocks of ranks 0 to ``world - 1``, joined in order, are the batch; their sizes differ by at most one.
-    """
+    """Return one rank's contiguous block of a global batch (B,); sizes of the blocks differ by at most one."""
     if not 0 <= rank < world:
         raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
     if len(batch) < world:

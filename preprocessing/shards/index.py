@@ -114,10 +114,7 @@ def read_index(path: Path) -> ShardIndex:
 
 
 def verify_shard(path: Path, deep: bool) -> ShardIndex:
-    """Return the index of a shard whose sidecar and size are right, or raise ShardError.
-
-    A deep check also reads the tar: its sha256, and the name, place and size of each member.
-    """
+    """Return the index of a shard whose sidecar and size are right, if deep its contents too, or raise ShardError."""
     index = read_index(path)
     tar = sidecar_path(path).with_name(index.shard)
     try:

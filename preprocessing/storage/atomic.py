@@ -18,10 +18,9 @@ from typing import Any
 def open_atomic(path: Path) -> Iterator[BufferedRandom]:
     """Open a binary file for writing and reading that appears under ``path`` when the block ends without an exception.
 
-    The bytes go to a hidden file next to ``path``, which is synced to disk and then renamed: a process
-    killed at any moment leaves the old file or the new one, never a part. What killed writers of the same path left
-    behind is removed first. (A writer that is still alive on another node then fails at its rename instead of mixing
-    its bytes with ours.)
+    The bytes go to a hidden file next to ``path``, which is synced and then renamed: a process killed at any moment
+    leaves the old file or the new one. What killed writers of the same path left behind is removed first. (A writer
+    still alive on another node then fails at its rename instead of mixing its bytes with ours.)
     """
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         leftover.unlink(missing_ok=True)

@@ -10,10 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file on a storage: its name relative to the storage's folder, its size, and a version.
-
-    The version changes with the contents: the ETag on S3, the time of change in nanoseconds on a disk.
-    """
+    """A file: its name in the storage's folder, its size, and the ETag (S3) or time of change in nanoseconds (disk)."""
 
     name: str
     bytes: int

@@ -19,10 +19,7 @@ _MD5 = partial(hashlib.md5, usedforsecurity=False)
 
 
 def is_intact(answer: Mapping[str, Any], file: io.BufferedRandom | io.BytesIO) -> bool:
-    """Return whether a file holds the bytes that an answer describes, as far as it tells: some ETags are no checksum.
-
-    Of a part of an object the answer of get_object tells the length alone.
-    """
+    """Return whether a file holds the bytes that an answer describes, as far as it tells (of a part, the length)."""
     size = file.seek(0, io.SEEK_END)
     part = _PART.fullmatch(answer.get("ContentRange", ""))
     if part is not None:

@@ -1,9 +1,4 @@
-"""A work folder whose files are also kept on a storage: this machine's copies are a cache, another can resume.
-
-Every file lies on the storage under its name relative to the work folder. The caller says when a file is finished
-(:meth:`Mirror.push`) and when it is needed here (:meth:`Mirror.pinned`); in between, copies of the least recently used
-shards make room for others.
-"""
+"""A work folder whose files are also kept on a storage: this machine's copies are a cache, another can resume."""
 
 from __future__ import annotations
 
@@ -51,10 +46,11 @@ def everything(_name: str) -> bool:
 
 @dataclass(frozen=True)
 class Mirror:
-    """A work folder and the storage behind it; plain values, so that it travels to other processes.
+    """A work folder and the storage behind it, with each file under its name relative to the folder; plain values.
 
-    Without an address everything here does nothing, and the work folder is all there is. Where the storage does not
-    answer or refuses, methods raise StorageError.
+    The caller says when a file is finished (:meth:`push`) and when it is needed here (:meth:`pinned`); in between,
+    copies of the least recently used shards make room for others. Without an address everything here does nothing.
+    Where the storage does not answer or refuses, methods raise StorageError.
 
     Attributes:
         root: the work folder.
@@ -119,10 +115,7 @@ class Mirror:
         return {entry.name.removeprefix(f"{folder}/"): entry.bytes for entry in self._storage.list(folder)}
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
-        """Copy to this machine the files of a directory that it lacks, of those `wanted` by their names in it.
-
-        Several processes may ask for the same at once: one copies, the others wait.
-        """
+        """Copy the files of a directory that this machine lacks, of those wanted; of several processes one copies."""
         if self.address is None:
             return
         stored = {name: size for name, size in self.stored(directory).items() if wanted(name)}

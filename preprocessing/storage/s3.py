@@ -185,10 +185,7 @@ class S3Storage:
         return str(answer["ETag"]).strip('"')
 
     def write_if(self, name: str, data: bytes, version: str | None) -> str | None:
-        """Write a small object only where the present one has this version; None: where there is none.
-
-        Return its new version, None where another has been faster; raise UnconditionalError where the server cannot.
-        """
+        """Write a small object if it has this version (None: is not there yet); return the new one, None if not."""
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": f'"{version}"'}
         try:
             return self.write(name, data, **condition)

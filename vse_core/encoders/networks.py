@@ -77,7 +77,6 @@ def resolve_pixels(
 
 
 def _pixels_of(weights: str) -> dict[str, Any]:
-    """Return the normalisation of the image processor that belongs to the weights."""
     from transformers import AutoImageProcessor
 
     folder = Path(weights).expanduser()

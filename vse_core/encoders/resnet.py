@@ -13,10 +13,8 @@ _TOPOLOGIES = {
     "resnet101": ((3, 4, 23, 3), 1, 64),
     "resnet152": ((3, 8, 36, 3), 1, 64),
     "resnext101_32x8d": ((3, 4, 23, 3), 32, 8),
-    "resnet50_caffe": ((3, 4, 6, 3), 1, 64),
-    "resnet101_caffe": ((3, 4, 23, 3), 1, 64),
-    "resnet152_caffe": ((3, 8, 36, 3), 1, 64),
 }
+_TOPOLOGIES |= {f"resnet{depth}{_CAFFE}": _TOPOLOGIES[f"resnet{depth}"] for depth in (50, 101, 152)}
 RESNETS = tuple(_TOPOLOGIES)
 
 # Modules of the released VSE-infinity files and what they are here: `backbone.base.4.0.conv1.weight` of a checkpoint is

@@ -81,7 +81,6 @@ def evaluate_attack(
 
 
 def _adversarial_counts(captions: int, adversarials: int, adversarials_per_caption: int | Sequence[int]) -> Tensor:
-    """Adversarials of each caption (C,)."""
     if isinstance(adversarials_per_caption, int):
         adversarials_per_caption = [adversarials_per_caption] * captions
     counts_C = torch.as_tensor(adversarials_per_caption, dtype=torch.long)

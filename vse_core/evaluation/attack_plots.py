@@ -8,12 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vse_core.evaluation.plots import GREY, OKABE_ITO, tidy
+from vse_core.evaluation.plots import GREY, LINE_STYLES, OKABE_ITO, tidy
 from vse_core.evaluation.recall import DirectionMetrics
 
 _RECALLS = {"R@1": "r01", "R@5": "r05", "R@10": "r10"}
-# Yellow is left out: on white it is too light for a thin line.
-_LINES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 _BARS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "black")
 # Of the distance between two attacks: a single model's bars would else be walls.
 _WIDEST_BAR = 0.3
@@ -45,14 +43,11 @@ def plot_alpha_sweep(
     grid = figure.subplots(1, len(panels), squeeze=False)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=True):
         tidy(axes)
-        for (colour, marker), (name, values) in zip(_cycled(_LINES, len(curves)), curves.items(), strict=True):
+        for (colour, marker), (name, values) in zip(_cycled(LINE_STYLES, len(curves)), curves.items(), strict=True):
             _draw_sweep(axes, alphas, values, name, OKABE_ITO[colour], marker)
         if chosen is not None:
             axes.axvline(chosen, color=GREY, linestyle="--", linewidth=1.4, label=f"in use: α = {chosen:g}", zorder=1)
-        axes.set_title(title)
-        axes.set_xlabel("α: 0 = components alone, 1 = sentence alone")
-        axes.set_ylabel(quantity)
-        axes.set_xlim(-0.03, 1.03)
+        axes.set(title=title, xlabel="α: 0 = components alone, 1 = sentence alone", ylabel=quantity, xlim=(-0.03, 1.03))
         low, high = axes.get_ylim()
         # Room for the legend below the curves.
         axes.set_ylim(low - (high - low) * (0.1 * len(curves) + 0.1), high)
@@ -83,8 +78,7 @@ def plot_attacks(results: Mapping[str, Mapping[str, DirectionMetrics]]) -> Figur
             bars = axes.bar(at, heights, width, label=model, **style)
             axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1.5)
         highest = max(getattr(metrics, field) for by_attack in results.values() for metrics in by_attack.values())
-        axes.set_ylim(0.0, max(highest, 1.0) * 1.15)
-        axes.set_ylabel(f"{title} (%)")
+        axes.set(ylim=(0.0, max(highest, 1.0) * 1.15), ylabel=f"{title} (%)")
         axes.tick_params(axis="x", length=0)
     panels[0].set_title("Image to text, by attack on the captions")
     panels[-1].set_xticks(range(len(attacks)), attacks)

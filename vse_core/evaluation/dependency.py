@@ -150,7 +150,6 @@ def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor)
 
 
 def _best(scores_n: Tensor, dependency_of_n: Tensor, dependencies: int) -> Tensor:
-    """Highest score (G,) of each dependency."""
     lowest_G = scores_n.new_full((dependencies,), -float("inf"))
     return lowest_G.scatter_reduce(0, dependency_of_n, scores_n, "amax")
 

@@ -60,7 +60,6 @@ def rank_direction(
 
 
 def _similarities(images: Images, texts: Texts, direction: Direction, queries_q: Tensor) -> Tensor:
-    """Similarities (q, N) of some images or captions with all captions or images."""
     if direction == "i2t":
         return compare(images[queries_q], texts)
     if direction == "t2i":

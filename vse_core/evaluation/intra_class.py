@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vse_core.evaluation.plots import OKABE_ITO, tidy
+from vse_core.evaluation.plots import OKABE_ITO, figure_with_axes
 
 _BINS = 60
 
@@ -41,9 +41,7 @@ def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figu
     """
     if not len(same_P):
         raise ValueError("no image has two captions: there is no similarity within images to plot")
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
-    axes = figure.subplots()
-    tidy(axes)
+    figure, axes = figure_with_axes(7.5, 4.2)
     kinds: tuple[tuple[Tensor, str, dict[str, Any]], ...] = (
         (same_P, "of one image", {"color": OKABE_ITO["blue"], "alpha": 0.75}),
         (other_P, "of different images", {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}),
@@ -60,9 +58,6 @@ def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figu
                 label=label,
                 **style,
             )
-    axes.set_xlim(lowest, 1.0)
-    axes.set_xlabel("cosine of two captions")
-    axes.set_ylabel("pairs (%)")
-    axes.set_title(title)
+    axes.set(xlim=(lowest, 1.0), xlabel="cosine of two captions", ylabel="pairs (%)", title=title)
     axes.legend(frameon=False, fontsize=9)
     return figure

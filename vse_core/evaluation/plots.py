@@ -36,7 +36,7 @@ _RECALL_RANKS = (1, 5, 10)
 _RANK_STYLES = {1: ("blue", "o"), 5: ("vermillion", "s"), 10: ("green", "^")}
 _DIRECTIONS = {"i2t": "Image to text", "t2i": "Text to image"}
 # Yellow is left out: on white it is too light for a thin line.
-_LENGTH_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
+LINE_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 
 
 def plot_loss_curve(
@@ -54,7 +54,7 @@ def plot_loss_curve(
             drawn as a reference unless None.
     """
     x, y = _checked_curve(losses)
-    figure, axes = _figure_with_axes(8.0, 4.5)
+    figure, axes = figure_with_axes(8.0, 4.5)
     _draw_losses(axes, x, y)
     if plateau is not None:
         label = f"level of a collapsed model: {plateau:g}"
@@ -68,9 +68,7 @@ def plot_loss_curve(
     if all_negatives_steps > 0:
         label = f"hardest negatives after step {all_negatives_steps:,}"
         axes.axvline(all_negatives_steps, color=GREY, linestyle="--", linewidth=1.4, label=label)
-    axes.set_title("Training loss")
-    axes.set_xlabel("optimiser step")
-    axes.set_ylabel("loss (log scale)" if logarithmic else "loss")
+    axes.set(title="Training loss", xlabel="optimiser step", ylabel="loss (log scale)" if logarithmic else "loss")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure
@@ -108,8 +106,7 @@ def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | N
             values = [result[f"{direction}_r{rank:02}"] for result in history]
             style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 5, "linewidth": 1.8}
             axes.plot(epochs, values, label=f"R@{rank}", **style)
-        axes.set_title(title)
-        axes.set_ylabel("recall (%)")
+        axes.set(title=title, ylabel="recall (%)")
     top = max(result[key] for result in history for key in recalls)
     for axes in (left, middle):
         # Room for the legend above the highest curve, but no tick above 100 %.
@@ -132,17 +129,14 @@ def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float
     """
     if not rates:
         raise ValueError("there are no learning rates to plot: name at least one part of the model")
-    figure, axes = _figure_with_axes(8.0, 3.6)
-    for (colour, marker), (name, values) in zip(_LENGTH_STYLES, rates.items(), strict=False):
+    figure, axes = figure_with_axes(8.0, 3.6)
+    for (colour, marker), (name, values) in zip(LINE_STYLES, rates.items(), strict=False):
         if len(values) != len(steps):
             raise ValueError(f"{name!r} needs a rate for each of {len(steps)} steps; got {len(values)}")
         shown = np.where(np.asarray(values) > 0, values, np.nan)
         style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
         axes.plot(steps, shown, label=name, markevery=max(1, len(steps) // 12), **style)
-    axes.set_yscale("log")
-    axes.set_title("Learning rate")
-    axes.set_xlabel("optimiser step")
-    axes.set_ylabel("learning rate (log scale)")
+    axes.set(yscale="log", title="Learning rate", xlabel="optimiser step", ylabel="learning rate (log scale)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure
@@ -166,9 +160,7 @@ def plot_gpo_coefficients(
     left, right = figure.subplots(1, 2)
     panels = ((left, "Images: N grid cells or regions", image_weights), (right, "Texts: N tokens", text_weights))
     for axes, title, weights in panels:
-        axes.set_title(title)
-        axes.set_xlabel("rank of the sorted value (1 = largest)")
-        axes.set_ylabel("weight")
+        axes.set(title=title, xlabel="rank of the sorted value (1 = largest)", ylabel="weight")
         tidy(axes)
         if weights:
             _draw_weights(axes, weights)
@@ -184,7 +176,7 @@ def _draw_weights(axes: Axes, weights: Mapping[int, Sequence[float]]) -> None:
     for place, (length, values) in enumerate(sorted(weights.items())):
         if length < 1 or len(values) != length:
             raise ValueError(f"a set of {length} elements needs {length} weights; got {len(values)}")
-        colour, marker = _LENGTH_STYLES[place % len(_LENGTH_STYLES)]
+        colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
         ranks = np.arange(1, length + 1)
         # No more than about a dozen markers a line, whatever its length; a single element still shows.
         axes.plot(
@@ -222,7 +214,6 @@ def _draw_max_pooling(axes: Axes) -> None:
 
 
 def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chance: float | None) -> None:
-    """Draw RSUM by epoch, name its best value, and show chance as a reference."""
     best = int(np.argmax(rsums))
     axes.plot(epochs, rsums, color=OKABE_ITO["black"], marker="o", markersize=5, linewidth=1.8, label="RSUM")
     label = f"best: {rsums[best]:.1f} in epoch {epochs[best]:g}"
@@ -230,14 +221,12 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
     axes.plot([epochs[best]], [rsums[best]], label=label, **star)
     if chance is not None:
         axes.axhline(chance, color=GREY, linestyle=":", linewidth=1.6, label=f"chance: {chance:.1f}")
-    axes.set_ylim(0.0, min(612.0, max(max(rsums), chance or 0.0, 1.0) * 1.12))
-    axes.set_title("Sum of the six recalls")
+    axes.set(ylim=(0.0, min(612.0, max(max(rsums), chance or 0.0, 1.0) * 1.12)), title="Sum of the six recalls")
     axes.set_ylabel("RSUM (%, of 600)")
     axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
 def _checked_curve(losses: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps and losses as arrays; raise ValueError for no or infinite losses."""
     if not losses:
         raise ValueError("there are no losses to plot: log at least one step")
     for entry in losses:
@@ -245,13 +234,11 @@ def _checked_curve(losses: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, n
             raise ValueError(
                 f"the loss of step {entry['step']:g} is {entry['loss']}; only finite losses can be plotted"
             )
-    return np.array([entry["step"] for entry in losses]), np.array(
-        [entry["loss"] for entry in losses], dtype=np.float64
-    )
+    steps, values = ([entry[name] for entry in losses] for name in ("step", "loss"))
+    return np.array(steps), np.array(values, dtype=np.float64)
 
 
 def _check_history(history: Sequence[Mapping[str, float]], needed: Sequence[str]) -> None:
-    """Refuse a history that is empty or lacks one of the metrics."""
     if not history:
         raise ValueError("there are no recalls to plot: evaluate at least one epoch")
     for epoch, result in enumerate(history, start=1):
@@ -275,7 +262,7 @@ def _plain_log_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(FixedLocator([]))
 
 
-def _figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
+def figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a figure (inches) with one pair of tidy axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()

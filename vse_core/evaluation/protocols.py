@@ -49,7 +49,4 @@ RETRIEVAL_PROTOCOLS = {
     "coco_1k": RetrievalProtocol("COCO 5-fold 1K", 5000, 5, folds=5),
     "coco_5k": RetrievalProtocol("COCO 5K", 5000, 5),
 }
-VIDEO_PROTOCOLS = {
-    "msr_vtt": VideoProtocol("MSR-VTT", (2990, 497)),
-    "vatex": VideoProtocol("VATEX", (1500,)),
-}
+VIDEO_PROTOCOLS = {"msr_vtt": VideoProtocol("MSR-VTT", (2990, 497)), "vatex": VideoProtocol("VATEX", (1500,))}

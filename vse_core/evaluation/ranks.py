@@ -23,7 +23,7 @@ class Ranks:
 
     Attributes:
         ranks_Q: 0-based rank of the query's best relevant item.
-        tied_Q: whether a irrelevant item has exactly its similarity.
+        tied_Q: whether an irrelevant item has exactly its similarity.
         relevant_Q: that item; of equally similar relevant items the last.
         similarity_Q: its similarity.
         top_Q: the item that comes first.
@@ -124,15 +124,7 @@ class RankAccumulator:
 
     def ranks(self) -> Ranks:
         """The ranks, when all tiles have come by, on the CPU."""
-        values = (
-            self._ranks_Q,
-            self._tied_Q,
-            self._relevant_Q,
-            self._similarity_Q,
-            self._top_Q,
-            self._top_similarity_Q,
-        )
-        return Ranks(*(values_Q.cpu() for values_Q in values))
+        return Ranks(**{name.removeprefix("_"): values_Q.cpu() for name, values_Q in vars(self).items()})
 
     def _look_for_top(self, tile_qn: Tensor, queries: slice, first_item: int) -> None:
         """Remember the most similar item of each query; of equals the later one."""

@@ -247,7 +247,6 @@ def _runs(counts_B: Tensor, sizes: int | list[int]) -> list[Block]:
 
 
 def _diagonal_first(blocks: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
-    """Yield all pairs of blocks, each with itself first."""
     yield from zip(blocks, blocks, strict=True)
     yield from itertools.permutations(blocks, 2)
 

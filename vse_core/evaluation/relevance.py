@@ -132,7 +132,6 @@ def _check(
     regions: tuple[int, int] | np.ndarray,
     similarities: Sequence[float] | None,
 ) -> None:
-    """Refuse texts, maps and regions that do not belong together."""
     if not queries:
         raise ValueError("there is nothing to show: give at least one query")
     if len(queries) != len(relevance_QN) or (similarities is not None and len(similarities) != len(queries)):

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vse_core.evaluation.plots import OKABE_ITO, running_median, tidy
+from vse_core.evaluation.plots import OKABE_ITO, figure_with_axes, running_median
 
 _LINES = (
     ("blue", "o", "-"),
@@ -29,9 +29,7 @@ def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure
     if not 0 < len(rsums) <= len(_LINES) or not all(rsums.values()):
         counts = {name: len(values) for name, values in rsums.items()}
         raise ValueError(f"1 to {len(_LINES)} runs of one epoch at least can be plotted; got {counts}")
-    figure = Figure(figsize=(7.5, 4.4), layout="constrained")
-    axes = figure.subplots()
-    tidy(axes)
+    figure, axes = figure_with_axes(7.5, 4.4)
     for (colour, marker, dash), (name, values) in zip(_LINES, rsums.items(), strict=False):
         epochs = range(1, len(values) + 1)
         best = int(np.argmax(values))
@@ -40,8 +38,7 @@ def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure
         axes.plot(epochs, values, label=label, markersize=5, **style)
         star: dict[str, Any] = {"marker": "*", "markersize": 16, "linestyle": "none", "markeredgecolor": "black"}
         axes.plot([best + 1], [values[best]], color=OKABE_ITO[colour], zorder=4, **star)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(f"RSUM on {split} (%, of 600)")
+    axes.set(xlabel="epoch", ylabel=f"RSUM on {split} (%, of 600)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9, loc="lower right")
     return figure
@@ -56,9 +53,7 @@ def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]])
     if not 0 < len(numbers) <= len(_LINES) or not all(len(steps) for steps, _ in numbers.values()):
         counts = {name: len(steps) for name, (steps, _) in numbers.items()}
         raise ValueError(f"1 to {len(_LINES)} runs of one step at least can be plotted; got {counts}")
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
-    axes = figure.subplots()
-    tidy(axes)
+    figure, axes = figure_with_axes(7.5, 4.2)
     for (colour, _, dash), (name, (steps, values)) in zip(_LINES, numbers.items(), strict=False):
         label = f"{name}: {values[0]:g} at first, {values[-1]:g} at last"
         if len(values) < _SMOOTH_FROM_POINTS:
@@ -69,9 +64,7 @@ def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]])
         median = running_median(np.asarray(values, dtype=np.float64), window)
         smooth = f"{label}; median of {window} points"
         axes.plot(steps, median, color=OKABE_ITO[colour], linestyle=dash, linewidth=2.0, label=smooth)
-    axes.set_ylim(0, None)
-    axes.set_xlabel("optimiser step")
-    axes.set_ylabel("negatives of each pair, K")
+    axes.set(ylim=(0, None), xlabel="optimiser step", ylabel="negatives of each pair, K")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure

@@ -115,7 +115,6 @@ def _average_precisions(sims_qB: Tensor, relevant_qB: Tensor) -> Tensor:
 
 
 def _check_relevance(queries: int, images: int, relevant_images_R: Tensor, first_relevant_Q1: Tensor) -> None:
-    """Refuse runs of relevant images that do not fit the queries and the gallery."""
     if not queries:
         raise ValueError("nothing to evaluate: there are no queries")
     ends = (int(first_relevant_Q1[0]), int(first_relevant_Q1[-1])) if len(first_relevant_Q1) else ()

@@ -5,6 +5,7 @@ B images, C captions, K views, D embedding, M models.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ _Curve = tuple[str, list[tuple[float, ViewSummary]], bool]
 
 def _over_views(models: Sequence[ViewSummary]) -> _Curve | None:
     """RSUM over K, of models of one lambda."""
-    points = sorted(((float(len(model.shares)), model) for model in models), key=_place)
+    points = sorted(((float(len(model.shares)), model) for model in models), key=itemgetter(0))
     numbers = {x for x, _ in points}
     is_alone = len(numbers) == len(points) > 1 and len({model.lam for model in models}) == 1
     return ("number of views K", points, False) if is_alone else None
@@ -102,15 +103,11 @@ def _over_views(models: Sequence[ViewSummary]) -> _Curve | None:
 
 def _over_lambda(models: Sequence[ViewSummary]) -> _Curve | None:
     """RSUM and similarity over lambda, of models of one K."""
-    points = sorted(((model.lam, model) for model in models if model.lam is not None), key=_place)
+    points = sorted(((model.lam, model) for model in models if model.lam is not None), key=itemgetter(0))
     is_alone = len({x for x, _ in points}) == len(points) == len(models) > 1
     if not is_alone or len({len(model.shares) for model in models}) > 1 or models[0].similarity is None:
         return None
     return "λ: 0 = upper bound over all views, 1 = nearest view alone", points, True
-
-
-def _place(point: tuple[float, ViewSummary]) -> float:
-    return point[0]
 
 
 def _draw_curve(axes: Axes, label: str, points: Sequence[Any], quantity: str, colour: str, marker: str) -> None:
@@ -137,7 +134,6 @@ def _draw_shares(axes: Axes, model: ViewSummary) -> None:
     similarity = "" if model.similarity is None else f"\nmean cosine of two views {model.similarity:.3f}"
     axes.set_title(f"{model.name}{lam}{similarity}", fontsize=10)
     axes.set_xticks(range(1, len(model.shares) + 1))
-    axes.set_xlabel("view")
-    axes.set_ylabel("captions nearest to it (%)")
+    axes.set(xlabel="view", ylabel="captions nearest to it (%)")
     axes.set_ylim(0, min(118.0, 100 * float(np.max(model.shares)) * 1.25 + 5))
     axes.legend(frameon=False, fontsize=9, loc="upper right")

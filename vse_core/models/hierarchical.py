@@ -25,15 +25,13 @@ class HierarchicalModel(nn.Module):
     where it bounds the length from below.
     """
 
+    max_tokens: int | None = None
+    """Captions may have any number of tokens."""
+
     def __init__(self, image_encoder: FrameLevelEncoder, text_encoder: RoleGraphEncoder) -> None:
         super().__init__()
         self.image_encoder = image_encoder
         self.text_encoder = text_encoder
-
-    @property
-    def max_tokens(self) -> int | None:
-        """None: captions may have any number of tokens."""
-        return None
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
         """Videos on all levels, of frames (B, N, F) with their lengths (B,)."""

@@ -60,17 +60,10 @@ def build_two_tower(
     Raises:
         ValueError: an encoder, an aggregator, an option, the number of views or pretrained weights cannot be used.
     """
-    image_options = {"name": "features"} | {
-        key: value for key, value in image.items() if key not in ("pooling", "views")
-    }
-    text_options = {"name": "bigru"} | {key: value for key, value in text.items() if key != "pooling"}
-    views = build_views(image.get("views", 1), dim=embed_dim, **image["pooling"])
-    return TwoTower(
-        build_image_encoder(feature_dim=feature_dim, embed_dim=embed_dim, pooling=views, **image_options),
-        build_text_encoder(
-            vocabulary_size=vocabulary_size,
-            embed_dim=embed_dim,
-            pooling=build_pooling(dim=embed_dim, **text["pooling"]),
-            **text_options,
-        ),
-    )
+    image_options = {"name": "features", **image}
+    text_options = {"name": "bigru", **text}
+    views = build_views(image_options.pop("views", 1), dim=embed_dim, **image_options.pop("pooling"))
+    image_encoder = build_image_encoder(feature_dim=feature_dim, embed_dim=embed_dim, pooling=views, **image_options)
+    words = build_pooling(dim=embed_dim, **text_options.pop("pooling"))
+    sizes: dict[str, Any] = {"vocabulary_size": vocabulary_size, "embed_dim": embed_dim}
+    return TwoTower(image_encoder, build_text_encoder(**sizes, pooling=words, **text_options))

@@ -28,16 +28,14 @@ class UnifiedModel(nn.Module):
     part in ranking captions for an image.
     """
 
+    max_tokens: int | None = None
+    """Captions may have any number of tokens."""
+
     def __init__(self, image_encoder: RegionEncoder, text_encoder: ComponentEncoder, alpha: float = 0.75) -> None:
         super().__init__()
         self.image_encoder = image_encoder
         self.text_encoder = text_encoder
         self.alpha = check_share(alpha)
-
-    @property
-    def max_tokens(self) -> int | None:
-        """None: captions may have any number of tokens."""
-        return None
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """One unit vector per image, (B, 1, D) in float32, of features (B, N, F) with their lengths (B,)."""
@@ -142,14 +140,7 @@ def build_unified_model(
     text_options = {key: value for key, value in text.items() if key != "alpha"}
     pooling = build_pooling(dim=embed_dim, **image.get("pooling", {"name": "kmax", "k": 10}))
     sizes = {"embed_dim": embed_dim, "vocabulary_size": vocabulary_size}
-    image_encoder = choose(
-        "image encoder",
-        {"regions": RegionEncoder},
-        "regions",
-        feature_dim=feature_dim,
-        embed_dim=embed_dim,
-        pooling=pooling,
-        **image_options,
-    )
+    parts: dict[str, Any] = {"feature_dim": feature_dim, "embed_dim": embed_dim, "pooling": pooling}
+    image_encoder = choose("image encoder", {"regions": RegionEncoder}, "regions", **parts, **image_options)
     text_encoder = choose("text encoder", {"components": ComponentEncoder}, "components", **sizes, **text_options)
     return UnifiedModel(image_encoder, text_encoder, text.get("alpha", 0.75))

@@ -40,9 +40,7 @@ class SelfAttentionPooling(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.query = nn.Linear(dim, dim)
-        self.key = nn.Linear(dim, dim)
-        self.value = nn.Linear(dim, dim)
+        self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
         """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
@@ -77,10 +75,7 @@ class GraphPooling(nn.Module):
         super().__init__()
         if readout not in ("mean", "seq2seq"):
             raise ValueError(f"unknown readout {readout!r} of gcn; known: mean, seq2seq")
-        self.query = nn.Linear(dim, dim)
-        self.key = nn.Linear(dim, dim)
-        self.value = nn.Linear(dim, dim)
-        self.out = nn.Linear(dim, dim)
+        self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
         self.readout = Seq2SeqPooling(dim) if readout == "seq2seq" else MeanPooling()

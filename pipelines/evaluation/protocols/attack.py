@@ -66,7 +66,7 @@ def attack(inputs: EvaluationInputs) -> Results:
 
 
 def _attacks(inputs: EvaluationInputs) -> dict[str, tuple[AttackProtocol, Callable[[], Iterator[Adversarial]]]]:
-    """The attacks by name: whose captions an image meets, and what makes them."""
+    """Return the attacks by name: whose captions an image meets, and what makes them."""
     univse: tuple[UniVSEAttack, ...] = ("object", "attribute", "relation")
     vse_c: tuple[VSECAttack, ...] = ("noun", "numeral", "relation")
     captions, lexicon = inputs.captions, inputs.lexicon
@@ -86,7 +86,6 @@ class _Embedded:
         self.texts_CD = embedder.embed(texts, title) if components is None else self.mixed(components.alpha)
 
     def mixed(self, alpha: float) -> Tensor:
-        """The texts with this share of the sentence."""
         assert self.halves is not None
         return combine(*self.halves, alpha)
 
@@ -98,7 +97,7 @@ def _sweep(
     false: _Embedded | None = None,
     each: list[int] | None = None,
 ) -> list[float]:
-    """Sum of the recalls for every alpha; nothing for models without components."""
+    """Return the sum of the recalls for every alpha; nothing for models without components."""
     if true.halves is None:
         return []
     recalls = []

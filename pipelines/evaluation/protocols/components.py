@@ -12,6 +12,7 @@ import torch
 
 from pipelines.evaluation.protocols.inputs import EvaluationInputs, spread
 from pipelines.evaluation.protocols.results import Results
+from pipelines.kinds.component_embedder import Phrase
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from preprocessing.features.images import load_image
 from vse_core.evaluation.relevance import plot_relevance, relevance
@@ -20,17 +21,15 @@ from vse_core.evaluation.unified import evaluate_unified
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Phrase = tuple[str, ...]
-
-_PICTURES = 4
-_OBJECTS_A_PICTURE, _PAIRS_A_PICTURE = 3, 2
+_IMAGES = 4
+_OBJECTS_AN_IMAGE, _PAIRS_AN_IMAGE = 3, 2
 
 
 def components(inputs: EvaluationInputs) -> Results:
-    """Mean average precision of every kind of component as a query, beside that of a random ranking.
+    """Evaluate every kind of component as a query: mean average precision, next to that of a random ranking.
 
-    Every distinct component of the split's captions is a query, and all images whose captions have it are right. With
-    detections, the labels are queries as well ("detected_objects"; of two words, "hot dog", the first describes).
+    Every distinct component of the split's captions is a query, and all images whose captions have it are relevant.
+    With detections, the labels are queries as well ("detected_objects"; of two words, "hot dog", the first describes).
     Metrics are ``components/objects_map`` and so on, in per cent; ``components/sum`` adds up the three kinds of
     captions' components.
     """
@@ -57,7 +56,7 @@ def components(inputs: EvaluationInputs) -> Results:
 
 
 def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torch.Tensor, torch.Tensor]:
-    """The distinct phrases in the order of their first image, and the images of each, flat with their starts."""
+    """Return the distinct phrases in the order of their first image, and the images of each, flat with their starts."""
     images: dict[Phrase, list[int]] = defaultdict(list)
     for image, phrases in enumerate(of_images):
         for phrase in dict.fromkeys(phrases):
@@ -67,9 +66,8 @@ def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torc
 
 
 def relevance_figures(inputs: EvaluationInputs, kinds: dict[str, list[list[Phrase]]]) -> dict[str, Figure]:
-    """Where UniVSE finds the objects and attributes of a few photographs; none for models without regions.
-
-    Features have to be a square grid of cells.
+    """Plot where UniVSE finds the objects and attributes of a few photographs with a square grid of cells, else
+    nothing.
     """
     embedder = inputs.texts.components
     side = math.isqrt(len(inputs.reader.features(0))) if not inputs.reader.is_image_files else 0
@@ -77,11 +75,11 @@ def relevance_figures(inputs: EvaluationInputs, kinds: dict[str, list[list[Phras
         return {}
     described = [image for image, pairs in enumerate(kinds["attributes"]) if pairs]
     figures = {}
-    for number, image in enumerate(spread(described, _PICTURES), start=1):
+    for number, image in enumerate(spread(described, _IMAGES), start=1):
         features_1NF = torch.from_numpy(np.array(inputs.reader.features(image))).unsqueeze(0)
         regions_ND = embedder.embed_regions(features_1NF, torch.tensor([features_1NF.shape[1]]))
-        objects = list(dict.fromkeys(kinds["objects"][image]))[:_OBJECTS_A_PICTURE]
-        pairs = list(dict.fromkeys(kinds["attributes"][image]))[:_PAIRS_A_PICTURE]
+        objects = list(dict.fromkeys(kinds["objects"][image]))[:_OBJECTS_AN_IMAGE]
+        pairs = list(dict.fromkeys(kinds["attributes"][image]))[:_PAIRS_AN_IMAGE]
         queries_QD = torch.cat([embedder.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
         figures[f"relevance_{number}"] = plot_relevance(
             np.asarray(load_image(inputs.gallery.records[image].image_uri)),

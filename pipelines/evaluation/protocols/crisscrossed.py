@@ -23,17 +23,14 @@ Pair = tuple[int, int]
 
 
 def crisscrossed(embedded: Embedded) -> Results:
-    """Retrieval of captions by images (i2t), images by captions (t2i), captions by captions and images by images.
+    """Evaluate retrieval of captions by images (i2t), images by captions (t2i), captions by captions, images by images.
 
-    True are the data set's own pairs, the captions of an image among each other, and what people rated: a caption
-    with an image, or two captions, at 3 or more, two images at 2.5 or more. A query that nothing answers, as many an
-    image has no other like it, is left out. Metrics are ``cxc/i2t_r01`` ... ``cxc/i2i_ties``, with intervals
-    ``cxc/i2t_r01_low`` and so on, ``cxc/i2t_queries``, and ``cxc/unknown_pairs``, the number of ratings of images or
-    captions that are not in the gallery: 0 where the split is whole.
-
-    Raises:
-        StageError: the ratings are not of this split's images and captions.
-        DatasetError: a file of ratings is missing or malformed.
+    Relevant are the data set's own pairs, the captions of an image among each other, and pairs that people rated: a
+    caption with an image, or two captions, at 3 or more, two images at 2.5 or more. A query without a relevant item is
+    left out. Metrics are ``cxc/i2t_r01`` ... ``cxc/i2i_ties``, with intervals ``cxc/i2t_r01_low`` and so on,
+    ``cxc/i2t_queries``, and ``cxc/unknown_pairs``, the number of ratings of images or captions that are not in the
+    gallery: 0 where the split is complete. Raises StageError where the ratings are not of this split, and DatasetError
+    where their file is missing or malformed.
     """
     assert embedded.crisscrossed is not None
     ratings = read_crisscrossed(embedded.crisscrossed, embedded.split)
@@ -61,10 +58,9 @@ def crisscrossed(embedded: Embedded) -> Results:
 
 
 def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[Direction, list[Pair]], int]:
-    """Places of a query and an item that is true for it, by direction; and the number of ratings of unknown things.
+    """Return the places of each query with a relevant item, by direction; and the number of ratings of unknown items.
 
-    Raises:
-        StageError: of one kind no pair is true among the records.
+    Raises StageError where the records have no relevant pair of a kind.
     """
     images = {record.image_id: place for place, record in enumerate(records)}
     ids = [caption.caption_id for record in records for caption in record.captions]
@@ -94,7 +90,7 @@ def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[D
 def _rated(
     ratings: Iterable[Rating], score: float, first: dict[str, int], second: dict[str, int]
 ) -> tuple[list[Pair], int]:
-    """Places of the pairs rated so high or higher, and the number of ratings of what has no place."""
+    """Return the places of the pairs rated at least so high, and the number of ratings of unknown items."""
     pairs, unknown = [], 0
     for rating in ratings:
         if rating.first not in first or rating.second not in second:

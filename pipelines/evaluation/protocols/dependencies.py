@@ -19,16 +19,16 @@ from vse_core.evaluation.dependency import (
 
 
 def dependencies(inputs: EvaluationInputs) -> Results:
-    """Which noun an adjective belongs to, and which nouns a relation relates: accuracy against the parser, and chance.
+    """Evaluate which noun an adjective belongs to, and which nouns a relation relates: accuracy, and that of chance.
 
-    Metrics are ``dependencies/attributes_accuracy``, ``dependencies/attributes_chance`` and so on, in per cent.
+    Metrics are ``dependencies/attributes_accuracy``, ``dependencies/attributes_chance`` and so on, in per cent; the
+    parser's answers count as correct.
     """
     graphs = [caption.graph for captions in inputs.captions for caption in captions]
     image_of_C = torch.tensor([image for image, captions in enumerate(inputs.captions) for _ in captions])
     words: dict[str, int] = {}
 
     def number(word: str) -> int:
-        """The number of a word, the next one where it is new."""
         return words.setdefault(word, len(words))
 
     nouns = [[number(noun) for noun in nouns_of(graph)] for graph in graphs]

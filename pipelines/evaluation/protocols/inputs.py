@@ -1,4 +1,4 @@
-"""What the protocols evaluate that read captions: a model and a split with its parsed captions.
+"""The inputs of protocols that read captions: a model and a split with its parsed captions.
 
 B images, C captions, K views, D embedding.
 """
@@ -26,16 +26,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class EvaluationInputs:
-    """A model and an embedded split with its parsed captions.
+    """A model and an embedded split, with directories of its captions' graphs and those of the training captions.
 
-    Attributes:
-        texts: the model with what its text side needs.
-        gallery: the split's images and captions, embedded.
-        reader: the split's features.
-        train_graphs: directory of the training captions' graphs, which say what words there are.
-        graphs: directory of the split's graphs.
-        directory: where files go.
-        detections: for each image the names of the objects that a data set labels in it; None where there are none.
+    `detections` are the names of the objects that a data set labels in each image, if it does.
     """
 
     texts: TextEmbedder
@@ -61,5 +54,6 @@ class EvaluationInputs:
 
 
 def spread(items: Sequence[Item], count: int) -> list[Item]:
-    """So many of the items, evenly spread."""
-    return [items[place * len(items) // count] for place in range(min(count, len(items)))]
+    """Return `count` of the items, or all of fewer, evenly spread."""
+    count = min(count, len(items))
+    return [items[place * len(items) // count] for place in range(count)]

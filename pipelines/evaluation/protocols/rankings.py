@@ -1,4 +1,4 @@
-"""Protocols that need nothing but embeddings, and so fit any model and any ensemble: retrieval of every kind.
+"""Protocols that need embeddings alone, and so fit any model and any ensemble.
 
 B images or videos, C captions, K views, D embedding.
 """
@@ -31,14 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Embedded:
-    """An embedded split of one model, or of several whose similarities are averaged.
+    """An embedded split of one model, or of several whose similarities are averaged, in galleries of the same order.
 
-    Attributes:
-        galleries: of each model, all in the same order.
-        split: its name.
-        directory: where files go.
-        cuts: numbers of folds that plain retrieval is wanted in.
-        crisscrossed: folder of Crisscrossed Captions; None where it is not needed.
+    `cuts` are the numbers of folds of plain retrieval; `crisscrossed` is the folder of Crisscrossed Captions, if
+    needed.
     """
 
     galleries: Sequence[Gallery]
@@ -69,13 +65,9 @@ class Embedded:
 
 
 def retrieval(embedded: Embedded, folds: int) -> Results:
-    """Evaluate image-text retrieval of any split.
+    """Evaluate image-text retrieval of any split, averaged over the folds of one of its cuts.
 
     Metrics are ``rsum``, ``i2t_r01`` ... ``t2i_ties``, with the intervals ``rsum_low``, ``rsum_high`` and so on.
-
-    Args:
-        embedded: the split.
-        folds: one of its cuts: over how many folds the metrics are averaged.
     """
     images, captions = len(embedded.records), sum(embedded.counts)
     return _retrieval("retrieval", f"RSUM {{}} over {images:,} images and {captions:,} captions", embedded, folds)
@@ -92,7 +84,7 @@ def published_retrieval(name: str, embedded: Embedded) -> Results:
 
 
 def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Results:
-    """Metrics with their intervals, and the tables of the queries."""
+    """Return metrics with their intervals, and write the tables of the queries."""
     ranks = embedded.ranks[folds]
     metrics = ranks.result().as_dict()
     for metric, interval in retrieval_intervals(ranks).items():
@@ -103,7 +95,7 @@ def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Resul
 
 
 def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.Table]:
-    """A row for each query, a table for each direction."""
+    """Return a table for each direction, with a row for each query."""
     images, captions = Items.images(records), Items.captions(records)
     return [
         query_rows("i2t", ranks.image_to_text, images, captions),
@@ -112,12 +104,9 @@ def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.
 
 
 def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: bool = True) -> dict[str, float]:
-    """Metrics of a direction by itself, with their intervals: ``r01``, ``r01_low``, ``r01_high`` ... ``ties``.
+    """Return metrics of a direction by itself, with their intervals: ``r01``, ``r01_low``, ``r01_high`` ... ``ties``.
 
-    Args:
-        ranks: of its Q queries.
-        group_Q: queries of one number are resampled together; None: each is its own.
-        round_median: as in `direction_metrics`.
+    Those of the Q queries that have the same number in `group_Q` are resampled together.
     """
     values = dict(vars(direction_metrics(ranks, round_median)))
     for name, values_R in resampled_recalls(ranks, group_Q).items():
@@ -127,21 +116,12 @@ def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: 
 
 
 def require_published(protocols: Sequence[str], split: str, captions_per_image: Sequence[int]) -> None:
-    """Refuse a split of which a protocol's name would promise too much.
-
-    Args:
-        protocols: by name.
-        split: its name, for the message.
-        captions_per_image: of the split's images or videos.
-
-    Raises:
-        StageError: the split is not the published one.
-    """
+    """Raise StageError where a split is not the published one that a protocol's name promises."""
     published: dict[str, RetrievalProtocol | VideoProtocol] = {**RETRIEVAL_PROTOCOLS, **VIDEO_PROTOCOLS}
     for name in protocols:
         misfit = published[name].misfit(captions_per_image) if name in published else None
         if misfit is not None:
             raise StageError(
                 f"protocol {name}, split {split!r}: {misfit}; evaluate another split (--split, dataset.eval_split), "
-                "mend what was set aside with its features, or leave the protocol out: plain retrieval takes any split"
+                "fix what was skipped with its features, or leave the protocol out: plain retrieval takes any split"
             )

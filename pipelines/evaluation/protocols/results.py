@@ -1,4 +1,4 @@
-"""What a protocol finds."""
+"""The results of a protocol."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """What a protocol has found.
+    """The metrics, figures and files of a protocol, with a summary of a few words for the final table.
 
-    Attributes:
-        name: of the protocol.
-        metrics: flat names and values, each beginning with the protocol's name, but for plain retrieval.
-        figures: file name without ending -> figure.
-        files: written into the directory that the protocol was given; they become artifacts.
-        summary: a few words for the final table.
+    The names of metrics begin with the protocol's, but for plain retrieval; figures have a file name without ending as
+    a key.
     """
 
     name: str

@@ -21,7 +21,7 @@ _DIRECTIONS: dict[str, Direction] = {"v2t": "i2t", "t2v": "t2i"}
 def video_retrieval(name: str, embedded: Embedded) -> Results:
     """Rank the split's different sentences for every video, and all videos for every sentence.
 
-    A sentence that several videos share is one item of the gallery and one query, and all of them are right for it; a
+    A sentence that several videos share is one item of the gallery and one query, and all of them are relevant to it; a
     video's rank is that of its best sentence. The median rank is not rounded. Metrics are ``NAME/rsum``,
     ``NAME/v2t_r01`` ... ``NAME/t2v_ties``, with intervals ``NAME/v2t_r01_low`` and so on, and ``NAME/sentences``.
     """
@@ -48,7 +48,7 @@ def video_retrieval(name: str, embedded: Embedded) -> Results:
 
 
 def different(sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Of C sentences those that differ: where each of the S stands first (S,), and which of the S each is (C,)."""
+    """Return where each of the S different sentences stands first (S,), and which of them each of the C is (C,)."""
     numbers: dict[str, int] = {}
     sentence_of_C = [numbers.setdefault(sentence, len(numbers)) for sentence in sentences]
     first_S = [0] * len(numbers)

@@ -1,49 +1,19 @@
 """Five different true captions of a scene, naming objects, attributes and relations in varied wording."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 from preprocessing.datasets.scenes.draws import Draws
 from preprocessing.datasets.scenes.layout import ABOVE, INSIDE, LEFT_OF, Relation, Scene, SceneObject
 
 _CAPTION_STREAM = 1
 
-SHAPE_WORDS = {
-    "circle": ("circle", "disc"),
-    "square": ("square",),
-    "triangle": ("triangle",),
-    "star": ("star",),
-    "cross": ("cross", "plus sign"),
-    "ring": ("ring",),
-    "diamond": ("diamond",),
-    "heart": ("heart",),
-}
-SIZE_WORDS = {"small": ("small", "little"), "big": ("big", "large")}
-TEXTURE_WORDS = {"plain": ("",), "striped": ("striped", "stripy"), "dotted": ("dotted", "spotted")}
+# For each value of an attribute its words; "pronouns" end "{A} with {B} ...": where B is, seen from A.
+_WORDS = json.loads(Path(__file__).with_name("words.json").read_bytes())
 
 RIGHT_OF, BELOW, AROUND = "right of", "below", "around"
 INVERSE = {LEFT_OF: RIGHT_OF, ABOVE: BELOW, INSIDE: AROUND}
-RELATION_WORDS = {
-    LEFT_OF: ("to the left of", "left of", "on the left side of"),
-    RIGHT_OF: ("to the right of", "right of", "on the right side of"),
-    ABOVE: ("above", "over"),
-    BELOW: ("below", "under", "beneath"),
-    INSIDE: ("inside", "within"),
-    AROUND: ("around", "surrounding"),
-}
-# "{A} with {B} {pronoun phrase}": where B is, seen from A.
-PRONOUN_WORDS = {
-    LEFT_OF: "to its left",
-    RIGHT_OF: "to its right",
-    ABOVE: "above it",
-    BELOW: "below it",
-    INSIDE: "inside it",
-    AROUND: "around it",
-}
-PLACE_WORDS = (
-    ("in the top left corner", "at the top", "in the top right corner"),
-    ("on the left", "in the middle", "on the right"),
-    ("in the bottom left corner", "at the bottom", "in the bottom right corner"),
-)
 
 Writer = Callable[[Scene, Draws], str]
 
@@ -65,9 +35,9 @@ def caption_scene(scene: Scene) -> tuple[str, ...]:
 
 def _name(item: SceneObject, draws: Draws, definite: bool = False, full: bool = False) -> str:
     """Return "a small striped red circle"; unless `full`, size and texture are left out now and then."""
-    size = draws.choice(SIZE_WORDS[item.size]) if full or draws.chance(80) else ""
-    texture = draws.choice(TEXTURE_WORDS[item.texture]) if full or draws.chance(80) else ""
-    words = [size, texture, item.colour, draws.choice(SHAPE_WORDS[item.shape])]
+    size = draws.choice(_WORDS["sizes"][item.size]) if full or draws.chance(80) else ""
+    texture = draws.choice(_WORDS["textures"][item.texture]) if full or draws.chance(80) else ""
+    words = [size, texture, item.colour, draws.choice(_WORDS["shapes"][item.shape])]
     phrase = " ".join(word for word in words if word)
     article = "the" if definite else "an" if phrase[0] in "aeiou" else "a"
     return f"{article} {phrase}"
@@ -95,7 +65,7 @@ def _related(text: str, with_rest: str, definite: bool = False) -> Writer:
 
     def write(scene: Scene, draws: Draws) -> str:
         a, predicate, b, relation = _relation(scene, draws)
-        words = draws.choice(RELATION_WORDS[predicate])
+        words = draws.choice(_WORDS["relations"][predicate])
         first, second = _name(a, draws, definite), _name(b, draws, definite)
         told = text.format(a=first, words=words, b=second, background=scene.background)
         rest = _rest(scene, relation, draws)
@@ -108,7 +78,7 @@ def _write_pronoun(scene: Scene, draws: Draws) -> str:
     a, predicate, b, relation = _relation(scene, draws)
     # B is told from A here, so the predicate of A towards B is turned around.
     turned = INVERSE | {after: before for before, after in INVERSE.items()}
-    seen_from_a = PRONOUN_WORDS[turned[predicate]]
+    seen_from_a = _WORDS["pronouns"][turned[predicate]]
     start = draws.choice(("there is ", "we see ", ""))
     text = f"{start}{_name(a, draws)} with {_name(b, draws)} {seen_from_a}"
     rest = _rest(scene, relation, draws)
@@ -126,7 +96,7 @@ def _place(scene: Scene) -> str:
     if scene.place is None:
         raise ValueError("only a scene of one object has a place")
     row, column = scene.place
-    return PLACE_WORDS[row][column]
+    return str(_WORDS["places"][row][column])
 
 
 _GROUP_WRITERS: tuple[Writer, ...] = (

@@ -9,10 +9,9 @@ T = TypeVar("T")
 
 
 class Draws:
-    """A stream of draws that is a function of (seed, index, stream) alone; seed and index in 0 .. 2**64 - 1.
+    """A stream of draws that is a function of (seed, index, stream) alone, each in 0 .. 2**64 - 1.
 
-    Built on the raw output of Philox, which numpy guarantees not to change, unlike the methods of its Generator. The
-    stream keeps draws for different purposes apart, so that one may change without the other.
+    Built on the raw output of Philox, which numpy guarantees not to change, unlike the methods of its Generator.
     """
 
     def __init__(self, seed: int, index: int, stream: int) -> None:

@@ -55,20 +55,12 @@ def stage(inputs: int, width: int, blocks: int, stride: int, dilation: int = 1) 
     return nn.ModuleList([first, *others])
 
 
-class Stem(nn.Module):
-    """The first convolution."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv1 = ConvNorm(3, width, kernel=7, stride=2)
-
-
 class Backbone(nn.Module):
     """From pixels to the feature map of stride 16; `width` is of the first layer, `blocks` of the stages 2, 3 and 4."""
 
     def __init__(self, width: int, blocks: Sequence[int]) -> None:
         super().__init__()
-        self.stem = Stem(width)
+        self.stem = nn.ModuleDict({"conv1": ConvNorm(3, width, kernel=7, stride=2)})
         self.res2 = stage(width, width, blocks[0], stride=1)
         self.res3 = stage(4 * width, 2 * width, blocks[1], stride=2)
         self.res4 = stage(8 * width, 4 * width, blocks[2], stride=2)
@@ -79,7 +71,7 @@ class Backbone(nn.Module):
         Whatever lies outside of an image counts as the zeros that convolutions pad with, at every layer: so the
         features do not depend on what else is in the batch. `sizes` are heights and widths in pixels.
         """
-        x = functional.relu(self.stem.conv1(pixels_B3HW), inplace=True)
+        x = functional.relu(self.stem["conv1"](pixels_B3HW), inplace=True)
         sizes = [(_halved(height), _halved(width)) for height, width in sizes]
         inside = _inside(sizes, x)
         # After a ReLU a zero is as good as no value: it never wins a maximum.

@@ -69,7 +69,7 @@ class Detector(nn.Module):
 
     def maps(self, images: Sequence[Pixels]) -> tuple[Tensor, Sizes]:
         """The feature maps of a padded batch, and the height and width in cells of each."""
-        weight = self.backbone.stem.conv1.weight
+        weight = next(self.backbone.parameters())
         sizes = [image.values.shape[1:] for image in images]
         height, width = (max(sides) for sides in zip(*sizes, strict=True))
         batch = torch.zeros((len(images), 3, height, width))
@@ -102,7 +102,7 @@ class Detector(nn.Module):
     def select(self, features_RF: Tensor, proposals_R4: Tensor, image: Pixels) -> Regions:
         """The regions of one image, from its proposals and their features."""
         predictor, is_caffe = self.roi_heads.box_predictor, self._variant.name == "caffe"
-        objects_RO = predictor.objects(features_RF)
+        objects_RO = predictor.cls_score(features_RF)
         # Only these probabilities count, but "none" takes its share of them.
         scores_RO = objects_RO.softmax(dim=1)[:, :-1]
         score_R, object_R = scores_RO.max(dim=1)
@@ -118,12 +118,7 @@ class Detector(nn.Module):
         scores_NP = logits_NP.softmax(dim=1)[:, :-1] if is_caffe else logits_NP[:, :-1].softmax(dim=1)
         attribute_scores_N, attributes_N = scores_NP.max(dim=1)
         return Regions(
-            features_RF[chosen],
-            boxes_R4[chosen],
-            object_R[chosen],
-            score_R[chosen],
-            attributes_N,
-            attribute_scores_N,
+            features_RF[chosen], boxes_R4[chosen], object_R[chosen], score_R[chosen], attributes_N, attribute_scores_N
         )
 
     def _regressed(self, features_RF: Tensor, object_R: Tensor, proposals_R4: Tensor, image: Pixels) -> Tensor:

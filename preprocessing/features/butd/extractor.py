@@ -99,10 +99,7 @@ class ButdExtractor(ImageExtractor):
             "attributes": regions.attributes_N,
             "attribute_scores": regions.attribute_scores_N,
         }
-        return RegionFeatures(
-            features_NF.cpu().numpy(),
-            {name: _array(values) for name, values in companions.items()},
-        )
+        return RegionFeatures(features_NF.cpu().numpy(), {name: _array(values) for name, values in companions.items()})
 
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:

@@ -29,11 +29,6 @@ class Predictor(nn.Module):
         self.fc_attr = nn.Linear(features + features // 8, features // 4)
         self.attr_score = nn.Linear(features // 4, attributes + 1)
 
-    def objects(self, features_RF: Tensor) -> Tensor:
-        """Logits (R, O + 1)."""
-        logits: Tensor = self.cls_score(features_RF)
-        return logits
-
     def attributes(self, features_RF: Tensor, objects_RO: Tensor) -> Tensor:
         """Logits (R, P + 1), given the objects' logits; "none" is an object here."""
         embedded = self.cls_embedding(objects_RO.argmax(dim=1))

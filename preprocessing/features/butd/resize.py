@@ -43,7 +43,10 @@ def prepare(image: Image.Image, variant: VariantName) -> Pixels:
             f"{image.width} x {image.height} pixels is too narrow for the detector: with a long side of {LONG_SIDE} "
             f"pixels at most, the short one would have {min(height, width)} where {STRIDE} are needed"
         )
-    bgr = _caffe(image, scale, height, width) if variant == "caffe" else _detectron2(image, height, width)
+    if variant == "caffe":
+        bgr = _caffe(image, scale, height, width)
+    else:
+        bgr = _centred(image.resize((width, height), Image.Resampling.BILINEAR))
     return Pixels(np.ascontiguousarray(bgr.transpose(2, 0, 1)), scale, image.width, image.height)
 
 
@@ -76,10 +79,6 @@ def _neighbours(
     place = np.clip((np.arange(target) + 0.5) / scale - 0.5, 0, length - 1)
     low = place.astype(np.int64)
     return low, np.minimum(low + 1, length - 1), (place - low).astype(np.float32)
-
-
-def _detectron2(image: Image.Image, height: int, width: int) -> FloatsHW3:
-    return _centred(image.resize((width, height), Image.Resampling.BILINEAR))
 
 
 def _centred(image: Image.Image) -> FloatsHW3:

@@ -19,12 +19,7 @@ from preprocessing.features.images import ImageError
 
 Array = npt.NDArray[Any]
 # What is known of each region besides its vector and its box: numbers of classes int32, confidences float32.
-LABELS = {
-    "objects": np.int32,
-    "object_scores": np.float32,
-    "attributes": np.int32,
-    "attribute_scores": np.float32,
-}
+LABELS = {"objects": np.int32, "object_scores": np.float32, "attributes": np.int32, "attribute_scores": np.float32}
 # Far above any published set of regions (100 x 2048), far below what would exhaust memory.
 MAX_VALUES = 1 << 26
 

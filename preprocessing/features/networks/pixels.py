@@ -5,7 +5,7 @@ Shapes: C channels, H x W pixels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,8 +33,8 @@ SMALLEST_SIDE = 32
 class Normalization:
     """Normalisation of pixels from 0 to 255: blue first if `bgr`, minus the mean, divided by the deviation."""
 
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: Sequence[float]
+    std: Sequence[float]
     bgr: bool = False
 
     def __call__(self, pixels_CHW: PixelsCHW) -> PixelsCHW:

@@ -15,13 +15,7 @@ from torchvision.models import get_model, list_models
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.networks.network import Network
-from preprocessing.features.networks.pixels import (
-    CAFFE,
-    IMAGENET,
-    ImageSize,
-    check_image_size,
-    pixels_at,
-)
+from preprocessing.features.networks.pixels import CAFFE, IMAGENET, ImageSize, check_image_size, pixels_at
 from preprocessing.features.weights import checked_device, is_state, mismatch, read_weights, weights_digest
 
 _SUFFIX = "_caffe"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,28 +19,13 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
 from preprocessing.features.networks.network import Network
-from preprocessing.features.networks.pixels import (
-    ImageSize,
-    Normalization,
-    PixelsCHW,
-    check_image_size,
-    pixels_at,
-)
+from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, check_image_size, pixels_at
 from preprocessing.features.weights import checked_device, first_line, weights_digest
 
 _BACKEND = "pil"
 
 # What transformers, huggingface_hub and safetensors raise for weights or settings that cannot be loaded.
-_LOADING_ERRORS = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    ImportError,
-    RuntimeError,
-    SafetensorError,
-)
+_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError, SafetensorError)
 
 
 def load_transformers(
@@ -117,12 +102,7 @@ def _normalization(processor: Any) -> Normalization:
     scale = processor.rescale_factor if processor.do_rescale else 1.0
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     bgr = bool(getattr(processor, "do_flip_channel_order", False))
-    return Normalization(_three(mean, scale), _three(std, scale), bgr)
-
-
-def _three(values: Sequence[float], scale: float) -> tuple[float, float, float]:
-    red, green, blue = (value / scale for value in values)
-    return red, green, blue
+    return Normalization([value / scale for value in mean], [value / scale for value in std], bgr)
 
 
 def _settings(processor: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.config import load_config
 from pipelines.evaluation.evaluator import EvaluationData, embed_split, pooling_figures
-from pipelines.inference.feature_check import require_features, write_reads
+from pipelines.inference.feature_check import require_features, write_feature_key
 from pipelines.runtime.stage import StageError
 from vse_core.models import build_model, save_model
 
@@ -34,7 +34,7 @@ def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path
 
 def test_a_model_is_never_given_other_features_than_its_own(tmp_path: Path) -> None:
     """Shards may hold several features of one width, of which a model would take any."""
-    write_reads(tmp_path, "grid")
+    write_feature_key(tmp_path, "grid")
     require_features("grid", tmp_path)
     with pytest.raises(StageError, match=r"on the features 'grid', .* gives it 'pyramid': set features.model_reads"):
         require_features("pyramid", tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import load_config
-from pipelines.inference.feature_check import write_reads
+from pipelines.inference.feature_check import write_feature_key
 from pipelines.runtime.stage import StageError
 from pipelines.stages.model_evaluation import NamedModel, compare_models, evaluate_model, evaluate_models
 
@@ -20,7 +20,7 @@ def named(tmp_path: Path) -> NamedModel:
 
 
 def test_a_model_of_other_features_is_refused_before_any_work(named: NamedModel) -> None:
-    write_reads(named.model, "pyramid")
+    write_feature_key(named.model, "pyramid")
     with pytest.raises(StageError, match="gives it 'grid'"):
         evaluate_model(named)
     assert [path.name for path in named.config.work_dir.iterdir()] == ["reads.json"]

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import load_config
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.stages import extract
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder
@@ -71,7 +71,7 @@ def _rank(
     dist.init_process_group("gloo", rank=rank, world_size=workers)
     config = load_config(None, settings)
     outputs = extract.plan(config, {}).outputs
-    train, dev = (Split(ShardReader(outputs[split], config.features.member)) for split in ("train", "dev"))
+    train, dev = (SplitData(ShardReader(outputs[split], config.features.member)) for split in ("train", "dev"))
     Trainer(
         config,
         train,

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
 from pipelines.training.loss_log import read_losses
@@ -61,7 +61,8 @@ def make_trainer(
     config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None, prepared: bool = False
 ) -> Trainer:
     train, dev = (
-        Split(ShardReader(shards / f"{name}/features", "grid"), shards / f"{name}/graphs") for name in ("train", "dev")
+        SplitData(ShardReader(shards / f"{name}/features", "grid"), shards / f"{name}/graphs")
+        for name in ("train", "dev")
     )
     graphs = list(chain.from_iterable(graphs_of(train)))
     texts = [caption["text"] for meta in train.reader.metas() for caption in meta["captions"]]
@@ -147,4 +148,4 @@ def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_pat
 
 def test_graphs_of_other_captions_are_refused(shards: Path):
     with pytest.raises(StageError, match="image 9 is None"):
-        list(graphs_of(Split(ShardReader(shards / "train/features", "grid"), shards / "dev/graphs")))
+        list(graphs_of(SplitData(ShardReader(shards / "train/features", "grid"), shards / "dev/graphs")))

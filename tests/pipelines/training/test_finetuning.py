@@ -14,7 +14,7 @@ from PIL import Image
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
 from pipelines.inference.image_inputs import image_source, misfit
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import build_gallery
 from pipelines.schema.encoders import RESNETS
 from pipelines.stages.preflight import check_before_start
@@ -94,7 +94,7 @@ class Recorder(Quiet):
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    train, dev = Split(ShardReader(shards / "train", "jpg")), Split(ShardReader(shards / "dev", "jpg"))
+    train, dev = SplitData(ShardReader(shards / "train", "jpg")), SplitData(ShardReader(shards / "dev", "jpg"))
     captions = (caption["text"] for meta in train.reader.metas() for caption in meta["captions"])
     out.mkdir(exist_ok=True)
     trainer = Trainer(

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.kinds.hierarchical import HierarchicalKind, role_graph_table
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import Gallery, GalleryError, build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import run_stages
@@ -70,7 +70,7 @@ def make_config(shards: Path, *overrides: str) -> PipelineConfig:
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    train, dev = Split(ShardReader(shards / "train", "grid")), Split(ShardReader(shards / "dev", "grid"))
+    train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     words = SpacedWords.build(texts_of(train.reader), 1)
     out.mkdir(exist_ok=True)
     return Trainer(config, train, dev, words, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
@@ -95,7 +95,7 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     model, reader = load_model(directory), ShardReader(shards / "dev", "grid")
     assert isinstance(model, HierarchicalModel)
     words = load_caption_encoder(directory)
-    inputs = HierarchicalKind().text_inputs(config.model.text, Split(reader), words)
+    inputs = HierarchicalKind().text_inputs(config.model.text, SplitData(reader), words)
     gallery = build_gallery(model, reader, words, "", inputs, batch_size=4)
     gallery.save(tmp_path / "gallery")
     loaded = Gallery.load(tmp_path / "gallery")

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.words import build_caption_encoder
 from pipelines.runtime.stage import StageError
 from pipelines.stages import train
@@ -89,7 +89,7 @@ def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    train, dev = Split(ShardReader(shards / "train", "grid")), Split(ShardReader(shards / "dev", "grid"))
+    train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     encoder = prepared(config, shards, out)
     return Trainer(config, train, dev, encoder, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.kinds.inputs import Split
+from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import newest_checkpoint
 from pipelines.training.loss_log import read_losses
 from pipelines.training.trainer import Trainer
@@ -94,7 +94,7 @@ def make_config(*overrides: str) -> PipelineConfig:
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
-    train, dev = Split(ShardReader(shards / "train", "grid")), Split(ShardReader(shards / "dev", "grid"))
+    train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     vocabulary = Vocabulary.build((caption["text"] for meta in train.reader.metas() for caption in meta["captions"]), 1)
     out.mkdir(exist_ok=True)
     return Trainer(config, train, dev, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)

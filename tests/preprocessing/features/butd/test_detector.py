@@ -66,7 +66,7 @@ def test_the_regions_of_an_image(variant: str) -> None:
         (proposals,) = detector.proposals(maps, sizes, [image])
         regions = detector.select(detector.roi_heads(maps[0], proposals), proposals, image)
         features = detector.roi_heads(maps[0], proposals)
-        objects = detector.roi_heads.box_predictor.objects(features)
+        objects = detector.roi_heads.box_predictor.cls_score(features)
         attributes = detector.roi_heads.box_predictor.attributes(features, objects)
     assert 3 <= len(regions.boxes_N4) <= 6
     assert (regions.features_NF >= 0).all()

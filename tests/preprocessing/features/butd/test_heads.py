@@ -73,7 +73,7 @@ def test_the_predictor_by_hand() -> None:
     torch.manual_seed(0)
     predictor = Predictor(features=16, objects=3, attributes=2).requires_grad_(False)
     features = torch.rand(5, 16)
-    objects = predictor.objects(features)
+    objects = predictor.cls_score(features)
     torch.testing.assert_close(objects, features @ predictor.cls_score.weight.T + predictor.cls_score.bias)
     objects[0, 3] = 99.0  # "none" has an embedding, too
     embedded = predictor.cls_embedding.weight[objects.argmax(1)]
