@@ -88,7 +88,7 @@ def test_a_driver_killed_in_mid_epoch_goes_on_with_the_same_losses(undisturbed: 
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), abs=1e-6)
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_the_number_of_workers_does_not_matter(undisturbed: Path, tmp_path: Path, workers: int):
     shutil.copytree(undisturbed / "extract", tmp_path / "extract")
     finish(start(tmp_path, f"training.workers={workers}", "training.cpus_per_worker=0.25"))
