@@ -208,12 +208,12 @@ class PipelineConfig(Strict):
 
     @property
     def training_reads_graphs(self) -> bool:
-        """Whether training needs the parsed captions."""
+        """Return whether training needs the parsed captions."""
         return self.kind.reads_graphs
 
     @property
     def reads_graphs(self) -> bool:
-        """Whether anything needs the parsed captions."""
+        """Return whether anything needs the parsed captions."""
         return self.training_reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pipelines.schema.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
 from preprocessing.storage.address import is_s3
 
-# The code of the extractors, and beside it network definitions to be filled with random weights (features.weights).
+# The code of the extractors, and next to it network definitions to be filled with random weights (features.weights).
 EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
 
 
@@ -268,7 +268,7 @@ class SeveralFeatures(_Extraction):
             defaults = type(part).model_fields
             misplaced = [name for name in _Extraction.model_fields if getattr(part, name) != defaults[name].default]
             if misplaced:
-                raise ValueError(f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it beside `of`")
+                raise ValueError(f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it next to `of`")
         return self
 
     @property

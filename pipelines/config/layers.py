@@ -83,7 +83,7 @@ def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
     values = dict(read_layer(path).values)
     base = values.pop("inherits", None)
     if base is not None and not isinstance(base, str):
-        raise ConfigError(f"inherits: must name one file beside {path}, got {base!r}")
+        raise ConfigError(f"inherits: must name one file in the folder of {path}, got {base!r}")
     own = Layer(str(path), values)
     return [own] if base is None else [*file_layers(path.parent / base, (*heirs, path)), own]
 

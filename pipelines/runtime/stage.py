@@ -195,7 +195,7 @@ class StagePlan:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether nothing is left to do."""
         return self.done >= self.total
 
     @property

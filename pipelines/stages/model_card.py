@@ -28,7 +28,7 @@ _WAYS = {"i2t": "image to text", "t2i": "text to image"}
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the stages have found out about a model.
+    """Findings of the stages about a model.
 
     Attributes:
         splits: split -> the manifest of its extraction.

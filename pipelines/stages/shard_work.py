@@ -1,4 +1,4 @@
-"""What the stages that make shards share: which shards are complete, progress, and the splits as inputs of a run."""
+"""Shared parts of the stages that make shards: complete shards, progress, and the splits as inputs of a run."""
 
 from __future__ import annotations
 

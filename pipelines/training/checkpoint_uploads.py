@@ -1,4 +1,4 @@
-"""Checkpoints on their way to the storage, while training goes on."""
+"""Checkpoints on their way to the storage, while training continues."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CheckpointUploads:
                 self._bring(self._moving)
             except Exception as error:  # noqa: BLE001 - whatever it is, `wait` meets it again and raises it
                 failed = self._moving
-                log.warning("a checkpoint is on this machine alone, and training goes on: %s", error)
+                log.warning("a checkpoint is on this machine alone, and training continues: %s", error)
             with self._changed:
                 self._moving = ()
                 if self._waiting is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A lost worker restarts the group from the last checkpoint; a run that loses so many without getting further has
+# A lost worker restarts the group from the last checkpoint; a run that loses this number without getting further has
 # another problem.
 _MAX_RESTARTS = 3
 # Errors whose message says all the user needs.

@@ -21,7 +21,7 @@ from preprocessing.prefetch import prefetch
 from preprocessing.shards.reader import ShardReader
 
 CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
-"""What a batch holds of some captions besides their tokens, by name: of their numbers (B,), the epoch, and L."""
+"""Inputs of a batch besides the tokens of its captions, by name: of their numbers (B,), the epoch, and L."""
 
 
 @dataclass(eq=False)

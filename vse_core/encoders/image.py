@@ -13,7 +13,7 @@ class FeatureEncoder(nn.Module):
     The region encoder of the released code: ``fc`` and ``mlp`` both read the raw features and their outputs add up.
     Grid encoders of the paper leave the MLP out.
 
-    Differs from the released code: batch-norm statistics are by default taken over real elements only, where the
+    Differs from the released code: batch-norm statistics are by default taken over valid positions only, where the
     release lets the zero rows of padding in; so they depend neither on padding nor on how many processes share the
     batch. ``norm_rows="padded"`` does as the release.
 

@@ -19,7 +19,7 @@ _EXPONENT = 1.25
 
 
 class AdoptLoss(SoftmaxLoss):
-    """Contrast each pair with the K hardest negatives of the batch, K falling as training goes on (VSE+2AD, 3.3).
+    """Contrast each pair with the K hardest negatives of the batch, K falling as training proceeds (VSE+2AD, 3.3).
 
     K follows from two measures of the batch, the alignment of the pairs and the uniformity of all similarities.
 

@@ -1,4 +1,4 @@
-"""What is in a scene: its objects, their attributes and places, and the relations between them."""
+"""The contents of a scene: its objects, their attributes and places, and the relations between them."""
 
 import hashlib
 from dataclasses import dataclass

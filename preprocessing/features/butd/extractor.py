@@ -117,7 +117,7 @@ def _check_options(
     size: Mapping[str, Any] | None,
 ) -> None:
     if weights is None and seed is None:
-        raise ExtractorError(f"butd: no weights are given; they are had as {SOURCES}. A seed fills a random network")
+        raise ExtractorError(f"butd: no weights are given; use {SOURCES}. A seed fills a random network")
     if weights is not None and (seed is not None or size is not None):
         raise ExtractorError("butd: weights were given and a seed or size too; leave out those to use the weights")
     if variant not in VARIANTS:

@@ -76,7 +76,7 @@ def test_what_the_identity_depends_on(options: dict[str, Any], changes: bool) ->
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"seed": None, "size": None}, "no weights are given; they are had as the hub id unc-nlp/frcnn-vg-finetuned"),
+        ({"seed": None, "size": None}, "no weights are given; use the hub id unc-nlp/frcnn-vg-finetuned"),
         ({"weights": "owner/name"}, "weights were given and a seed or size too"),
         ({"variant": "torch"}, "no variant 'torch'; the variants are caffe, detectron2"),
         ({"dtype": "float16"}, "dtype must be one of float32, bfloat16, got 'float16'"),
