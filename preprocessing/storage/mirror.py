@@ -236,8 +236,11 @@ class Mirror:
         """Remove copies of shards that the storage has and no process pins until the wanted bytes fit the limit."""
         if self.address is None or self.limit is None:
             return
+        # Before the shards: one that arrives in between must not be missed in both.
+        copied = _being_copied(self.root)
         shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
-        excess = sum(_room(status) for _, status in shards) + _reserved_bytes(self.root) + wanted - self.limit
+        used = sum((copied | {path: _room(status) for path, status in shards}).values())
+        excess = used + wanted - self.limit
         for path, status in shards:
             if excess <= 0:
                 return
@@ -292,18 +295,18 @@ def _reserved(shard: Path, size: int) -> Iterator[None]:
             reservation.unlink(missing_ok=True)
 
 
-def _reserved_bytes(root: Path) -> int:
-    """Return the bytes of shards that are being copied; remove reservations of processes that were killed."""
-    total = 0
+def _being_copied(root: Path) -> dict[Path, int]:
+    """Return the shards that are being copied with their bytes; remove reservations of processes that were killed."""
+    found = {}
     for reservation in root.glob(f"**/.shard-*.tar{_RESERVED}"):
         with contextlib.suppress(FileNotFoundError):
             try:
                 with locked(reservation, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_RDWR):
                     reservation.unlink()
             except BlockingIOError:
-                arrived = reservation.with_name(reservation.name.removeprefix(".").removesuffix(_RESERVED))
-                total += 0 if arrived.exists() else reservation.stat().st_size
-    return total
+                arriving = reservation.with_name(reservation.name.removeprefix(".").removesuffix(_RESERVED))
+                found[arriving] = reservation.stat().st_size
+    return found
 
 
 def _touch(path: Path) -> None:

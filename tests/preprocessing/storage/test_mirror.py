@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from preprocessing.storage import LocalStorage, Mirror, StorageError
+from preprocessing.storage import LocalStorage, Mirror, StorageError, mirror
 
 
 @pytest.fixture
@@ -191,3 +192,24 @@ def test_shards_that_are_being_copied_count(here: Mirror, there: Mirror, monkeyp
             list(pool.map(hold, range(first, first + 3)))
     assert max(most) <= 350
     assert not list(small.root.glob("stage/.*.reserved"))
+
+
+def test_a_shard_that_arrives_while_room_is_measured_counts(
+    here: Mirror, there: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards(here, 2)
+    small = limited(there, 250)
+    small.pull(small.root / "stage-0")
+    arriving = small.root / "stage-1" / "shard-00000.tar"
+    arriving.parent.mkdir()
+    measured = mirror._shards
+
+    def arrives_afterwards(root: Path) -> list[tuple[Path, os.stat_result]]:
+        found = list(measured(root))
+        arriving.write_bytes(bytes(100))
+        return found
+
+    monkeypatch.setattr(mirror, "_shards", arrives_afterwards)
+    with mirror._reserved(arriving, 100):
+        small.make_room(100)
+    assert names(small.root) == {"stage-1/shard-00000.tar"}
