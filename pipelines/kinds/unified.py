@@ -110,6 +110,12 @@ class UnifiedKind(ModelKind):
     loss: ClassVar[str | None] = "unified"
     reads_graphs: ClassVar[bool] = True
 
+    def versions(self) -> dict[str, int]:
+        """Return the version of the pools that negatives are drawn from."""
+        from preprocessing.captions import pools
+
+        return {"pools": pools.VERSION}
+
     def prepare(
         self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:

@@ -294,7 +294,7 @@ class _Exchange:
             words = " ".join(vocabulary.word(word) for word in ids[empty[0]].tolist())
             raise NegativesError(
                 f"all {len(self._pool.ids_P)} {self._pool.name} of the pool are true of an image in {words!r} "
-                f"({len(empty)} such components): lower the pool's threshold, so that it has more words"
+                f"({len(empty)} such components): lower pools.min_{self._pool.name}, so that it has more words"
             )
 
     def words(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
