@@ -29,6 +29,8 @@ class BackboneEncoder(nn.Module):
     of :class:`FeatureEncoder` (`head.fc`, `head.pooling`; in released checkpoints `image_encoder.fc` and
     `image_encoder.gpool`).
 
+    Raises ValueError for a network whose state of an image is random in evaluation.
+
     Args:
         network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels
             (a tensor, or an attribute `last_hidden_state` of what it returns).
@@ -58,6 +60,7 @@ class BackboneEncoder(nn.Module):
     ) -> None:
         super().__init__()
         shape = _probe(network, image_size)
+        _require_repeatable(network, image_size)
         self.image_size = image_size
         self.cells = shape.cells
         self._class_tokens = shape.class_tokens
@@ -176,6 +179,20 @@ def _probe(network: nn.Module, image_size: int) -> _Shape:
     # Patches fill a square; what is over are class and register tokens.
     cells = len(tokens_NF) if state.ndim == 4 else math.isqrt(len(tokens_NF)) ** 2
     return _Shape(cells, len(tokens_NF) - cells, tokens_NF.shape[1], used)
+
+
+def _require_repeatable(network: nn.Module, image_size: int) -> None:
+    """Raise ValueError where two passes over one image differ, as of ViTMAE, which keeps patches at random."""
+    if isinstance(network, GridResNet):
+        return
+    pixels = torch.rand(1, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        state, again = (_state(network(pixels)) for _ in range(2))
+    if not torch.allclose(state, again, rtol=1e-3, atol=1e-3 * float(state.abs().max())):
+        raise ValueError(
+            f"{type(network).__name__}: two passes over one image give different features; name a network without "
+            "chance in evaluation"
+        )
 
 
 def _state(output: Any) -> Tensor:
