@@ -44,6 +44,7 @@ class BackboneEncoder(nn.Module):
     Attributes:
         rebuilt_by: options of :func:`vse_core.encoders.build_image_encoder` that take the place of pretrained weights.
         cells: N, cells or patches of an image, without class tokens.
+        class_tokens: number of class and register tokens, which are pooled with the cells.
     """
 
     mean: Tensor
@@ -63,7 +64,7 @@ class BackboneEncoder(nn.Module):
         _require_repeatable(network, image_size)
         self.image_size = image_size
         self.cells = shape.cells
-        self._class_tokens = shape.class_tokens
+        self.class_tokens = shape.class_tokens
         self.rebuilt_by = {"architecture": architecture, "pixels": dict(pixels)}
         self._bgr = bool(pixels["bgr"])
         self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
@@ -111,7 +112,7 @@ class BackboneEncoder(nn.Module):
                 f"{tuple(pixels_BCHW.shape)} and {tuple(kept_BN.shape)}"
             )
         cells_BNF = _as_set(self.backbone(self._normalised(pixels_BCHW)))
-        always_BN = kept_BN.new_ones(batch, self._class_tokens)
+        always_BN = kept_BN.new_ones(batch, self.class_tokens)
         return self.head(*_compacted(cells_BNF, torch.cat([always_BN, kept_BN], dim=1)))  # type: ignore[no-any-return]
 
     def _normalised(self, pixels_BCHW: Tensor) -> Tensor:
