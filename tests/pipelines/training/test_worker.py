@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import ray.train.torch
 
-from pipelines.kinds.kind import TwoTowerKind
 from pipelines.runtime.stage import StageError
 from pipelines.training import worker
 from pipelines.training.worker import TrainingJob
@@ -35,7 +34,7 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
     monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
     job = TrainingJob({}, "", "", None, None, str(directory), {})
-    config = SimpleNamespace(kind=TwoTowerKind())
+    config = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
     return worker._train(config, job, None, None)  # type: ignore[arg-type]
 
 
