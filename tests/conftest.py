@@ -1,4 +1,4 @@
-"""What tests share: the real data, one Ray cluster and one empty MLflow database a session, a quiet environment."""
+"""Shared fixtures: the real data, one Ray cluster and one empty MLflow database a session, a quiet environment."""
 
 from __future__ import annotations
 

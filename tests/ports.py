@@ -11,7 +11,7 @@ _PORTS = range(20_000, 32_000)
 
 def free_port() -> int:
     """A port that nothing listens on now."""
-    draw = random.SystemRandom()  # tests beside these draw others, whatever the seed
+    draw = random.SystemRandom()  # tests next to these draw others, whatever the seed
     while True:
         port = draw.choice(_PORTS)
         with socket.socket() as probe:

@@ -93,14 +93,14 @@ class Embedder:
         return images_BKD
 
     @property
-    def takes_pictures(self) -> bool:
+    def takes_images(self) -> bool:
         """Return whether the extractor reads image files, rather than rows of published features or videos."""
         return isinstance(self._extractor, ImageExtractor | JpegExtractor)
 
     @property
     def finds_regions(self) -> bool:
         """Return whether the model embeds regions and components of captions (UniVSE), and reads image files."""
-        return self.texts.components is not None and self.takes_pictures
+        return self.texts.components is not None and self.takes_images
 
     def embed_regions(self, uri: str) -> Tensor:
         """Embed the regions of one image into (N, D) unit vectors, float32, on the CPU.

@@ -53,7 +53,7 @@ class SearchService:
             "model": self._name,
             "images": len(gallery.records),
             "captions": len(gallery.captions),
-            "takes_pictures": embedder.takes_pictures,
+            "takes_images": embedder.takes_images,
             "finds_regions": embedder.finds_regions,
             "max_results": MAX_RESULTS,
             "max_text": MAX_TEXT,
@@ -67,7 +67,7 @@ class SearchService:
 
     def search_image(self, data: bytes, content_type: str, k: int, target: Target) -> dict[str, Any]:
         """Search with the bytes of an image file, whose content type the client has given."""
-        if not self._model.embedder.takes_pictures:
+        if not self._model.embedder.takes_images:
             raise RequestError(409, "this model needs features that were computed elsewhere: search with a text")
         _check_image(data, content_type)
         with tempfile.TemporaryDirectory(prefix="vse-query-") as folder:
@@ -156,5 +156,5 @@ def _shown(hit: Hit) -> dict[str, Any]:
     """Return a result for clients: with its id, not its path."""
     shown: dict[str, Any] = {"id": hit.item_id, "similarity": round(hit.similarity, 4), "caption": hit.caption}
     if hit.image_uri is not None:
-        shown["picture"] = f"/images/{quote(hit.item_id, safe='')}"
+        shown["image_url"] = f"/images/{quote(hit.item_id, safe='')}"
     return shown

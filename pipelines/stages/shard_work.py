@@ -26,7 +26,7 @@ class ShardedSplit(Protocol):
 
     @property
     def directory(self) -> StageDir:
-        """Where its shards are."""
+        """Return the folder of its shards."""
 
     @property
     def fingerprint(self) -> str:

@@ -23,7 +23,7 @@ _STATM = Path("/proc/self/statm")
 
 
 class Observer(Protocol):
-    """Where the loop reports to; the first process of a run has one."""
+    """Receiver of the loop's reports; the first process of a run has one."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Take metrics of a step; may be buffered."""

@@ -124,7 +124,7 @@ def measure_one(system: str, chunk: int, pairs: int, device: str) -> dict[str, f
 
 
 def differences(system: str, chunk: int, device: str) -> dict[str, float]:
-    """How far gradients are from that of a batch in float64 that is encoded at once, relative to its length."""
+    """Return the error of gradients against a float64 batch encoded at once, relative to that gradient's norm."""
 
     def gradient(chunk: int, dtype: torch.dtype) -> Tensor:
         way, share = Way(system, chunk, device, dtype), make_batch(COMPARED, device)

@@ -1,8 +1,8 @@
-"""How many images a second each part of the BUTD extractor takes at its published size, and which part limits it.
+"""Images a second of each part of the BUTD extractor at its published size, and the part that limits it.
 
 The network has random weights: they cost what trained ones do, but for the boxes that remain of each class. Photographs
 are read again and again, a batch at a time, until the time is up; each part is timed by itself, with the device waited
-for. Loading runs in one thread here, and in several beside the network in the extraction stage.
+for. Loading runs in one thread here, and in several next to the network in the extraction stage.
 
 Run: python tests/benchmarks/butd.py --device cuda --dtype bfloat16 --batch 8
 """

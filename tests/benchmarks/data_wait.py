@@ -1,7 +1,7 @@
 """The share of a training step that waits for data, with shards that are here and with shards that come from S3.
 
 Every way trains the same model on the same number of batches: on a batch in memory (the reference), on a split that is
-all here, and on one that is larger than the disk's room and comes from a real S3 server while training goes on, with
+all here, and on one that is larger than the disk's room and comes from a real S3 server during training, with
 the shards of the next window fetched ahead and without.
 
 Run: python tests/benchmarks/data_wait.py

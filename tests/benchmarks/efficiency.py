@@ -1,4 +1,4 @@
-"""What retrieval costs: a query over the size of the gallery, against cross-attention; aggregators; parameters, FLOPs.
+"""Cost of retrieval: a query over the size of the gallery, against cross-attention; aggregators; parameters, FLOPs.
 
 As VSE-infinity's figure 3 and VSE+2AD's tables 2 and 4, with random weights and made embeddings, which take the time of
 real ones. A query is one vector at a time; times are medians by the clock. The cross-attention model is of the size of
@@ -289,7 +289,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure and write the result; a part by itself is put beside what is there."""
+    """Measure and write the result; a part by itself is put next to what is there."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument(
         "--output", type=Path, default=RESULTS / "efficiency.json", help="JSON file; the plot beside it"

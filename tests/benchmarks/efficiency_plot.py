@@ -1,4 +1,4 @@
-"""The picture of `efficiency.py`: time of a query over the size of the gallery, and speed of the aggregators."""
+"""The plot of `efficiency.py`: time of a query over the size of the gallery, and speed of the aggregators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STYLES = {
 
 
 def draw(result: dict[str, Any]) -> Figure:
-    """What of it was measured: one panel or two, side by side.
+    """Plot the measured part: one panel or two, side by side.
 
     Args:
         result: what `efficiency.py` writes.

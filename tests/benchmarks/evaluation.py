@@ -96,7 +96,7 @@ def loops(members: Members) -> tuple[float, float, np.ndarray, np.ndarray]:
     size = images // FOLDS
     fold = np.ascontiguousarray(sims[:size, : CAPTIONS * size])
     folded, _ = seconds(lambda: loop_ranks(fold, rows))
-    # The products of the folds, a fifth in all, are computed anew.
+    # The products of the folds, a fifth in all, are computed again.
     return spent * (1 + 1 / FOLDS), (whole + folded) * images / len(rows), *ranks
 
 
@@ -107,7 +107,7 @@ def held_bytes(kind: str) -> int:
 
 
 def forget_peak() -> None:
-    """Let the most that was held begin anew (Linux)."""
+    """Let the most that was held begin again (Linux)."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
@@ -127,7 +127,7 @@ def _run_apart(work: Callable[[], Any], queue: Any) -> None:
 
 
 def rise(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a piece of work returns, done in a process of its own, whose peak of memory is that of nothing else."""
+    """Return the result of a function called in a process of its own, whose peak memory is the function's alone."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=_run_apart, args=(work, queue))
@@ -191,7 +191,7 @@ def views_and_ensembles(images: int) -> dict[str, Any]:
 
 
 def crisscrossed_items(images: int, direction: Direction) -> RelevantItems:
-    """As many true pairs as Crisscrossed Captions has, drawn at random beside the data set's own."""
+    """As many true pairs as Crisscrossed Captions has, drawn at random next to the data set's own."""
     captions = CAPTIONS * images
     ends = {"i": images, "t": captions}
     draw = torch.Generator().manual_seed(0)
@@ -244,7 +244,7 @@ def large(captions: int, steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write the result; a part by itself is put beside what is there."""
+    """Measure and write the result; a part by itself is put next to what is there."""
     parts: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
         "coco": lambda given: coco(given.images),
         "views": lambda given: views_and_ensembles(given.images),

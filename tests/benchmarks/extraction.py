@@ -1,4 +1,4 @@
-"""How fast the extraction stage is against bare loops over the same network, and whether its memory grows.
+"""Speed of the extraction stage against bare loops over the same network, and the growth of its memory.
 
 Both decode photographs of Flickr8k and compute the same features in batches of the same size on the same cores. The
 stage's time has everything in it: the start of its actors, the writing and hashing of shards. The bare loops are timed
@@ -79,7 +79,7 @@ class PeakMemory:
 
 
 def photographs(data: Path, images: int, folder: Path, actors: int) -> PipelineConfig:
-    """The configuration of a fresh extraction of the first photographs of Flickr8k by so many actors."""
+    """The configuration of a fresh extraction of the first photographs of Flickr8k by `actors` actors."""
     names: list[str] = []
     for split in ("train", "dev"):
         names += (data / "flickr8k" / f"Flickr_8k.{split}Images.txt").read_text().split()
@@ -155,7 +155,7 @@ def time_stage(config: PipelineConfig) -> dict[str, float]:
 
 
 def compare(data: Path, folder: Path, loop: PipelineConfig, actors: int, images: int) -> dict[str, Any]:
-    """A stage of so many actors between bare loops on as many cores."""
+    """Time the stage between two runs of bare loops on as many cores as it has actors."""
     load, before = os.getloadavg()[0], time_bare_loops(loop, actors)
     stage = time_stage(photographs(data, images, folder, actors))
     after = time_bare_loops(loop, actors)

@@ -43,7 +43,7 @@ ACTOR = "ray::_Extraction"
 
 
 @dataclass
-class Bench:
+class ExtractionBench:
     """The photographs, and where extractions go.
 
     Attributes:
@@ -88,7 +88,7 @@ class Bench:
         return ended(self.start(work, *overrides, options=options))
 
     def lost(self, work: Path) -> str:
-        """What an extraction lacks of the undisturbed one."""
+        """Return what an extraction lacks compared with the undisturbed one."""
         found = hashes(work)
         wrong = sorted(name for name, digest in self.expected.items() if found.get(name) != digest)
         return f"{len(wrong)} shards" if wrong or len(found) != len(self.expected) else "nothing"
@@ -123,7 +123,7 @@ def wait_for_shards(work: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def driver_killed(bench: Bench, work: Path) -> tuple[str, str]:
+def driver_killed(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """SIGKILL of the process that the user has started."""
     process = bench.start(work)
     wait_for_shards(work, process)
@@ -134,7 +134,7 @@ def driver_killed(bench: Bench, work: Path) -> tuple[str, str]:
     return f"{kept} of {SHARDS} shards were complete; started again: exit {status}, {said}", bench.lost(work)
 
 
-def actor_killed(bench: Bench, work: Path) -> tuple[str, str]:
+def actor_killed(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """SIGKILL of a worker process."""
     process = bench.start(work)
     wait_for_shards(work, process)
@@ -143,7 +143,7 @@ def actor_killed(bench: Bench, work: Path) -> tuple[str, str]:
     return f"replaced within the run: exit {status}, {said}", bench.lost(work)
 
 
-def node_lost(bench: Bench, work: Path) -> tuple[str, str]:
+def node_lost(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """The second node of a cluster goes with all its processes."""
     from ray.cluster_utils import Cluster
 
@@ -159,7 +159,7 @@ def node_lost(bench: Bench, work: Path) -> tuple[str, str]:
     return f"its shards were made on the other node: exit {status}, {said}", bench.lost(work)
 
 
-def storage_away(bench: Bench, work: Path) -> tuple[str, str]:
+def storage_away(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """Every request to S3 is answered with 503 SlowDown for a while, in mid-run."""
     with _s3(work.with_suffix(".s3")) as proxy:
         process = bench.start(work, "storage.address=s3://vse/run")
@@ -171,7 +171,7 @@ def storage_away(bench: Bench, work: Path) -> tuple[str, str]:
     return f"503 for {OUTAGE_SECONDS:.0f} s: exit {status}, {said}", bench.lost(work)
 
 
-def disk_full(bench: Bench, work: Path) -> tuple[str, str]:
+def disk_full(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """The disk has no room for more shards; later it has."""
     work.mkdir()
     room = sum(path.stat().st_size for path in bench.root.glob("undisturbed/extract/*/*/*.tar")) // 2
@@ -190,7 +190,7 @@ def disk_full(bench: Bench, work: Path) -> tuple[str, str]:
     return f"exit {status}, {said} ({half} complete shards); with room, started again: exit {again}", lost
 
 
-def bit_flipped(bench: Bench, work: Path) -> tuple[str, str]:
+def bit_flipped(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """A disk has changed a bit, a shard was cut short, and a sidecar is gone, long after the run."""
     shutil.copytree(bench.root / "undisturbed", work)
     tars = sorted((work / "extract").glob("*/*/*.tar"))
@@ -204,7 +204,7 @@ def bit_flipped(bench: Bench, work: Path) -> tuple[str, str]:
     return f"--verify: exit {status}, {said}", bench.lost(work)
 
 
-def image_hangs(bench: Bench, work: Path) -> tuple[str, str]:
+def image_hangs(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """The photographs lie on S3, and one of them takes longer to arrive than an image may."""
     names = [*(bench.root / "train.txt").read_text().split(), *(bench.root / "dev.txt").read_text().split()]
     with _s3(work.with_suffix(".s3")) as proxy:
@@ -217,8 +217,8 @@ def image_hangs(bench: Bench, work: Path) -> tuple[str, str]:
     return f"given {timeout:.0f} s: exit {status}, {said}", _lost_but_first(bench, work)
 
 
-def _lost_but_first(bench: Bench, work: Path) -> str:
-    """What an extraction from other files lacks; its shards name other files, so features are compared."""
+def _lost_but_first(bench: ExtractionBench, work: Path) -> str:
+    """Return what an extraction from other files lacks; its shards name other files, so features are compared."""
     from preprocessing.shards import ShardReader
 
     wrong, missing = 0, []
@@ -237,7 +237,7 @@ def _lost_but_first(bench: Bench, work: Path) -> str:
     return f"{wrong} images" if wrong else f"skipped with its reason: {', '.join(missing)}"
 
 
-def damaged_files(bench: Bench, work: Path) -> tuple[str, str]:
+def damaged_files(bench: ExtractionBench, work: Path) -> tuple[str, str]:
     """Files cut short, flipped, mislabelled, bombs: among the photographs of the training split."""
     images = bench.root / "damaged"
     images.mkdir()
@@ -265,7 +265,7 @@ def damaged_files(bench: Bench, work: Path) -> tuple[str, str]:
     return f"{len(names)} files: exit {status}, {said}", "nothing" if unaccounted == 0 else f"{unaccounted} images"
 
 
-CASES: dict[str, Callable[[Bench, Path], tuple[str, str]]] = {
+CASES: dict[str, Callable[[ExtractionBench, Path], tuple[str, str]]] = {
     "the driver is killed (SIGKILL)": driver_killed,
     "an actor is killed (SIGKILL)": actor_killed,
     "a node of two is lost": node_lost,
@@ -327,7 +327,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(CASES), help="some of the cases; the others keep their rows")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        bench = Bench(Path(name), (arguments.data / "flickr8k").resolve(), (arguments.data / "mobilenet_v2").resolve())
+        bench = ExtractionBench(
+            Path(name), (arguments.data / "flickr8k").resolve(), (arguments.data / "mobilenet_v2").resolve()
+        )
         _write_lists(bench)
         began = time.monotonic()
         status, said = bench.run(bench.root / "undisturbed")
@@ -360,7 +362,7 @@ def _earlier() -> list[dict[str, str]]:
     return rows
 
 
-def _write_lists(bench: Bench) -> None:
+def _write_lists(bench: ExtractionBench) -> None:
     """A part of Flickr8k: its first photographs of the training and of the dev split."""
     chosen: list[str] = []
     for split, count in (("train", TRAIN), ("dev", DEV)):

@@ -1,4 +1,4 @@
-"""How fast captions are parsed beside the bare pipeline, and how right the result is.
+"""Speed of caption parsing next to the bare spaCy pipeline, and its precision and recall.
 
 Both parse the captions of Flickr8k's dev split with the pipeline that ships, taking turns: the bare pipeline only runs
 `nlp.pipe`; the stage's work reads shards, applies the rules, writes and hashes shards. Once in one process with one
@@ -92,7 +92,7 @@ def speed(records: Sequence[Record], texts: Sequence[str], nlp: Language, rounds
 
 @contextlib.contextmanager
 def worker_processes(count: int) -> Iterator[Callable[[list[ParseSpec]], object]]:
-    """Give a function that makes shards in so many processes, each with a pipeline of its own, as actors have it."""
+    """Return a function that makes shards in several processes, each with its own pipeline, as the actors do."""
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=load_worker) as pool:
         yield lambda specs: list(pool.map(parse_one, specs))
 

@@ -1,7 +1,7 @@
-"""The README's picture of photographs: captions of COCO, and the photographs that a model of Flickr8k finds for them.
+"""The README's image of photographs: captions of COCO, and the photographs that a model of Flickr8k finds for them.
 
 The photographs are those of $VSE_DATA/coco_mini whose licence allows it (CC BY or CC BY-SA); the page next to the
-picture credits them. The model has seen none of them. The captions in the picture were chosen by hand; the recalls
+image credits them. The model has seen none of them. The captions in the image were chosen by hand; the recalls
 that are printed are of all.
 
 Run: python tests/benchmarks/photographs.py --model models:/flickr8k/1
@@ -37,7 +37,7 @@ Entry = dict[str, Any]
 
 
 def main() -> None:
-    """Write the picture and its credits."""
+    """Write the image and its credits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", required=True, help="a registered model: models:/flickr8k/1")
     arguments = parser.parse_args()

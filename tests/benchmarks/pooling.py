@@ -104,7 +104,7 @@ def output_and_gradients(pool: nn.Module, features_BND: Tensor, lengths_B: Tenso
 
 
 def errors(ours: GeneralizedPooling, size: int) -> dict[str, dict[str, float]]:
-    """How far both ways are from the straightforward one in float64, in units of the largest entry; sizes are mixed."""
+    """Return both errors against the naive way in float64, relative to the largest entry; sizes are mixed."""
     lengths_B = torch.randint(size // 2, size + 1, (BATCH,)).index_fill(0, torch.tensor(0), size)
     sets = (make_sets(size), lengths_B, torch.randn(BATCH, DIM))
     exact = output_and_gradients(
@@ -139,7 +139,7 @@ def gpo_against_straightforward(rounds: int) -> dict[str, Any]:
 
 
 def views_against_one(rounds: int) -> dict[str, Any]:
-    """What K views cost in views of one."""
+    """Measure the cost of K views relative to one."""
     result = {}
     for size in (REGIONS, 196):
         times = milliseconds({f"K={k}": build_views(k, "gpo", DIM) for k in (1, VIEWS)}, size, rounds)

@@ -47,7 +47,7 @@ MARGIN, CLIP, RATE = 0.2, 2.0, 5e-4
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large everything is: as published, or small enough for any CPU."""
+    """Sizes of the models and batches: as published, or small enough for any CPU."""
 
     batch: int = 128
     grid_batch: int = 64
@@ -202,7 +202,7 @@ class PlainGPO(nn.Module):
 
 
 class PlainRegions(nn.Module):
-    """A linear layer, and an MLP beside it."""
+    """A linear layer, and an MLP next to it."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -350,7 +350,7 @@ def product_flops(size: int, precision: str, device: torch.device) -> float:
 
 
 def precisions(device: torch.device) -> Iterator[str]:
-    """What is measured: TF32 is a mode of GPUs."""
+    """Return the precisions to measure: TF32 is a mode of GPUs."""
     yield "float32"
     if device.type == "cuda":
         yield "tf32"

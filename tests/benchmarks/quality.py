@@ -1,4 +1,4 @@
-"""Record what a finished run has reached: the metrics of its evaluation, its curve, its recipe.
+"""Record what a finished run has reached: the metrics of its evaluation, its curve, its hyperparameters.
 
 Run: python pipelines/full.py --config pipelines/config/data/flickr8k.yaml
      python tests/benchmarks/quality.py --config pipelines/config/data/flickr8k.yaml
@@ -46,7 +46,7 @@ def read_metrics(directory: Path) -> dict[str, float]:
 
 
 def finished_run(config: PipelineConfig, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the manifests of a run tell."""
+    """Return the figures in the manifests of a run."""
     manifests = {}
     for stage in (train, evaluate):
         plan = stage.plan(config)

@@ -1,4 +1,4 @@
-"""How fast samples come out of shards: our random access against sequential readers of the same files, in one run.
+"""Speed of reading samples from shards: our random access against sequential readers of the same files, in one run.
 
 Run: python tests/benchmarks/reader.py
 """
@@ -90,7 +90,7 @@ def stdlib_tar(directory: Path) -> int:
 
 
 def webdataset_decode(directory: Path) -> int:
-    """What a user of webdataset writes."""
+    """Read the shards as a user of webdataset does."""
     import webdataset
 
     urls = [str(path) for path in sorted(directory.glob("*.tar"))]
@@ -156,7 +156,7 @@ def measure(ways: dict[str, Way], images: int, repetitions: int) -> dict[str, di
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Describe the machine and the data of the figures."""
     return {
         "cpus": os.cpu_count(),
         "machine": platform.machine(),

@@ -64,14 +64,14 @@ class ArrivingPhotographs:
         ]
 
     def arrive(self, count: int) -> None:
-        """Let so many photographs come."""
+        """Add photographs to the data set."""
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
         for name in batch:
             self._add("train", name, name, self._captions[name])
         self._arrived += batch
 
     def poison(self, count: int) -> None:
-        """Let so many come again, with shuffled captions."""
+        """Add photographs with shuffled captions."""
         batch = random.Random(0).sample(self._arrived, count)
         others = batch[1:] + batch[:1]
         for name, other in zip(batch, others, strict=True):
@@ -102,7 +102,7 @@ def start(config: PipelineConfig, settings: Sequence[str]) -> dict[str, Any]:
 
 
 def stage_seconds(config: PipelineConfig, run: str) -> dict[str, float]:
-    """How long each stage below a run of retraining took."""
+    """Return the seconds of each stage of a retraining run."""
     from mlflow import MlflowClient
 
     client = MlflowClient(config.tracking_uri)

@@ -1,4 +1,4 @@
-"""What a second worker brings on the same cores, and what Ray Train costs against the same loop started by hand.
+"""Speed-up by a second worker on the same cores, and the cost of Ray Train against the same loop started by hand.
 
 One model on one split, with the same global batch: by one process, and by two, each started by hand and by the training
 stage on a Ray of its own, all with the settings of memory that the stage gives its workers. A step's time is the median
@@ -109,7 +109,7 @@ def median_step(steps: list[tuple[int, float]]) -> float:
 
 
 def measure(folder: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """All ways in turn, so many times; extracted once."""
+    """Time all ways in turn, `rounds` times; the features are extracted once."""
     extracted = folder / "extract"
     found: dict[str, dict[str, list[float]]] = {
         name: {f"{kind}, {what}": [] for kind in ("by hand", "on Ray") for what in ("step", "run")} for name in WAYS

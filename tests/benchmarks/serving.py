@@ -1,7 +1,7 @@
-"""Requests a second and latency of the search service, at 1 and 8 clients, beside the bare work in one process.
+"""Requests a second and latency of the search service, at 1 and 8 clients, next to the bare work in one process.
 
 The service is the real one: Ray Serve, its proxy and one replica. Clients are threads of another process, each with one
-connection that it keeps; queries are the captions and the pictures of the gallery, in turn. The reference embeds the
+connection that it keeps; queries are the captions and the images of the gallery, in turn. The reference embeds the
 same queries one by one and searches the same index in this process, and nothing else.
 
 Run: python tests/benchmarks/serving.py --model flickr8k
@@ -75,7 +75,7 @@ def client(port: int, queries: Sequence[Query], first: int, until: float) -> lis
 
 
 def clients(port: int, queries: Sequence[Query], count: int, seconds: float) -> dict[str, float]:
-    """So many clients at once, for so many seconds."""
+    """Measure `count` clients at once, for `seconds` seconds."""
     started = time.perf_counter()
     with ThreadPoolExecutor(count) as threads:
         each = len(queries) // count

@@ -1,4 +1,4 @@
-"""What an image, a caption and a training pair take: bytes on disk and in memory, floating-point operations.
+"""Costs of an image, a caption and a training pair: bytes on disk and in memory, floating-point operations.
 
 `python -m infra.sizing` multiplies these figures up to data of any size. Bytes and operations do not depend on the
 machine; the times, which the result names with it, do.
@@ -194,7 +194,7 @@ def _order(captions: int) -> BatchSampler:
 
 
 def _memory_of(make: Callable[[], Made]) -> tuple[Made, int, int]:
-    """What was made, the bytes that it keeps and the most there were on the way, without NumPy's room for sorting."""
+    """Return the result, the bytes that it keeps and the peak on the way, without NumPy's buffers for sorting."""
     make()  # imports and caches are nobody's
     gc.collect()
     tracemalloc.start()
@@ -279,7 +279,7 @@ def _gru_flops(rnn: nn.GRU, sequences: int, tokens: int) -> int:
 
 
 def _sees_gru() -> bool:
-    """Whether the counter looks into a GRU, which is one operation to some backends and many to others."""
+    """Return whether the counter looks into a GRU, which is one operation to some backends and many to others."""
     rnn = nn.GRU(8, 8, batch_first=True)
     packed = nn.utils.rnn.pack_padded_sequence(torch.rand(2, 3, 8), torch.tensor([3, 3]), batch_first=True)
     with FlopCounterMode(display=False) as counter:

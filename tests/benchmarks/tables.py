@@ -129,20 +129,20 @@ def gpo_study_table() -> str:
 
 
 def speed_table() -> str:
-    """What is fast, and against what: the rows of every benchmark whose result is recorded."""
+    """The table of speed: a row for every benchmark with a recorded result, with its reference."""
     recorded = {name: rows for name, rows in SPEED.items() if (RESULTS / f"{name}.json").exists()}
     rows = [row for name, rows in recorded.items() for row in rows(_read(name))]
     return _table(["what", "measured", "compared"], rows)
 
 
 def failures_table() -> str:
-    """What was done to the extraction in mid-run, what came of it, and what was lost."""
+    """The table of faults injected into the extraction, their outcome, and what was lost."""
     rows = [[case["failure"], case["happened"], case["lost"]] for case in _read("extraction_faults")["cases"]]
     return _table(["injected", "what happened", "lost"], rows)
 
 
 def training_failures_table() -> str:
-    """What was done to a training of two workers in mid-run, what came of it, and what was lost."""
+    """The table of faults injected into a training of two workers, their outcome, and what was lost."""
     rows = [
         [case["failure"], _training_failure(case), case["lost"]] for case in _read("training_faults")["cases"].values()
     ]
@@ -353,7 +353,7 @@ def serving_table() -> str:
 
 
 def retraining_table() -> str:
-    """What four days of retraining made of what had come."""
+    """The table of four days of retraining on new photographs."""
     names = {"first": "4,000 photographs", "more": "2,000 more", "none": "nothing", "poisoned": "the poisoned batch"}
     rows = []
     for key, day in _read("retraining_days")["days"].items():

@@ -1,4 +1,4 @@
-"""What a training step spends on waiting for data: the loop with its loader against the same steps on a batch at hand.
+"""Time that a training step waits for data: the loop with its loader against the same steps on one batch in memory.
 
 Run: python tests/benchmarks/training.py
 """

@@ -92,11 +92,11 @@ class Job:
         return [json.loads(line)["loss"] for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def wait_for(self, losses: int) -> None:
-        """Return when there are so many losses."""
+        """Return once the run has that many losses."""
         self.wait_until(lambda: len(self.losses()) >= losses)
 
     def wait_until(self, happened: Callable[[], bool]) -> None:
-        """Return when something has happened, in a run that goes on."""
+        """Return once a condition holds, while the run continues."""
         while not happened():
             if self.process.poll() is not None:
                 raise RuntimeError(f"the run has ended before: {self.log.read_text()[-3000:]}")
@@ -327,7 +327,7 @@ class Faults:
         }
 
     def lost_host_of_an_elastic_group(self) -> dict[str, Any]:
-        """One of two hosts loses its power; one worker goes on, and a new host joins later."""
+        """One of two hosts loses its power; one worker continues, and a new host joins later."""
         quiet = self.quiet(LONG, GENTLE)
         with self._hosts(HEAD, 2, 3) as hosts:
             # A host has one CPU: the worker that is left cannot get company before there is another.

@@ -45,7 +45,7 @@ class System:
         self.device = device
 
     def seconds(self) -> float:
-        """How long one training step takes."""
+        """Return the time of one training step."""
         began = time.perf_counter()
         training_step(self.model, self.loss, self.optimizer, [LocalBatch(self.inputs, self.ids_B, [BATCH])], 2.0)
         if self.device == "cuda":

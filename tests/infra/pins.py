@@ -20,7 +20,7 @@ def constraints() -> dict[str, str]:
 
 
 def declared() -> list[Requirement]:
-    """What the project and its extra for the server require."""
+    """Return the requirements of the project and of its extra for the server."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [Requirement(line) for line in (*project["dependencies"], *project["optional-dependencies"]["server"])]
 

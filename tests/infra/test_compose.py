@@ -1,4 +1,4 @@
-"""What the Compose file must and must not say; `make lint` checks it against the published schema."""
+"""Settings that the Compose file must and must not have; `make lint` checks it against the published schema."""
 
 from __future__ import annotations
 

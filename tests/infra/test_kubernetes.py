@@ -1,4 +1,4 @@
-"""What the objects of infra/kubernetes say of one another; `make lint` checks each against its schema."""
+"""References between the objects of infra/kubernetes; `make lint` checks each against its schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Dockerfiles and constraints pin, against what the project declares."""
+"""Pins of Dockerfiles and constraints, against the requirements that the project declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data set that grows from day to day: generated scenes as picture files, with a table that names them."""
+"""A data set that grows from day to day: generated scenes as image files, with a table that names them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ArrivingScenes:
     """Photographs come to the training split; the evaluation split stays.
 
     Args:
-        folder: where tables and pictures are written.
+        folder: where tables and images are written.
         images: most of the training split.
         evaluation: images of the evaluation split.
     """
@@ -34,7 +34,7 @@ class ArrivingScenes:
         return f"dataset={{format: table, images: {self._folder}/images, tables: {tables}}}"
 
     def arrive(self, count: int, poisoned: bool = False) -> None:
-        """Append so many images; of a poisoned batch each has the captions of another one."""
+        """Append images; in a poisoned batch each has the captions of another one."""
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
         captions = [[caption.text for caption in record.captions] for record in batch]
         if poisoned:

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven over a pipe in its DevTools protocol: Debian's package, no driver beside it."""
+"""Chromium without a window, driven over a pipe in its DevTools protocol: Debian's package, no driver next to it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Page:
         self._ask("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
 
     def screenshot(self) -> bytes:
-        """What the window shows, as a PNG."""
+        """Return a screenshot of the window, as a PNG."""
         return base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"])
 
     def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:

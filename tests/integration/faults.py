@@ -20,7 +20,7 @@ _ERROR = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}, said o
 
 @dataclass
 class Fault:
-    """What happens to requests, and how often.
+    """Faults to inject into requests, and how often.
 
     Attributes:
         kind: one of those that `_Handler` knows.

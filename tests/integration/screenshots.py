@@ -1,10 +1,10 @@
-"""The README's pictures of pages: the search page over a registered model, and MLflow's over recorded runs.
+"""The README's screenshots: the search page over a registered model, and MLflow's over recorded runs.
 
 Run: python tests/integration/screenshots.py search --model flickr8k_univse "a brown dog runs through the snow" page.png
      python tests/integration/screenshots.py mlflow http://127.0.0.1:5000 /#/experiments/1/runs "Metrics" runs.png
 
-The second opens an address of a running MLflow (`make ui`), waits for a text on it, and takes the picture. A user and a
-password are taken from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD where they are set.
+The second opens an address of a running MLflow (`make ui`), waits for a text on it, and takes the screenshot.
+A user and a password are taken from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD where they are set.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image
 def save(page: browser.Page, file: Path) -> None:
     """Write what the page shows as a small PNG."""
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    # A palette of its own makes a picture of photographs a third of its size.
+    # A palette of its own makes an image of photographs a third of its size.
     picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.FLOYDSTEINBERG).save(file, optimize=True)
     print(f"{file}: {picture.width} x {picture.height}, {file.stat().st_size / 1000:.0f} kB")
 
 
 def search(options: argparse.Namespace) -> None:
-    """Serve the model, type the text, ask for the maps of the first pictures."""
+    """Serve the model, type the text, ask for the maps of the first images."""
     port = free_port()
     uri = options.tracking_uri or default_tracking_uri()
     with serving(options.model, uri, "127.0.0.1", port), browser.running() as page:

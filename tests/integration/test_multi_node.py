@@ -28,7 +28,7 @@ ENVIRONMENT = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
 
-# Its clusters have networks and processes of their own: it may run beside the tests that share one.
+# Its clusters have networks and processes of their own: it may run next to the tests that share one.
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -58,7 +58,7 @@ class Job:
         return [json.loads(line)["loss"] for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def wait_for(self, losses: int) -> None:
-        """Return when there are so many losses."""
+        """Return once the file has that many losses."""
         deadline = time.monotonic() + 240
         while len(self.losses()) < losses:
             assert self.process.poll() is None, self.log.read_text()

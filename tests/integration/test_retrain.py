@@ -1,4 +1,4 @@
-"""Retraining over four days of arriving pictures: more, none, and a poisoned batch; and what a kill leaves."""
+"""Retraining over four days of arriving images: more, none, and a poisoned batch; and what a kill leaves."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_images(storage: S3Storage, proxy: faults.FaultyProxy) -> None:
     with pytest.raises(ImageError, match="no such object"):
         read_image_bytes(f"{storage.address}/none")
     proxy.inject(faults.Fault("error:403:ExpiredToken", times=100))
-    with pytest.raises(StorageError, match="get new credentials"):  # no fault of the image: it is not set aside
+    with pytest.raises(StorageError, match="get new credentials"):  # no fault of the image: it is not skipped
         read_image_bytes(f"{storage.address}/small")
 
 

@@ -1,4 +1,4 @@
-"""The pipeline on S3: the same shards as from a local disk, and any machine goes on from what is there."""
+"""The pipeline on S3: the same shards as from a local disk, and any machine resumes from what is there."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pipelines.retraining.promotion import CHAMPION
 from tests.infra.pins import INFRA, ROOT
 from tests.integration.hosts import HEAD, Hosts
 
-# Its head has a network and processes of its own: it may run beside the tests that share a cluster.
+# Its head has a network and processes of its own: it may run next to the tests that share a cluster.
 pytestmark = pytest.mark.timeout(900)
 
 START_HEAD = str(INFRA / "ray" / "start_head.sh")
@@ -77,7 +77,7 @@ class Machine:
         return int(code), body
 
     def status_of(self, night: str) -> str:
-        """What the job server says of a job."""
+        """Return the job server's status of a job."""
         token = (self.home / ".ray" / "auth_token").read_text().strip()
         status: str = json.loads(self.ask(f"/api/jobs/nightly-{night}", token)[1])["status"]
         return status

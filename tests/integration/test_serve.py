@@ -61,8 +61,8 @@ def test_a_service_on_ray_finds_and_refuses(port: int) -> None:
     status, body = search(port)
     assert status == 200
     assert len(json.loads(body)["results"]) == 2
-    assert ask(port, "GET", json.loads(body)["results"][0]["picture"])[0] == 200
-    # http.client does not send these at all or mends them, and unknown methods end in the server's own parser.
+    assert ask(port, "GET", json.loads(body)["results"][0]["image_url"])[0] == 200
+    # http.client does not send these at all or fixes them, and unknown methods end in the server's own parser.
     unsendable = ("length is", "a length of", "host ''", "image '\u00e9'", "BREW")
     for case in BAD_REQUESTS:
         if case.name.startswith(unsendable):

@@ -1,4 +1,4 @@
-"""The main job on Ray: a driver killed in mid-epoch goes on, and the number of workers does not matter."""
+"""The main job on Ray: a driver killed in mid-epoch resumes, and the number of workers does not matter."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A search on Ray Tune end to end: it ends, it goes on where it stopped, and its winner can be trained."""
+"""A search on Ray Tune end to end: it ends, it resumes where it stopped, and its winner can be trained."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def encoded(colours: Sequence[tuple[int, int, int]]) -> bytes:
 
 
 def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
-    """The configuration for one's own videos, with the small network that ships; a damaged video is set aside."""
+    """The configuration for one's own videos, with the small network that ships; a damaged video is skipped."""
     rng = np.random.default_rng(0)
     (tmp_path / "videos").mkdir()
     for split, count in (("train", 6), ("dev", 2)):

@@ -17,7 +17,7 @@ ROLES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleGraphs(Rows):
-    """Who does what: the actions of C captions, their entities, and which entity has a part in which action.
+    """Semantic roles of C captions: their actions, their entities, and the entities' roles in the actions.
 
     An action or entity without words does not exist.
 

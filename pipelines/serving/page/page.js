@@ -86,7 +86,7 @@ function imageItem(result, place, text) {
   const figure = make("figure", {}, frame, score(result, place));
   figure.append(make("figcaption", { textContent: result.caption || result.id }));
   // By fetch, since an img element carries no token.
-  ask(result.picture.slice(1)).then((response) => response.blob()).then((blob) => {
+  ask(result.image_url.slice(1)).then((response) => response.blob()).then((blob) => {
     image.src = URL.createObjectURL(blob);
     image.onload = () => URL.revokeObjectURL(image.src);
   }).catch((error) => { frame.textContent = error.message; });
@@ -166,7 +166,7 @@ async function begin() {
     + `${facts.captions.toLocaleString("en")} captions`;
   element("text").maxLength = facts.max_text;
   element("file").accept = facts.image_types.join(",");
-  element("choose").hidden = !facts.takes_pictures;
+  element("choose").hidden = !facts.takes_images;
   const text = new URLSearchParams(location.hash.slice(1)).get("text");
   if (text) {
     element("text").value = text;
@@ -197,6 +197,6 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dropping");
   const [file] = event.dataTransfer.files;
-  if (file && facts.takes_pictures) searchImage(file);
+  if (file && facts.takes_images) searchImage(file);
 });
 begin();

@@ -40,7 +40,7 @@ PICTURES = "dataset: {format: scenes, images: {train: 8, dev: 4}}\nfeatures: {ex
 
 
 class Backbone(NamedTuple):
-    """One row: pooling and loss, text side, network, its rate, its pixels, the rest of the recipe."""
+    """One row: pooling and loss, text side, network, its rate, its pixels, the rest of the hyperparameters."""
 
     pooling: str
     loss: str

@@ -91,7 +91,7 @@ def test_extractor_takes_the_detectors_weights_along_as_safetensors(tmp_path: Pa
 
 
 def test_regions_are_embedded_by_their_features(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else is known of the regions does not reach the model."""
+    """Further features of the regions do not reach the model."""
     embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
     expected = embedder.embed_images(["scene://0/0", "scene://0/1"])
     alone = embedder._extractor

@@ -1,4 +1,4 @@
-"""What is read back of a run in MLflow is what was logged to it."""
+"""A run read back from MLflow has the values that were logged to it."""
 
 from __future__ import annotations
 

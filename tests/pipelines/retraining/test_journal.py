@@ -1,4 +1,4 @@
-"""What retrainings leave behind, on this machine or on a storage that the next machine reads."""
+"""The journal of retrainings, on this machine or on a storage that the next machine reads."""
 
 from __future__ import annotations
 

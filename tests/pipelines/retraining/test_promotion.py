@@ -1,4 +1,4 @@
-"""Who becomes champion: the first model, then who is better by more than chance and in nothing guarded worse."""
+"""Promotion: the first model becomes champion, then one significantly better and worse in no guarded metric."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def register(client: MlflowClient) -> int:
 
 @pytest.fixture
 def contest(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, list[float]]:
-    """What the comparison finds, to be set by the test: difference, low, high; and the R@1 of both models."""
+    """The comparison's result, set by the test: difference, low, high; and the R@1 of both models."""
     found = {"rsum": [5.0, 1.0, 9.0], "r1": [30.0, 28.0]}
 
     def compared(first: object, second: object) -> StageReport:

@@ -16,7 +16,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class BadRequest:
-    """What is sent, and how it has to be refused."""
+    """A request, and the answer that must refuse it."""
 
     name: str
     method: str

@@ -1,4 +1,4 @@
-"""The application: it finds, it shows, and whatever it cannot answer it refuses in one message, and goes on."""
+"""The application finds, shows, refuses what it cannot answer in one message, and keeps serving."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_text_finds_images_that_are_shown_by_their_ids(client: TestClient, sea
     assert [result["similarity"] for result in body["results"]] == [round(hit.similarity, 4) for hit in expected]
     assert "scene://" not in answer.text
     assert body["model"] == client.get("/model").json()["model"] == "bundle"
-    picture = client.get(body["results"][0]["picture"])
+    picture = client.get(body["results"][0]["image_url"])
     assert picture.headers["content-type"] == "image/jpeg"
     assert Image.open(io.BytesIO(picture.content)).size == load_image(expected[0].image_uri or "").size
 

@@ -1,4 +1,4 @@
-"""What is checked before a start, against folders, sockets and servers that are or are not there."""
+"""Checks before a start, against folders, sockets and servers that exist or do not."""
 
 from __future__ import annotations
 

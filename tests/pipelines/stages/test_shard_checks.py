@@ -1,4 +1,4 @@
-"""Broken shards are found and made anew, images that failed are tried once more, all else stays as it is."""
+"""Broken shards are found and made again, images that failed are tried once more, all else stays as it is."""
 
 from __future__ import annotations
 

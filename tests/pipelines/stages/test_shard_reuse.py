@@ -1,4 +1,4 @@
-"""What a split that has grown takes over from its last version: whole shards of the same records, and nothing else."""
+"""A split that has grown reuses complete shards of the same records from its last version, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def train_split(config: PipelineConfig) -> Split:
 
 
 def make(split: Split, shards: int | None = None) -> list[str]:
-    """Make missing shards, so many or all, as the stage does; returns their names."""
+    """Make the missing shards, `shards` of them or all, as the stage does; returns their names."""
     made = []
     for spec in list(split.missing_specs())[:shards]:
         extract_shard(spec, Numbers(), batch_size=2)
@@ -46,7 +46,7 @@ def make(split: Split, shards: int | None = None) -> list[str]:
 
 
 def grown(settings: list[str], images: int, shards: int | None = None, **overrides: Any) -> tuple[int, list[str]]:
-    """Bring the split to so many images; returns how many shards were taken over, and which were made."""
+    """Grow the split to a number of images; returns how many shards were reused, and which were made."""
     split = train_split(loaded(settings, images, *(f"{key}={value}" for key, value in overrides.items())))
     return reuse_shards(split, split.version), make(split, shards)
 
@@ -57,19 +57,19 @@ def test_what_is_new_alone_is_made(settings: list[str], tmp_path: Path) -> None:
     assert grown(settings, 10) == (2, ["shard-00002.tar", "shard-00003.tar"])
     split = train_split(loaded(settings, 10))
     assert not split.missing()
-    anew = train_split(
+    scratch = train_split(
         load_config(
             None,
             [
                 "features.shard_size=3",
                 "training.batch_size=4",
-                f"work_dir={tmp_path}/anew",
+                f"work_dir={tmp_path}/scratch",
                 "dataset.images={train: 10, dev: 4}",
             ],
         )
     )
-    make(anew)
-    for path, expected in zip(split.shards, anew.shards, strict=True):
+    make(scratch)
+    for path, expected in zip(split.shards, scratch.shards, strict=True):
         verify_shard(path, deep=True)
         assert path.read_bytes() == expected.read_bytes()
         assert sidecar_path(path).read_bytes() == sidecar_path(expected).read_bytes()
@@ -108,7 +108,7 @@ def test_a_shard_that_is_not_whole_is_made(settings: list[str]) -> None:
 
 
 def test_what_belongs_to_a_shard_comes_along(settings: list[str]) -> None:
-    """As in parsing, whose shards have counts beside them; a shard without is made again."""
+    """As in parsing, whose shards have counts next to them; a shard without is made again."""
     grown(settings, 7)
     split, later = (train_split(loaded(settings, images)) for images in (7, 10))
     counts = counts_path(split.shards[1])

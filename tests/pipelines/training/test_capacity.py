@@ -1,4 +1,4 @@
-"""What training asks of a cluster, and what is refused because the cluster can never give it."""
+"""Resources that training requests, and requests refused because the cluster can never meet them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that travel while training goes on: in order, whole, and through an outage of the storage."""
+"""Checkpoints uploaded during training: in order, complete, and through an outage of the storage."""
 
 from __future__ import annotations
 

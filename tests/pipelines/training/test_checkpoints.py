@@ -1,4 +1,4 @@
-"""A run that goes on on another machine: which checkpoints of which machine it starts from."""
+"""A run resumed on another machine: which checkpoints of which machine it starts from."""
 
 from __future__ import annotations
 

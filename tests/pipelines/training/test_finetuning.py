@@ -1,4 +1,4 @@
-"""A backbone trained from pictures in shards to a model that can be searched, on a network small enough for a test."""
+"""A backbone trained from images in shards to a model that can be searched, on a network small enough for a test."""
 
 import json
 import os

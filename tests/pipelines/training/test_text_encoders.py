@@ -83,7 +83,7 @@ def make_config(text: str, *overrides: str) -> PipelineConfig:
 
 
 def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
-    """What the stage does before training."""
+    """Prepare the captions as the training stage does before training."""
     out.mkdir(exist_ok=True)
     return build_caption_encoder(config.kind_settings, ShardReader(shards / "train", "grid"), out)[0]
 

@@ -1,4 +1,4 @@
-"""What a worker makes of errors: those that the user can mend are one message, others stay what they are."""
+"""Errors of a worker: those that the user can fix become one message, others keep their traceback."""
 
 from __future__ import annotations
 

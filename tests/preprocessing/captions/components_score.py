@@ -36,7 +36,7 @@ class Score:
 
     @property
     def annotated(self) -> int:
-        """How many there were to find."""
+        """Return the number of components in the gold."""
         return self.right + len(self.missed)
 
     @property

@@ -22,7 +22,7 @@ def jpeg(level: int) -> bytes:
 
 
 def write(folder: Path) -> Path:
-    """Two archives: pictures with a text, with a JSON alone, with neither, and a text without a picture."""
+    """Two archives: images with a text, with a JSON alone, with neither, and a text without an image."""
     folder.mkdir()
     with webdataset.TarWriter(str(folder / "00000.tar")) as sink:
         meta = {"caption": "of the JSON", "url": "https://example.org/a.jpg"}

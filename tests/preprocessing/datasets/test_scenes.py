@@ -1,4 +1,4 @@
-"""The generated scenes: determinism, separate splits, five different captions, each true of the picture."""
+"""The generated scenes: determinism, separate splits, five different captions, each true of the image."""
 
 import hashlib
 import io
@@ -117,7 +117,7 @@ def test_seeds_differ() -> None:
 
 
 def truth(scene: Scene) -> dict[tuple[int, int], str]:
-    """Where object i is, seen from object j, read from the centres: an oracle that ignores `scene.relations`."""
+    """Return the position of object i relative to object j, read from the centres: without `scene.relations`."""
     found = {}
     for i, a in enumerate(scene.objects):
         for j, b in enumerate(scene.objects):
@@ -225,7 +225,7 @@ def test_objects_do_not_touch_unless_nested() -> None:
 
 
 def test_the_image_shows_what_its_captions_say() -> None:
-    """The commonest colour inside each plain object is its own; rings and frames are looked at beside the middle."""
+    """The commonest colour inside each plain object is its own; rings and frames are looked at next to the middle."""
     rgb = {
         "red": (200, 30, 35), "orange": (240, 140, 20), "yellow": (248, 226, 60), "green": (20, 140, 80),
         "blue": (25, 85, 200), "pink": (245, 150, 195), "white": (250, 250, 250), "black": (15, 15, 15),

@@ -17,7 +17,7 @@ Mutation = Callable[[bytes, np.random.Generator], bytes]
 
 
 def mutated(per_kind: int, seed: int = 0) -> list[tuple[str, bytes]]:
-    """`per_kind` files of each kind in `MUTATIONS`, every one from another picture, with its kind."""
+    """`per_kind` files of each kind in `MUTATIONS`, every one from another image, with its kind."""
     rng = np.random.default_rng(seed)
     files = []
     for kind, mutate in MUTATIONS.items():
@@ -78,7 +78,7 @@ def _header_only(data: bytes, _: np.random.Generator) -> bytes:
 
 
 def _glued(data: bytes, rng: np.random.Generator) -> bytes:
-    """Something before the picture."""
+    """Something before the image."""
     return rng.bytes(10) + data
 
 

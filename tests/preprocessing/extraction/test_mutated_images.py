@@ -1,4 +1,4 @@
-"""Hundreds of damaged files through the making of a shard: each is used or set aside, and no neighbour is touched."""
+"""Hundreds of damaged files through the making of a shard: each is used or skipped, and no neighbour is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has come to a split, and what has gone."""
+"""Images added to a split, and images removed from it."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def test_images_of_one_batch_may_differ_in_size(resnet: Path, tmp_path: Path) ->
 
 
 def test_a_size_of_ones_own_takes_the_place_of_the_processors(resnet: Path) -> None:
-    """The whole picture as a square, with the processor's mean and deviation."""
+    """The whole image as a square, with the processor's mean and deviation."""
     extractor = build_extractor("grid", weights=str(resnet), image_size=80)
     settings = json.loads((resnet / "preprocessor_config.json").read_text())
     pixels = extractor.load(SCENES[0])

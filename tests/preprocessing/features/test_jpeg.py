@@ -1,4 +1,4 @@
-"""Pictures for the shards: bytes kept where they can be, encoded again where they must be, refused where damaged."""
+"""Images for the shards: bytes kept where they can be, encoded again where they must be, refused where damaged."""
 
 import io
 from pathlib import Path

@@ -46,7 +46,7 @@ def saved(model: Any, folder: Path) -> Path:
 
 
 def tokens(model: Any, extractor: Any) -> Any:
-    """What the model gives for each scene alone."""
+    """Return the model's output for each scene alone."""
     with torch.no_grad():
         return [
             model.eval()(pixel_values=torch.from_numpy(extractor.load(uri))[None]).last_hidden_state[0].numpy()

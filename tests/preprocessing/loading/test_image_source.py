@@ -1,4 +1,4 @@
-"""Pictures as a source of batches: the same for any number of ranks and threads, augmented by (seed, epoch, sample)."""
+"""Images as a source of batches: the same for any number of ranks and threads, augmented by (seed, epoch, sample)."""
 
 import io
 import json

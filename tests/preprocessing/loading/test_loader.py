@@ -198,7 +198,7 @@ def test_no_thread_stays_behind(reader: ShardReader, vocabulary: Vocabulary) -> 
 
 
 def test_damage_found_in_the_background_is_raised_here(shards: Path, vocabulary: Vocabulary) -> None:
-    # With one map at a time the damaged shard is opened anew within the epoch.
+    # With one map at a time the damaged shard is opened again within the epoch.
     loader = make_loader(ShardReader(shards, "grid", max_open_shards=1), vocabulary)
     tar = shards / "shard-00002.tar"
     tar.write_bytes(tar.read_bytes()[:-512])

@@ -1,4 +1,4 @@
-"""Views of a picture against bilinear interpolation written out pixel by pixel, and against the crops' definition."""
+"""Views of an image against bilinear interpolation written out pixel by pixel, and against the crops' definition."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Whether bytes are those that a server's answer describes."""
+"""Checksums of a server's answers, which tell whether bytes arrived intact."""
 
 from __future__ import annotations
 

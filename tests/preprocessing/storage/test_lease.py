@@ -1,4 +1,4 @@
-"""Who holds a name on S3: one at a time, until it lets go or has died; with conditional writes and without."""
+"""A lease on S3 has one holder at a time, until it is released or expires; with conditional writes and without."""
 
 from __future__ import annotations
 

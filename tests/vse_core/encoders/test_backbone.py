@@ -173,7 +173,7 @@ def test_blocks_of_other_networks() -> None:
 
 
 def test_unfreezing_by_epoch() -> None:
-    # Grid recipe of VSE-infinity: one epoch frozen, then everything.
+    # Grid hyperparameters of VSE-infinity: one epoch frozen, then everything.
     assert [fixed_blocks(epoch, 1, 0) for epoch in range(4)] == [4, 0, 0, 0]
     assert [fixed_blocks(epoch, 0, 0) for epoch in range(2)] == [0, 0]
     assert [fixed_blocks(epoch, 1, 2) for epoch in range(10)] == [4, 3, 3, 2, 2, 1, 1, 0, 0, 0]

@@ -22,7 +22,7 @@ def maps(*rows: list[float]) -> torch.Tensor:
 
 
 def heat(axes: Axes) -> np.ndarray:
-    """What lies over the photograph in a query's panel."""
+    """Return the overlay on the photograph in a query's panel."""
     _, overlay = axes.get_images()
     return np.asarray(overlay.get_array())
 

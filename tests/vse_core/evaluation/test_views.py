@@ -1,4 +1,4 @@
-"""What views do, against plain loops; and the panels against what they were given."""
+"""Statistics of views against plain loops, and the panels against their inputs."""
 
 from __future__ import annotations
 

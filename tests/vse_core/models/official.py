@@ -108,7 +108,7 @@ class ViewsEncoder(nn.Module):
 
 
 class Projection(nn.Module):
-    """What stands behind a network: `image_encoder` of VSE-infinity, `img_proj` of VSE+2AD with its idle MLP."""
+    """Layers after a network: `image_encoder` of VSE-infinity, `img_proj` of VSE+2AD with its unused MLP."""
 
     def __init__(self, width: int, pool_name: str) -> None:
         super().__init__()

@@ -122,7 +122,7 @@ def batch_of(name: str, seed: int) -> tuple[list, torch.Tensor]:
 
 @pytest.fixture(scope="session")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, dict[str, torch.Tensor]]]]:
-    """What each number of processes found; importing torch takes long, so they share it, and do all losses at once."""
+    """Results by number of processes; importing torch takes long, so each process does all losses at once."""
     folder = tmp_path_factory.mktemp("steps")
     mp.get_context("forkserver").set_forkserver_preload([__name__, "torch._dynamo"])
     all_steps(0, 1, 0, str(folder / "1.pt"))

@@ -1,6 +1,6 @@
 """Losses of a few training steps at a fixed seed, compared with recorded ones: a change of numerics shows here.
 
-A deliberate change records them anew, and its commit says why:
+A deliberate change records them again, and its commit says why:
 
     python -m tests.vse_core.training.test_recorded
 """

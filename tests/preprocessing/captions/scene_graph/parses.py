@@ -80,5 +80,5 @@ def relations(graph: SceneGraph) -> Counter[str]:
 
 
 def listed(text: str) -> Counter[str]:
-    """What is written with commas between."""
+    """Return the items of a comma-separated list."""
     return Counter(filter(None, (item.strip() for item in text.split(","))))

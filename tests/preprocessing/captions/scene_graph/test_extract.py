@@ -1,4 +1,4 @@
-"""What a graph says besides who does what to whom: pronouns, places, offsets, and parses that are wrong."""
+"""Scene graphs beyond subjects and objects: pronouns, places, offsets, and parses that are wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed of a region, against loops over its cells."""
+"""The heads' outputs for a region, against loops over its cells."""
 
 from __future__ import annotations
 

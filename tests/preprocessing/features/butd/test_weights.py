@@ -30,7 +30,7 @@ State = dict[str, Tensor]
 
 @pytest.fixture
 def state() -> State:
-    """What every file below holds, in the network's own names and order."""
+    """Tensors that every file below holds, in the network's own names and order."""
     state = tiny_detector(seed=7).state_dict()
     generator = torch.Generator().manual_seed(0)
     for name, tensor in state.items():
