@@ -53,6 +53,7 @@ class Backbone(NamedTuple):
 
 BACKBONES = {
     "vse_pp_r152_grid": Backbone("mean", "triplet", "bigru", "resnet152", 0.1, 512),
+    "vse_pp_wsl_grid_bert": Backbone("mean", "triplet", "bert", "resnext101_32x8d", 0.01, 512),
     "vse_infty_r152_grid": Backbone("gpo", "triplet", "bigru", "resnet152", 0.1, 512),
     "vse_infty_butd_grid": Backbone("gpo", "triplet", "bigru", "resnet101_caffe", 0.01, 512),
     "vse_infty_butd_grid_bert": Backbone("gpo", "triplet", "bert", "resnet101_caffe", 0.01, 512),
