@@ -37,8 +37,11 @@ class CaptionEncoder(Protocol):
         """Token ids of a caption, at least one."""
         ...
 
-    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
-        """Vary the ids of a caption as its text encoder is trained with; at least one id stays."""
+    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool) -> npt.NDArray[np.int32]:
+        """Vary the ids of a caption as its text encoder is trained with; at least one id stays.
+
+        With ``keep_ends`` the tokens that :meth:`encode` puts around the words always stay.
+        """
         ...
 
     def save(self, path: Path) -> None:

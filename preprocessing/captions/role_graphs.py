@@ -69,7 +69,12 @@ class SpacedWords:
         ids = [self.vocabulary.find(word) for word in spaced_words(text)[:LONGEST]]
         return [self.vocabulary.UNK if word_id is None else word_id for word_id in ids] or [self.vocabulary.UNK]
 
-    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
+    def augment(
+        self,
+        ids_L: npt.NDArray[np.int32],
+        rng: np.random.Generator,
+        keep_ends: bool,  # noqa: ARG002
+    ) -> npt.NDArray[np.int32]:
         """Raise an error: role graphs name words by their places.
 
         Raises:
