@@ -18,6 +18,7 @@ from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerpri
 
 if TYPE_CHECKING:
     from pipelines.config.training import EvaluationConfig
+    from pipelines.kinds.kind import ModelKind
     from pipelines.retrieval.gallery import Gallery
     from pipelines.tracking import Experiment, Tracker
     from preprocessing.storage import Mirror
@@ -31,10 +32,11 @@ _COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k:02}" for way in ("i2t
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model (its directory, and the user's name for it) that has been evaluated on a split, into a directory."""
+    """A model (its directory, its kind, the user's name for it) that was evaluated on a split, into a directory."""
 
     reference: str
     model: Path
+    kind: ModelKind
     data_fingerprint: str
     directory: Path
 
@@ -97,7 +99,7 @@ def aligned_galleries(members: Sequence[EvaluatedModel]) -> list[Gallery]:
     """Return the galleries of evaluated models in the first one's order; StageError if images or captions differ."""
     from pipelines.retrieval.gallery import Gallery
 
-    galleries = [Gallery.load(member.directory / GALLERY) for member in members]
+    galleries = [Gallery.load(member.directory / GALLERY, member.kind) for member in members]
     return in_one_order([member.reference for member in members], galleries)
 
 

@@ -170,7 +170,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
 def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files.
 
-    HGR's model has no sheets: they are searched by embeddings.
+    A model without embeddings has no sheets: they show what a search finds.
     """
     from pipelines.retrieval.contact_sheet import contact_sheet_png
     from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows

@@ -13,6 +13,7 @@ from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble, in_one_order
 from pipelines.evaluation.evaluator import NAME, VERSION
 from pipelines.inference.feature_check import require_features
+from pipelines.kinds import saved_kind
 from pipelines.runtime.cli import make_parser
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate import evaluate_directory, evaluation_content
@@ -76,7 +77,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
             tracker.set_tags({"vse.model": str(model)})
             evaluate_directory(config, plans, model, stage, tracker)
     stage.pull()
-    return EvaluatedModel(named.reference, model, plans["extract"].fingerprint, stage.path)
+    return EvaluatedModel(named.reference, model, saved_kind(model), plans["extract"].fingerprint, stage.path)
 
 
 def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
