@@ -125,7 +125,7 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
 
 @dataclass(frozen=True)
 class EmbeddedSplit:
-    """A split, its embeddings and the model; `set_size` is N, the features or cells of the first image."""
+    """A split, its embeddings and the model; `set_size` is N, the vectors pooled of the first image."""
 
     texts: TextEmbedder
     gallery: Gallery
@@ -141,7 +141,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """
     from pipelines.evaluation.protocols.rankings import require_published
     from pipelines.inference.embedder import default_device
-    from pipelines.inference.image_inputs import image_source, misfit
+    from pipelines.inference.image_inputs import image_source, misfit, set_size
     from pipelines.inference.text_embedder import TextEmbedder
     from pipelines.retrieval.gallery import build_gallery
     from preprocessing.datasets import build_dataset
@@ -164,7 +164,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     inputs = saved_kind(directory).text_inputs(data.text, split, texts.caption_encoder)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
-    return EmbeddedSplit(texts, gallery, reader, int(lengths_or_mask[0].sum()))
+    return EmbeddedSplit(texts, gallery, reader, set_size(texts.model, lengths_or_mask))
 
 
 def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
