@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.kinds import saved_kind
@@ -210,10 +210,10 @@ def pooling_figures(model: Model, set_size: int) -> dict[str, Figure]:
 
     # As at inference, and as after the size augmentation of training.
     sizes = tuple(dict.fromkeys((set_size, max(1, round(0.8 * set_size)))))
-    pooling: Any = model.image_encoder.pooling
+    # An encoder may do without an aggregator.
+    pooling, of_words = (getattr(encoder, "pooling", None) for encoder in (model.image_encoder, model.text_encoder))
     views = list(pooling.views) if isinstance(pooling, MultiViewPooling) else [pooling]
-    # UniVSE pools no words.
-    texts = weights(getattr(model.text_encoder, "pooling", None), _CAPTION_LENGTHS)
+    texts = weights(of_words, _CAPTION_LENGTHS)
     figures = {}
     for number, view in enumerate(views, start=1):
         images = weights(view, sizes)
