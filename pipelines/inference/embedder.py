@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.inference.image_inputs import feature_width, pixel_format
+from pipelines.inference.image_inputs import feature_width, pixel_format, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
 from preprocessing.features.extractor import ImageExtractor
@@ -135,6 +135,11 @@ class Embedder:
             raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
         return halves_NF
 
+    def set_size(self, uri: str) -> int:
+        """Return N, the vectors that are pooled of an image; QueryError for an unreadable one."""
+        _, lengths_or_mask = self._features([uri], 0)
+        return set_size(self.model, lengths_or_mask)
+
     def embed_with_regions(self, uri: str) -> ImageRegions:
         """Embed an image and each of its regions or grid cells by itself.
 
@@ -158,9 +163,9 @@ class Embedder:
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():
             raise QueryError(position, "the text is empty")
-        limit = self.model.max_tokens
-        if limit is not None and (length := len(self.texts.caption_encoder.encode(text))) > limit:
-            raise QueryError(position, f"the text has {length} tokens, the model reads {limit} at most; shorten it")
+        if self.texts.caption_encoder.truncates(text):
+            read = len(self.texts.caption_encoder.encode(text))
+            raise QueryError(position, f"the text has more than the {read} tokens that the model reads; shorten it")
 
     def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
         items = []

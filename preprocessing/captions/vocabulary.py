@@ -15,6 +15,9 @@ from preprocessing.captions.augment import augment_tokens
 from preprocessing.captions.tokenize import tokenize
 from preprocessing.storage.atomic import write_bytes_atomic
 
+# As of BERT, with <start> and <end>: captions have some ten tokens, texts of web pages any number.
+MAX_TOKENS = 512
+
 _SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 _MASK = "<mask>"
 
@@ -114,13 +117,26 @@ class Vocabulary:
         return self._ids.get(word)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``."""
-        ids = self._ids
-        return [self.START, *(ids.get(word, self.UNK) for word in tokenize(text)), self.END]
+        """Token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``.
 
-    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
-        """Mask, replace or delete words, ``<start>`` and ``<end>`` among them; see :func:`augment_tokens`."""
-        return augment_tokens(ids_L, rng, self.mask_id, len(self))
+        Differs from the papers: a caption of more than `MAX_TOKENS` loses its last words.
+        """
+        ids = self._ids
+        return [self.START, *(ids.get(word, self.UNK) for word in tokenize(text)[: MAX_TOKENS - 2]), self.END]
+
+    def truncates(self, text: str) -> bool:
+        """Return whether a caption has more than `MAX_TOKENS`."""
+        return len(tokenize(text)) > MAX_TOKENS - 2
+
+    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool) -> npt.NDArray[np.int32]:
+        """Mask, replace or delete words, ``<start>`` and ``<end>`` among them or not; see :func:`augment_tokens`.
+
+        VSE-infinity's released code includes these two, VSE+2AD's keeps them.
+        """
+        if not keep_ends:
+            return augment_tokens(ids_L, rng, self.mask_id, len(self))
+        words_L = augment_tokens(ids_L[1:-1], rng, self.mask_id, len(self))
+        return np.concatenate([ids_L[:1], words_L, ids_L[-1:]])
 
     def to_json(self) -> dict[str, Any]:
         """The released format: ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries."""

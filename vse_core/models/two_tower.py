@@ -5,10 +5,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from vse_core.encoders import build_image_encoder, build_text_encoder
+from vse_core.models.model import Model
 from vse_core.pooling import build_pooling, build_views
 
 
-class TwoTower(nn.Module):
+class TwoTower(Model):
     """An image encoder and a text encoder whose outputs of unit length are compared by their inner product.
 
     The image encoder is ``(features_BNF, lengths_B) -> (B, K, D)``, or ``(pixels_BCHW, kept_BN) -> (B, K, D)``; the
@@ -19,12 +20,6 @@ class TwoTower(nn.Module):
         super().__init__()
         self.image_encoder = image_encoder
         self.text_encoder = text_encoder
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The longest caption that the text encoder reads, in tokens; None where there is no limit."""
-        limit: int | None = getattr(self.text_encoder, "max_tokens", None)
-        return limit
 
     def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Tensor:
         """K unit vectors per image, (B, K, D), of features and lengths, or of pixels and a mask of cells to keep."""

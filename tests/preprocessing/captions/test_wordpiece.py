@@ -75,6 +75,18 @@ def test_examples() -> None:
     assert tokenizer.pad_id == PAD
 
 
+def test_the_end_of_a_caption_that_is_too_long_is_cut_off(tmp_path: Path) -> None:
+    """At the positions of the text encoder, also after saving; at those of BERT where a file names no limit."""
+    model, normalizer = models.WordPiece(vocab=IDS, unk_token="[UNK]"), normalizers.BertNormalizer()
+    WordPiece(model, normalizer, max_tokens=8).save(tmp_path / WordPiece.FILE)
+    for tokenizer in (WordPiece(model, normalizer, max_tokens=8), WordPiece.load(tmp_path / WordPiece.FILE)):
+        assert tokenizer.encode("doggy " * 600) == [CLS, *[IDS["dog"], IDS["##gy"]] * 3, SEP]
+        assert [tokenizer.truncates("doggy " * count) for count in (0, 3, 4, 600)] == [False, False, True, True]
+    content = json.loads((tmp_path / WordPiece.FILE).read_text()) | {"truncation": None}
+    (tmp_path / WordPiece.FILE).write_text(json.dumps(content))
+    assert len(WordPiece.load(tmp_path / WordPiece.FILE).encode("doggy " * 600)) == 512
+
+
 def test_a_special_entry_in_a_caption_is_text() -> None:
     assert not {MASK, SEP, PAD} & set(make().encode("a [MASK] [SEP] [PAD]")[1:-1])
 
@@ -103,7 +115,7 @@ def test_augmentation_between_the_steps(text: str, epoch: int, sample: int) -> N
     tokenizer = make()
     ids = np.array(tokenizer.encode(text), dtype=np.int32)
     before = ids.copy()
-    found = tokenizer.augment(ids, sample_rng(7, epoch, sample, 1))
+    found = tokenizer.augment(ids, sample_rng(7, epoch, sample, 1), keep_ends=False)
     rng = sample_rng(7, epoch, sample, 1)
     touch, entries = rng.random(len(tokenizer.basic(text))).tolist(), rng.random(len(ids) - 2).tolist()
     assert found.tolist() == naive_augmented(tokenizer, text, touch, entries)
@@ -117,7 +129,7 @@ def test_rates_are_those_of_words() -> None:
     words = np.array([IDS[piece] for piece in ("skate", "##board", "##er", "##s")])
     masked = deleted = replaced = 0
     for sample in range(3000):
-        out = tokenizer.augment(ids, sample_rng(0, 0, sample, 1))[1:-1]
+        out = tokenizer.augment(ids, sample_rng(0, 0, sample, 1), True)[1:-1]
         assert len(out) % 4 == 0
         rows = out.reshape(-1, 4)
         deleted += 10 - len(rows)
@@ -151,7 +163,7 @@ def test_the_file_rebuilds_it_byte_for_byte(tmp_path: Path) -> None:
     ids = np.array(tokenizer.encode("a doggy , skateboarders"), dtype=np.int32)
     for sample in range(20):
         draws = [sample_rng(0, 0, sample, 1) for _ in range(2)]
-        assert loaded.augment(ids, draws[0]).tolist() == tokenizer.augment(ids, draws[1]).tolist()
+        assert loaded.augment(ids, draws[0], True).tolist() == tokenizer.augment(ids, draws[1], False).tolist()
 
 
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
