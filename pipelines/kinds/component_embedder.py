@@ -33,7 +33,7 @@ _TEXTS_AT_ONCE = 256
 _PHRASES_AT_ONCE = 4096
 
 Phrase = tuple[str, ...]
-"""A noun, an adjective with its noun, or a subject with its relation and its object."""
+"""A noun; a noun after what describes it, of which UniVSE reads the last word; or subject, relation and object."""
 
 
 class ComponentEmbedder:
@@ -94,7 +94,7 @@ class ComponentEmbedder:
         return regions_1ND[0].cpu()
 
     def _id(self, word: str) -> int:
-        found = self._vocabulary.find(word)
+        found = self._vocabulary.find(word.split()[-1])
         return Vocabulary.UNK if found is None else found
 
     def _graphs(self, texts: Sequence[str]) -> list[SceneGraph]:

@@ -130,7 +130,7 @@ class UnifiedKind(ModelKind):
             return Vocabulary.build(captions_of(train.reader), count, words)
 
         words, facts = build_words(settings, directory, build)
-        write_pools(train, directory)
+        write_pools(settings, train, directory)
         return words, facts
 
     def build_loss(self, name: str, **options: Any) -> GlobalLoss:

@@ -54,7 +54,9 @@ def evaluate_directory(
         }
     )
     log_splits(config, upstream["extract"], tracker, {dataset.eval_split: "evaluation"})
-    data = EvaluationData(dataset, config.evaluation, shards, config.features.member, graphs, config.model.text)
+    data = EvaluationData(
+        dataset, config.evaluation, shards, config.features.member, graphs, config.model.text, config.pools
+    )
     with config.mirror.pinned(shards, *graphs.values()):
         summary = evaluate_into(data, model, stage, tracker)
     return StageReport(NAME, stage.path, summary)
@@ -70,6 +72,7 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
         content["graphs"] = upstream["parse"].fingerprint
     if "attack" in evaluation.protocols:
         content["adversarials"] = adversarial.VERSION
+        content["pools"] = config.pools.model_dump(mode="json")
     return content
 
 
