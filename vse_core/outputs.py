@@ -1,7 +1,7 @@
 """Outputs of models, the inputs of their losses, where these are more than embeddings of images and texts.
 
 b pairs of an image and a caption of this process, K views, N regions, M components of one kind, V a component and its
-negatives, D dimensions.
+negatives, T triples, X triples of an image, D dimensions.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +62,8 @@ class UnifiedOutput:
     """Input of UniVSE's loss, for this process's b pairs of an image and a caption; all vectors are of unit length.
 
     Regions are zero where there is none; ``sentences_bD`` is u_sent, and ``composed_bD`` is u_comp, zero for a caption
-    without components.
+    without components. The numbers of triples are equal where the triples are; those of all that are true of an image
+    are filled up with -1.
     """
 
     images_bKD: Tensor
@@ -74,6 +75,8 @@ class UnifiedOutput:
     objects: ComponentVectors
     pairs: ComponentVectors
     triples: ComponentVectors
+    triple_numbers_T: Tensor
+    true_triples_bX: Tensor
 
 
 @dataclass(frozen=True, slots=True)

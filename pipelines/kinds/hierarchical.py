@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
     from preprocessing.shards.reader import ShardReader
+    from vse_core.models import Model
 
 
 class LevelImageEncoderConfig(Strict):
@@ -116,7 +117,9 @@ class HierarchicalKind(ModelKind):
 
         return (RoleGraphs(**batch.extra),)
 
-    def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
+    def text_inputs(
+        self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
+    ) -> TextInputs:
         """Return the role graphs of captions."""
         from vse_core.encoders.role_graphs import RoleGraphs
 

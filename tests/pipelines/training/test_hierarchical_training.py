@@ -95,7 +95,7 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     model, reader = load_model(directory), ShardReader(shards / "dev", "grid")
     assert isinstance(model, HierarchicalModel)
     words = load_caption_encoder(directory)
-    inputs = HierarchicalKind().text_inputs(config.model.text, SplitData(reader), words)
+    inputs = HierarchicalKind().text_inputs(config.model.text, SplitData(reader), words, model)
     gallery = build_gallery(model, reader, words, "", inputs, batch_size=4)
     gallery.save(tmp_path / "gallery")
     loaded = Gallery.load(tmp_path / "gallery")
