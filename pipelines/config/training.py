@@ -66,7 +66,10 @@ class TrainingConfig(Strict):
     image_augmentation: bool = Field(
         False, description="crop and mirror images at random, if a backbone is fine-tuned (VSE-infinity's code)"
     )
-    caption_augmentation: bool = Field(description="mask, replace or delete words at random (VSE-infinity's code)")
+    caption_augmentation: bool | Literal["words"] = Field(
+        description="mask, replace or delete words at random; true includes a BiGRU's <start> and <end> "
+        "(VSE-infinity's code), `words` leaves these two (VSE+2AD's code)"
+    )
     shuffle_shards: Int | None = Field(
         None,
         gt=0,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from pipelines.kinds import LossConfig
+from pipelines.kinds import LossConfig, trained_kind
 from pipelines.schema.losses import MarginLoss
-from vse_core.losses import GlobalLoss, build_loss
+from vse_core.losses import GlobalLoss
 from vse_core.training.collapse import CollapseDetector
 
 # Steps on the collapse plateau before a run is stopped: a healthy start may touch it for a few hundred.
@@ -20,7 +20,8 @@ class LossSchedule:
     def __init__(self, config: LossConfig, steps_per_epoch: int) -> None:
         self._config = config
         self._steps_per_epoch = steps_per_epoch
-        self._build = lru_cache(lambda items: build_loss(config.name, **dict(items)))
+        kind = trained_kind(config.name)
+        self._build = lru_cache(lambda items: kind.build_loss(config.name, **dict(items)))
         self._plateau = config if isinstance(config, MarginLoss) else None
         if self._plateau is not None:
             self._collapse = CollapseDetector(self._plateau.pair_plateau, COLLAPSE_PATIENCE)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from preprocessing.captions.graph import AttributeKind, SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
 
-# C captions of a split, I images; O objects, A pairs, T triples of all captions together; L words of the longest triple.
+# C captions of a split, I images; O objects, A pairs, T triples of all captions together; L words of a triple.
 
 DESCRIBING: frozenset[AttributeKind] = frozenset({"adjective", "participle"})
 """Kinds of attributes that say what an object is like, rather than how many there are."""
@@ -197,8 +197,8 @@ class ComponentTable:
             captions_B: numbers of captions in the split.
 
         Returns:
-            ``objects_O``, ``pairs_A2`` and ``triples_TL``, the triples' words, and with ``object_owner_O``, ``pair_owner_A`` and
-            ``triple_owner_T`` the caption's row in the batch.
+            ``objects_O``, ``pairs_A2`` and ``triples_TL``, the triples' words, and with ``object_owner_O``,
+            ``pair_owner_A`` and ``triple_owner_T`` the caption's row in the batch.
         """
         objects, object_owner, _ = rows_of(self.object_starts, captions_B)
         pairs, pair_owner, _ = rows_of(self.pair_starts, captions_B)

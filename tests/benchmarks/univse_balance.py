@@ -23,7 +23,7 @@ from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.storage.atomic import write_json_atomic
 from tests.pipelines.training.by_hand import Quiet
-from vse_core.losses import build_loss
+from vse_core.losses.unified import UnifiedLoss
 
 TERMS = {
     "sent": {},
@@ -46,7 +46,7 @@ def gradient_norms(trainer: Trainer, negatives: str) -> dict[str, float]:
     none = dict.fromkeys(("component_weight", "object_weight", "attribute_weight", "relation_weight"), 0.0)
 
     def gradient(weights: dict[str, float]) -> torch.Tensor:
-        loss = build_loss("unified", negatives=negatives, mask_same_image=True, **none | weights)
+        loss = UnifiedLoss(negatives=negatives, mask_same_image=True, **none | weights)
         total = loss(output, batch.image_indices_B).total
         gradients = torch.autograd.grad(total, parameters, retain_graph=True, allow_unused=True)
         return torch.cat([each.flatten() for each in gradients if each is not None])

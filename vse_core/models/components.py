@@ -65,11 +65,12 @@ class Components:
             true_triples_CX=None,
         )
 
-    def of_captions(self, start: int, stop: int) -> Components:
+    def __getitem__(self, rows: slice) -> Components:
         """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
+        start, stop = rows.start, rows.stop
         owners = {"O": self.object_owner_O, "A": self.pair_owner_A, "T": self.triple_owner_T}
-        kept = {axis: (rows >= start) & (rows < stop) for axis, rows in owners.items()}
-        kept["C"] = torch.arange(start, stop, device=self.triple_owner_T.device)
+        kept: dict[str, Tensor | slice] = {axis: (owner >= start) & (owner < stop) for axis, owner in owners.items()}
+        kept["C"] = rows
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         chosen = {
             name: value[kept[_first_axis(name)]] - (start if "_owner_" in name else 0)

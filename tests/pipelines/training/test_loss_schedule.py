@@ -7,7 +7,8 @@ from pydantic import TypeAdapter
 from pipelines.kinds import LossConfig
 from pipelines.training import loss_schedule
 from pipelines.training.loss_schedule import LossSchedule
-from vse_core.outputs import ComponentVectors, TextLevels, UnifiedOutput, VideoLevels
+from vse_core.losses.components import ComponentVectors, UnifiedOutput
+from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.training.collapse import CollapseError
 
 TRIPLET = {"name": "triplet", "margin": 0.2, "mask_same_image": False, "all_negatives": "3 steps"}
