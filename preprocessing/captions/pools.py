@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from preprocessing.captions.components import relation_word
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 from preprocessing.storage.atomic import write_json_atomic
@@ -48,7 +47,7 @@ class Pools:
     Attributes:
         nouns: base forms of objects.
         adjectives: attributes.
-        relations: as :func:`~preprocessing.captions.components.relation_word` spells them.
+        relations: base forms, of one word or several.
     """
 
     nouns: tuple[str, ...]
@@ -91,17 +90,15 @@ class Pools:
         for graph in graphs:
             nouns.update(o.lemma for o in graph.objects)
             attributes.update(a.lemma for o in graph.objects for a in o.attributes if a.kind == "adjective")
-            relations.update(relation_word(r.lemma) for r in graph.relations)
+            relations.update(r.lemma for r in graph.relations)
             other_uses.update(_words_besides_adjectives(graph))
-        visible = Counter(
-            {
-                word: count
-                for word, count in attributes.items()
-                if _is_visible(word) and count >= _MIN_SHARE * (count + other_uses[word])
-            }
-        )
+        visible = {
+            word: count
+            for word, count in attributes.items()
+            if _is_visible(word) and count >= _MIN_SHARE * (count + other_uses[word])
+        }
         return cls(
-            nouns=_frequent(Counter({word: nouns[word] for word in nouns if _is_noun(word)}), min_nouns, "nouns"),
+            nouns=_frequent({word: nouns[word] for word in nouns if _is_noun(word)}, min_nouns, "nouns"),
             adjectives=(
                 tuple(sorted(PAPER_ADJECTIVES))
                 if adjectives == "paper"
@@ -152,7 +149,7 @@ def _is_noun(noun: str) -> bool:
     return "noun" in kinds or (not kinds and noun.isalpha())
 
 
-def _frequent(counts: Counter[str], min_count: int, name: str) -> tuple[str, ...]:
+def _frequent(counts: Mapping[str, int], min_count: int, name: str) -> tuple[str, ...]:
     words = tuple(sorted(word for word, count in counts.items() if count >= min_count))
     if not words:
         raise PoolsError(

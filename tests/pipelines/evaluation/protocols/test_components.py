@@ -8,7 +8,8 @@ import torch
 from pipelines.evaluation.protocols.components import components
 from pipelines.kinds.component_embedder import ComponentEmbedder, Phrase
 from preprocessing.captions.vocabulary import Vocabulary
-from vse_core.models import UnifiedModel, build_model
+from vse_core.models import build_model
+from vse_core.models.unified import UnifiedModel
 
 LABELS = [["dog", "hot dog"], ["dining room table"], ["old remote control car", "dog"]]
 
