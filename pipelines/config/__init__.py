@@ -214,6 +214,7 @@ class PipelineConfig(Strict):
             self.model,
             self.loss,
             self.training,
+            self.kind,
             self.kind_settings,
             self.features.member,
             self.dataset.eval_split,

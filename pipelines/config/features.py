@@ -167,7 +167,7 @@ class ButdFeatures(NetworkFeatures):
         None, description="local file or folder, or name on the hub (unc-nlp/frcnn-vg-finetuned)"
     )
     variant: Literal["caffe", "detectron2"] = Field(
-        "caffe", description="resizing, boxes and selection of the original code, or of its port to detectron2 (LXMERT)"
+        "caffe", description="resizing, boxes and selection of the original code, or of its port to detectron2"
     )
     min_regions: Int = Field(36, gt=0, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
     max_regions: Int = Field(36, gt=0, description="regions of an image")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pipelines.config.model import ModelConfig
     from pipelines.kinds import LossConfig
     from pipelines.kinds.inputs import KindSettings
+    from pipelines.kinds.kind import ModelKind
     from preprocessing.storage import Mirror
 
 
@@ -73,7 +74,10 @@ class TrainingConfig(Strict):
     image_augmentation: bool = Field(
         False, description="crop and mirror images at random, if a backbone is fine-tuned (VSE-infinity's code)"
     )
-    caption_augmentation: bool = Field(description="mask, replace or delete words at random (VSE-infinity's code)")
+    caption_augmentation: bool | Literal["words"] = Field(
+        description="mask, replace or delete words at random; true includes a BiGRU's <start> and <end> "
+        "(VSE-infinity's code), `words` leaves these two (VSE+2AD's code)"
+    )
     shuffle_shards: Int | None = Field(
         None,
         gt=0,
@@ -207,6 +211,7 @@ class TrainingSettings:
     model: ModelConfig
     loss: LossConfig
     training: TrainingConfig
+    kind: ModelKind
     kind_settings: KindSettings
     feature: str
     eval_split: str

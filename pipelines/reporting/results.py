@@ -1,16 +1,21 @@
 """The results of a run: its metrics next to what the papers report of the same protocol, or of the nearest there is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.reporting.curves import evaluation_images
 from pipelines.reporting.images import ReportImage
-from pipelines.reporting.published import RECALLS, published_rows
+from pipelines.reporting.published import RECALLS, published_rows, recall_names
 from pipelines.reporting.run import Run
-from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS
+from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
 # Shown for data of which the papers report nothing.
 _REFERENCE = "flickr30k_1k"
+_TITLES = {
+    **{name: protocol.title for name, protocol in (RETRIEVAL_PROTOCOLS | VIDEO_PROTOCOLS).items()},
+    "cxc": "Crisscrossed Captions",
+}
+_WAYS = {"i": "image", "t": "text", "v": "video"}
 # Images that the galleries show in another form, and that the curves have shown.
 _SHOWN_ELSEWHERE = ("text_to_image", "image_to_text", "gpo_coefficients")
 
@@ -23,12 +28,17 @@ def results(run: Run) -> dict[str, Any]:
     config = run.config
     split, folds = config.dataset.eval_split, config.evaluation.folds
     title = f"Retrieval on {split}" + (f", mean of {folds} folds" if folds > 1 else "")
-    published = [name for name in config.evaluation.protocols if name in RETRIEVAL_PROTOCOLS and published_rows(name)]
-    tables = [(title, [measured_row(config.name, metrics)])]
+    published = [name for name in config.evaluation.protocols if name in _TITLES and published_rows(name)]
+    tables = [(title, _headers(RECALLS), [measured_row(config.name, metrics)])]
     for name in published:
-        rows = [measured_row(config.name, metrics, f"{name}/"), *_published_cells(name)]
-        tables.append((RETRIEVAL_PROTOCOLS[name].title, rows))
-    other_data = {"title": RETRIEVAL_PROTOCOLS[_REFERENCE].title, "rows": _published_cells(_REFERENCE)}
+        names = recall_names(name)
+        rows = [measured_row(config.name, metrics, f"{name}/", names), *_published_cells(name)]
+        tables.append((_TITLES[name], _headers(names), rows))
+    other_data = {
+        "title": _TITLES[_REFERENCE],
+        "headers": _headers(RECALLS),
+        "rows": _published_cells(_REFERENCE),
+    }
     files = [file for file in evaluation_images(run) if not file.stem.startswith(_SHOWN_ELSEWHERE)]
     return {
         "metrics": [(name, f"{value:.4g}") for name, value in sorted(metrics.items())],
@@ -41,22 +51,35 @@ def results(run: Run) -> dict[str, Any]:
     }
 
 
-def measured_row(name: str, metrics: Mapping[str, float], prefix: str = "") -> tuple[str, ...]:
+def _headers(recalls: Sequence[str]) -> list[str]:
+    """The headers of a table: the direction is named at its first recall, ``image to text R@1``."""
+    names = [f"R@{int(recall[-2:])}" for recall in recalls]
+    firsts = [f"{_WAYS[recall[0]]} to {_WAYS[recall[2]]} " if recall.endswith("r01") else "" for recall in recalls]
+    return ["", *map("".join, zip(firsts, names, strict=True)), "RSUM", "figures are", "remark"]
+
+
+def measured_row(
+    name: str, metrics: Mapping[str, float], prefix: str = "", names: Sequence[str] = RECALLS
+) -> tuple[str, ...]:
     """Return a table's row of measured metrics, with their 95 % interval as the remark."""
     low, high = (metrics.get(f"{prefix}rsum_{bound}") for bound in ("low", "high"))
     interval = "" if low is None or high is None else f"95 % interval of RSUM: {low:.1f} to {high:.1f}"
-    recalls = (f"{metrics[prefix + recall]:.1f}" for recall in RECALLS)
-    return (name, *recalls, f"{metrics[f'{prefix}rsum']:.1f}", "measured", interval)
+    recalls = (_cell(metrics[prefix + recall]) for recall in names)
+    return (name, *recalls, _cell(metrics.get(f"{prefix}rsum")), "measured", interval)
 
 
 def _published_cells(protocol: str) -> list[tuple[str, ...]]:
     return [
         (
             f"{row.system}, {row.features}, {row.text}",
-            *(f"{recall:.1f}" for recall in row.recalls),
-            f"{row.rsum:.1f}",
+            *map(_cell, row.recalls),
+            _cell(row.rsum),
             f"published ({row.source})",
             row.remark,
         )
         for row in published_rows(protocol)
     ]
+
+
+def _cell(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.1f}"

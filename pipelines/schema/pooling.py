@@ -23,11 +23,15 @@ class KMaxPooling(Strict):
 
 
 class GpoPooling(Strict):
-    """Generalized Pooling Operator (VSE-infinity, section 3.2): learned weights over the sorted values."""
+    """Generalized Pooling Operator (VSE-infinity, section 3.2): learned weights over the sorted values.
 
-    name: Literal["gpo"]
+    Its ablations have another generator of the weights (supplementary material, tables 3, 7 and 8): a Transformer, one
+    that gives every dimension its own weights, one that reads the features.
+    """
+
+    name: Literal["gpo", "gpo_transformer", "gpo_dimensions", "gpo_features"]
     position_dim: Int = Field(32, gt=0, multiple_of=2, description="width of the rank's sine-cosine code")
-    hidden_dim: Int = Field(32, gt=0, description="width of the GRU that turns rank codes into weights")
+    hidden_dim: Int = Field(32, gt=0, description="width of what turns rank codes into weights")
     temperature: Float = Field(0.1, gt=0, description="temperature of the softmax over ranks (released code)")
 
 
@@ -37,6 +41,11 @@ class AdPooling(Strict):
     name: Literal["adpool"]
     variant: Literal["corrected", "release", "paper"] = Field(
         "corrected", description="the paper's formulas, the released code, or that code with padding masked"
+    )
+    token_share: Literal["learned", "random"] | Annotated[Float, Field(ge=0, le=1)] = Field(
+        "learned",
+        description="weight of the token level, the rest is the embedding level's; 1 and 0 leave the other level out "
+        "(table 3), 0.25, 0.5, 0.75 and random are those of the appendix",
     )
 
 

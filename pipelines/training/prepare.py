@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.kinds import trained_kind
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ def prepare(
             f"train: training.workers {workers} are too many for batches of {batch} pairs and "
             f"{len(evaluation.reader)} images of {settings.eval_split}: lower it"
         )
-    kind = trained_kind(settings.loss.name)
-    caption_encoder, facts = kind.prepare(settings.kind_settings, train, evaluation, directory)
+    caption_encoder, facts = settings.kind.prepare(settings.kind_settings, train, evaluation, directory)
     save_caption_encoder(caption_encoder, directory)
     batches = BatchSampler(captions, batch, settings.seed).steps_per_epoch
     return facts, training.epochs * training.steps_per_epoch(batches)

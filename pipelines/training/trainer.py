@@ -25,7 +25,6 @@ from pipelines.config.training import TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.text_batches import text_batches
-from pipelines.kinds import trained_kind
 from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
@@ -84,7 +83,7 @@ class Trainer:
     ) -> None:
         self.settings = settings
         self.training = training = settings.training
-        self.kind = trained_kind(settings.loss.name)
+        self.kind = settings.kind
         self.evaluation = evaluation
         self.caption_encoder = caption_encoder
         self.directory = directory

@@ -51,7 +51,6 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
     from ray.train.torch import get_device
 
     from pipelines.training.trainer import Trainer
-    from preprocessing.captions.encoder import load_caption_encoder
     from vse_core.evaluation.recall import chance_rsum
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
@@ -61,7 +60,7 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
         job.settings,
         train,
         evaluation,
-        load_caption_encoder(job.directory),
+        job.settings.kind.load_caption_encoder(job.directory),
         job.directory,
         get_device(),
         observer,

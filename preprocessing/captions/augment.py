@@ -65,20 +65,20 @@ def augment_tokens(
 ) -> npt.NDArray[np.int32]:
     """Mask, replace or delete tokens of a caption for the BiGRU text encoder (VSE-infinity, released code).
 
-    Each token, ``<start>`` and ``<end>`` among them, is touched with probability 0.2. A touched token becomes
+    Each token is touched with probability 0.2. A touched token becomes
     ``<mask>`` (one half), a uniformly random entry of the vocabulary (one tenth), or is deleted (four tenths).
 
     Differs from the released code: a caption whose tokens would all be deleted stays as it was (there, it crashes the
     encoder).
 
     Args:
-        ids_L: token ids of one caption, shape (L,), L >= 1; not changed.
+        ids_L: token ids of one caption, shape (L,); not changed.
         rng: see :func:`sample_rng`.
         mask_id: what a masked token becomes.
         size: number of entries of the vocabulary.
 
     Returns:
-        The new ids, shape (L',) with 1 <= L' <= L.
+        The new ids, shape (L',) with L' <= L, and L' >= 1 if L is.
     """
     touch_L, entry_L = rng.random((2, len(ids_L)))
     return _augmented(ids_L, touch_L, entry_L, mask_id, size)

@@ -118,9 +118,15 @@ class Vocabulary:
         ids = self._ids
         return [self.START, *(ids.get(word, self.UNK) for word in tokenize(text)), self.END]
 
-    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
-        """Mask, replace or delete words, ``<start>`` and ``<end>`` among them; see :func:`augment_tokens`."""
-        return augment_tokens(ids_L, rng, self.mask_id, len(self))
+    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool) -> npt.NDArray[np.int32]:
+        """Mask, replace or delete words, ``<start>`` and ``<end>`` among them or not; see :func:`augment_tokens`.
+
+        VSE-infinity's released code includes these two, VSE+2AD's keeps them.
+        """
+        if not keep_ends:
+            return augment_tokens(ids_L, rng, self.mask_id, len(self))
+        words_L = augment_tokens(ids_L[1:-1], rng, self.mask_id, len(self))
+        return np.concatenate([ids_L[:1], words_L, ids_L[-1:]])
 
     def to_json(self) -> dict[str, Any]:
         """The released format: ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries."""

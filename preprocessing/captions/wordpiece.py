@@ -123,12 +123,18 @@ class WordPiece:
         """The pieces of all words of a caption between ``[CLS]`` and ``[SEP]``."""
         return [self._start_id, *self._tokenizer.encode(text).ids, self._end_id]
 
-    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator) -> npt.NDArray[np.int32]:
+    def augment(
+        self,
+        ids_L: npt.NDArray[np.int32],
+        rng: np.random.Generator,
+        keep_ends: bool,  # noqa: ARG002
+    ) -> npt.NDArray[np.int32]:
         """Mask, replace or delete words between ``[CLS]`` and ``[SEP]``; see :func:`augment_words`.
 
         Args:
             ids_L: a caption from :meth:`encode`; not changed.
             rng: see :func:`sample_rng`.
+            keep_ends: without effect, as ``[CLS]`` and ``[SEP]`` always stay.
         """
         words_L = ids_L[1:-1]
         changed_L = augment_words(words_L, self._begins_word[words_L], rng, self._mask_id, len(self))

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class TrainLoader:
         reader, images: the training split, and its images with their augmentation.
         sampler: over the reader's captions.
         seed: of the captions' augmentation.
-        caption_augmentation: mask, replace and delete tokens, as the caption encoder does it.
+        caption_augmentation: mask, replace and delete tokens, as the caption encoder does it; ``words`` keeps the ends.
         extra: gives what the model takes besides images and tokens.
         prefetch: batches that a background thread prepares in advance.
         pin: let that thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
@@ -50,7 +51,7 @@ class TrainLoader:
     rank: int
     world: int
     seed: int
-    caption_augmentation: bool
+    caption_augmentation: bool | Literal["words"]
     extra: CaptionInputs | None = None
     prefetch: int = 2
     pin: bool = False
@@ -109,7 +110,8 @@ class TrainLoader:
         ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
         if not self.caption_augmentation:
             return ids_L
-        return self.caption_encoder.augment(ids_L, sample_rng(self.seed, epoch, caption, CAPTION_STREAM))
+        rng = sample_rng(self.seed, epoch, caption, CAPTION_STREAM)
+        return self.caption_encoder.augment(ids_L, rng, keep_ends=self.caption_augmentation == "words")
 
     def _timed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         """Yield the batches and add up the time spent waiting for them."""

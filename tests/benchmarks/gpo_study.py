@@ -52,20 +52,25 @@ class _IndexEmbedding(nn.Module):
 
 
 class _PositionMlp(nn.Module):
-    """An MLP over the codes of the rank and of the size, which a BiGRU learns by itself."""
+    """An MLP over the code of the rank, and of the size if it is told; the paper's is not, so that it does not know it.
 
-    def __init__(self) -> None:
+    A BiGRU learns the size of the set by itself, from the number of codes that it reads.
+    """
+
+    def __init__(self, knows_size: bool) -> None:
         super().__init__()
+        self.knows_size = knows_size
         self.layers = nn.Sequential(
-            nn.Linear(2 * HIDDEN, 2 * HIDDEN), nn.ReLU(), nn.Linear(2 * HIDDEN, 2 * HIDDEN), nn.ReLU(),
+            nn.Linear((1 + knows_size) * HIDDEN, 2 * HIDDEN), nn.ReLU(), nn.Linear(2 * HIDDEN, 2 * HIDDEN), nn.ReLU(),
             nn.Linear(2 * HIDDEN, 1),
         )  # fmt: skip
 
     def coefficients(self, lengths_B: Tensor, size: int) -> Tensor:
         codes = rank_codes(LARGEST + 1, HIDDEN)
-        ranks_BNP = codes[:size].expand(len(lengths_B), -1, -1)
-        sizes_BNP = codes[lengths_B].unsqueeze(1).expand(-1, size, -1)
-        return _softmax(self.layers(torch.cat((ranks_BNP, sizes_BNP), dim=-1)).squeeze(-1), lengths_B)
+        codes_BNP = codes[:size].expand(len(lengths_B), -1, -1)
+        if self.knows_size:
+            codes_BNP = torch.cat((codes_BNP, codes[lengths_B].unsqueeze(1).expand_as(codes_BNP)), dim=-1)
+        return _softmax(self.layers(codes_BNP).squeeze(-1), lengths_B)
 
 
 class _InterpolatedVector(nn.Module):
@@ -87,7 +92,8 @@ def _softmax(scores_BN: Tensor, lengths_B: Tensor) -> Tensor:
 GENERATORS: dict[str, Callable[[], nn.Module]] = {
     "sine-cosine + BiGRU (GPO)": lambda: GeneralizedPooling(HIDDEN, HIDDEN, TEMPERATURE),
     "index embedding + BiGRU": _IndexEmbedding,
-    "sine-cosine + MLP": _PositionMlp,
+    "sine-cosine + MLP": lambda: _PositionMlp(knows_size=False),
+    "sine-cosine of rank and size + MLP": lambda: _PositionMlp(knows_size=True),
     "interpolated vector (FSPool)": _InterpolatedVector,
 }
 TARGETS: dict[str, Callable[[int], Tensor]] = {
@@ -147,7 +153,7 @@ def study(steps: int, seed: int) -> tuple[dict[str, Any], dict[str, dict[str, nn
             trained.setdefault(name, {})[target] = generator
             found = {label: round(coefficient_error(generator, target, sizes), 4) for label, sizes in RANGES.items()}
             errors.setdefault(name, {})[target] = found
-            print(f"{name:30} {target:14} {found} {time.perf_counter() - started:.0f} s", flush=True)
+            print(f"{name:34} {target:14} {found} {time.perf_counter() - started:.0f} s", flush=True)
     return errors, trained
 
 

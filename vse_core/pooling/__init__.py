@@ -8,6 +8,7 @@ from torch import nn
 from vse_core.pooling.adpool import AdaptivePooling
 from vse_core.pooling.contextual import GraphPooling, SelfAttentionPooling, Seq2SeqPooling
 from vse_core.pooling.gpo import GeneralizedPooling
+from vse_core.pooling.gpo_generators import DimensionGenerator, FeatureGenerator, TransformerGenerator
 from vse_core.pooling.learned import (
     AdaPooling,
     AttentionPooling,
@@ -27,6 +28,9 @@ POOLINGS: dict[str, Callable[..., nn.Module]] = {
     "cls": ClsPooling,
     "last": LastPooling,
     "gpo": GeneralizedPooling,
+    "gpo_transformer": TransformerGenerator,
+    "gpo_dimensions": DimensionGenerator,
+    "gpo_features": FeatureGenerator,
     "adpool": AdaptivePooling,
     "gem": GeMPooling,
     "fspool": FSPooling,

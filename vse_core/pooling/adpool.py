@@ -23,33 +23,60 @@ class AdaptivePooling(nn.Module):
     in the token softmax, so that an embedding depends on what else is in its batch. ``variant="corrected"``, the
     default, is the release with padding left out, and equal to it where there is none; their weights are exchangeable.
     Any other variant is a ValueError.
+
+    The ablations fix the balance: ``token_share`` is the weight of the token level, 1 leaves the embedding level out
+    and 0 the token level (table 3), and ``"random"`` draws it once, when the aggregator is built (appendix C, table
+    C-2). A share outside 0 to 1 is a ValueError.
     """
 
-    def __init__(self, dim: int, variant: str = "corrected") -> None:
+    token_share: Tensor
+
+    def __init__(self, dim: int, variant: str = "corrected", token_share: float | str = "learned") -> None:
         super().__init__()
         if variant not in VARIANTS:
             raise ValueError(f"unknown variant {variant!r} of adpool; known: {', '.join(VARIANTS)}")
         self.variant = variant
-        if variant == "paper":
-            self.linear = nn.Linear(dim, 1, bias=False)
-            self.balance = nn.Linear(dim, 1, bias=False)
-        else:
-            self.linear = nn.Linear(dim, dim)
-            nn.init.xavier_uniform_(self.linear.weight)
-            nn.init.zeros_(self.linear.bias)
-            self.balance = nn.Linear(dim, 1)
+        # Layers that have no effect would be parameters without gradients.
+        self.linear = None if token_share == 0 else _token_layer(dim, variant)
+        self.balance = nn.Linear(dim, 1, bias=variant != "paper") if token_share == "learned" else None
+        if self.balance is None:
+            self.register_buffer("token_share", _fixed(token_share))
 
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
         """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         ranked_BND = sort_sets(features_BND, lengths_B)
+        embedding_BD = softmax_weighted_sum(ranked_BND, ranked_BND, valid_BN1)
+        if self.linear is None:
+            return embedding_BD.to(features_BND.dtype)
         logits = self.linear(ranked_BND)
         if self.variant != "paper":
             logits = torch.relu(logits)
         weighted_BN1 = torch.ones_like(valid_BN1) if self.variant == "release" else valid_BN1
         token_BD = softmax_weighted_sum(logits, ranked_BND, weighted_BN1)
-        embedding_BD = softmax_weighted_sum(ranked_BND, ranked_BND, valid_BN1)
+        return self._mixture(token_BD, embedding_BD).to(features_BND.dtype)
+
+    def _mixture(self, token_BD: Tensor, embedding_BD: Tensor) -> Tensor:
+        if self.balance is None:
+            return torch.lerp(embedding_BD, token_BD, self.token_share.to(token_BD))
         levels_B2D = torch.stack((token_BD, embedding_BD), dim=1)
         shares_B21 = at_least_float32(self.balance(levels_B2D)).softmax(dim=1)
-        return (shares_B21 * levels_B2D).sum(dim=1).to(features_BND.dtype)
+        return (shares_B21 * levels_B2D).sum(dim=1)
+
+
+def _token_layer(dim: int, variant: str) -> nn.Linear:
+    if variant == "paper":
+        return nn.Linear(dim, 1, bias=False)
+    linear = nn.Linear(dim, dim)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _fixed(token_share: float | str) -> Tensor:
+    if token_share == "random":
+        return torch.rand(())
+    if isinstance(token_share, str) or not 0 <= token_share <= 1:
+        raise ValueError(f"token_share must be learned, random, or a number from 0 to 1; got {token_share!r}")
+    return torch.tensor(float(token_share))

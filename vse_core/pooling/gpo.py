@@ -1,6 +1,7 @@
 """The Generalized Pooling Operator of VSE-infinity: learned weights for the ranks of a sorted set."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -43,28 +44,45 @@ class GeneralizedPooling(nn.Module):
 
         ``size`` is the longest length where it is not given.
         """
-        distinct_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
-        longest = int(distinct_U[-1])
-        codes_NP = rank_codes(longest, self.position_dim).to(self.linear.weight)
-        # The temperature multiplies every error of a score by ten: half precision would not do.
-        with full_precision(codes_NP):
-            states = bidirectional_states if codes_NP.device.type == "cpu" else _packed_states
-            states_UNH = states(self.gru, codes_NP, distinct_U)
-            scores_UN = nn.functional.linear(states_UNH, self.linear.weight.to(states_UNH)).squeeze(-1)
-        padded_UN = torch.arange(longest, device=lengths_B.device) >= distinct_U.unsqueeze(-1)
-        scores_UN = at_least_float32(scores_UN) / self.temperature
-        weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
-        weights_BN = nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
+        weights_BN = length_weights(self._scores, lengths_B, size, self.temperature)
         return weights_BN.to(at_least_float32(self.linear.weight).dtype)
 
+    def _scores(self, sizes_U: Tensor) -> Tensor:
+        codes_NP = rank_codes(int(sizes_U[-1]), self.position_dim).to(self.linear.weight)
+        states_UNH = rank_states(self.gru, codes_NP, sizes_U)
+        return nn.functional.linear(states_UNH, self.linear.weight.to(states_UNH)).squeeze(-1)
 
-def _packed_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
-    """As :func:`bidirectional_states`, by PyTorch's own GRU in the precision of its weights: for GPUs."""
-    codes_UNP = codes_NP.expand(len(sizes_U), -1, -1)
-    packed = pack_padded_sequence(codes_UNP, sizes_U.cpu(), batch_first=True, enforce_sorted=False)
-    hidden_UNH = pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
-    forward_UNH, backward_UNH = hidden_UNH.chunk(2, dim=-1)
-    return (forward_UNH + backward_UNH) / 2
+
+def length_weights(
+    scores: Callable[[Tensor], Tensor], lengths_B: Tensor, size: int | None, temperature: float
+) -> Tensor:
+    """Return the weights (B, size) of ranks whose scores depend on the length of the set alone: a softmax over ranks.
+
+    ``scores`` gives (U, N) for the U distinct lengths, ascending, up to the longest N; ``size`` is N where it is None.
+    """
+    sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
+    longest = int(sizes_U[-1])
+    # The temperature multiplies every error of a score by ten: half precision would not do.
+    with full_precision(lengths_B):
+        scores_UN = at_least_float32(scores(sizes_U)) / temperature
+    padded_UN = torch.arange(longest, device=lengths_B.device) >= sizes_U.unsqueeze(-1)
+    weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
+    return nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
+
+
+def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
+    """The mean of both directions' states of a GRU that reads the first n rank codes, for every size n: (U, N, H)."""
+    if codes_NP.device.type == "cpu":
+        return bidirectional_states(gru, codes_NP, sizes_U)
+    return packed_states(gru, codes_NP.expand(len(sizes_U), -1, -1), sizes_U)
+
+
+def packed_states(gru: nn.GRU, inputs_BNP: Tensor, lengths_B: Tensor) -> Tensor:
+    """The mean of both directions' states (B, N, H) by PyTorch's own GRU, in the precision of its weights."""
+    packed = pack_padded_sequence(inputs_BNP, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+    hidden_BNH = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=inputs_BNP.shape[1])[0]
+    forward_BNH, backward_BNH = hidden_BNH.chunk(2, dim=-1)
+    return (forward_BNH + backward_BNH) / 2
 
 
 def rank_codes(count: int, dim: int) -> Tensor:

@@ -29,6 +29,7 @@ class Variant:
 VARIANTS: dict[str, Variant] = {
     # The code that made the released features: features of VSE-infinity, SCAN and most others.
     "caffe": Variant("caffe", 1.0, math.inf, 16.0, True),
-    # LXMERT's extraction and its copy at Hugging Face. A box grows from 16 to 1000 pixels at most.
+    # The port by an author of LXMERT, which resizes 8-bit images; its copy at Hugging Face, for LXMERT, resizes floats.
+    # A box grows from 16 to 1000 pixels at most.
     "detectron2": Variant("detectron2", 0.0, math.log(1000 / 16), 0.0, False),
 }

@@ -31,10 +31,10 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     """Train in the second of two processes, which has no observer."""
     monkeypatch.setattr(Failing, "error", error, raising=False)
     monkeypatch.setattr("pipelines.training.trainer.Trainer", Failing)
-    monkeypatch.setattr("preprocessing.captions.encoder.load_caption_encoder", lambda path: None)
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
     monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
-    job = TrainingJob(None, None, None, directory, None)  # type: ignore[arg-type]
+    settings = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
+    job = TrainingJob(settings, None, None, directory, None)  # type: ignore[arg-type]
     return worker._train(job, None, None)  # type: ignore[arg-type]
 
 

@@ -103,13 +103,16 @@ def test_caption_rates() -> None:
     assert abs(others.mean() - len(VOCABULARY) / 2) < 25
 
 
-def test_start_and_end_are_augmented_too() -> None:
+@pytest.mark.parametrize("keep_ends", [False, True])
+def test_start_and_end_are_augmented_too_unless_they_are_kept(keep_ends: bool) -> None:
     ids = np.array(VOCABULARY.encode("w1 w2"), dtype=np.int32)
-    out = [
-        augment_tokens(ids, sample_rng(0, 0, sample, 1), VOCABULARY.mask_id, len(VOCABULARY)) for sample in range(200)
-    ]
-    assert any(caption[0] != Vocabulary.START for caption in out)
-    assert any(caption[-1] != Vocabulary.END for caption in out)
+    out = [VOCABULARY.augment(ids, sample_rng(0, 0, sample, 1), keep_ends) for sample in range(200)]
+    assert all(caption[0] == Vocabulary.START for caption in out) == keep_ends
+    assert all(caption[-1] == Vocabulary.END for caption in out) == keep_ends
+    assert {len(caption) for caption in out} >= {3, 4}
+    if keep_ends:
+        inner = naive_caption(ids[1:-1].tolist(), *sample_rng(0, 0, 7, 1).random((2, 2)).tolist())
+        assert out[7].tolist() == [Vocabulary.START, *inner, Vocabulary.END]
 
 
 def test_a_fully_deleted_caption_stays() -> None:

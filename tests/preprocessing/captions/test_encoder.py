@@ -37,10 +37,10 @@ def test_augmentation_is_a_function_of_seed_epoch_and_sample(encoder: CaptionEnc
     ids = np.array(encoder.encode("doggy runs " * 6), dtype=np.int32)
 
     def epoch(seed: int, number: int) -> list[list[int]]:
-        return [encoder.augment(ids, sample_rng(seed, number, sample, 1)).tolist() for sample in range(30)]
+        return [encoder.augment(ids, sample_rng(seed, number, sample, 1), False).tolist() for sample in range(30)]
 
     assert epoch(0, 0) == epoch(0, 0)
-    assert epoch(0, 0)[17:] == [encoder.augment(ids, sample_rng(0, 0, s, 1)).tolist() for s in range(17, 30)]
+    assert epoch(0, 0)[17:] == [encoder.augment(ids, sample_rng(0, 0, s, 1), False).tolist() for s in range(17, 30)]
     assert epoch(0, 0) != epoch(0, 1)
     assert epoch(0, 0) != epoch(1, 0)
     assert all(0 <= token < len(encoder) for caption in epoch(0, 0) for token in caption)
@@ -51,5 +51,5 @@ def test_the_padding_is_the_encoders_own() -> None:
 
 
 def test_a_directory_without_one(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"neither vocabulary\.json nor tokenizer\.json"):
+    with pytest.raises(FileNotFoundError, match=r"no vocabulary\.json or tokenizer\.json"):
         load_caption_encoder(tmp_path)

@@ -103,7 +103,7 @@ def test_augmentation_between_the_steps(text: str, epoch: int, sample: int) -> N
     tokenizer = make()
     ids = np.array(tokenizer.encode(text), dtype=np.int32)
     before = ids.copy()
-    found = tokenizer.augment(ids, sample_rng(7, epoch, sample, 1))
+    found = tokenizer.augment(ids, sample_rng(7, epoch, sample, 1), keep_ends=False)
     rng = sample_rng(7, epoch, sample, 1)
     touch, entries = rng.random(len(tokenizer.basic(text))).tolist(), rng.random(len(ids) - 2).tolist()
     assert found.tolist() == naive_augmented(tokenizer, text, touch, entries)
@@ -117,7 +117,7 @@ def test_rates_are_those_of_words() -> None:
     words = np.array([IDS[piece] for piece in ("skate", "##board", "##er", "##s")])
     masked = deleted = replaced = 0
     for sample in range(3000):
-        out = tokenizer.augment(ids, sample_rng(0, 0, sample, 1))[1:-1]
+        out = tokenizer.augment(ids, sample_rng(0, 0, sample, 1), True)[1:-1]
         assert len(out) % 4 == 0
         rows = out.reshape(-1, 4)
         deleted += 10 - len(rows)
@@ -151,7 +151,7 @@ def test_the_file_rebuilds_it_byte_for_byte(tmp_path: Path) -> None:
     ids = np.array(tokenizer.encode("a doggy , skateboarders"), dtype=np.int32)
     for sample in range(20):
         draws = [sample_rng(0, 0, sample, 1) for _ in range(2)]
-        assert loaded.augment(ids, draws[0]).tolist() == tokenizer.augment(ids, draws[1]).tolist()
+        assert loaded.augment(ids, draws[0], True).tolist() == tokenizer.augment(ids, draws[1], False).tolist()
 
 
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from vse_core.pooling import build_pooling
 from vse_core.pooling.adpool import VARIANTS, AdaptivePooling
 
 SETS = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -20,6 +21,15 @@ def make(variant: str) -> AdaptivePooling:
 def oracle(module: AdaptivePooling, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """One sample at a time: ranks, token level, embedding level, balance."""
     pooled = []
+    for token, embedding in zip(*levels(module, features, lengths), strict=True):
+        first, second = torch.stack([module.balance(token), module.balance(embedding)]).softmax(dim=0)
+        pooled.append(first * token + second * embedding)
+    return torch.stack(pooled)
+
+
+def levels(module: AdaptivePooling, features: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The token level and the embedding level."""
+    tokens, embeddings = [], []
     for sample, n in zip(features, lengths.tolist(), strict=True):
         ranked = sample[:n].sort(dim=0, descending=True).values
         if module.variant == "paper":
@@ -31,10 +41,9 @@ def oracle(module: AdaptivePooling, features: torch.Tensor, lengths: torch.Tenso
             logits = torch.relu(ranked @ module.linear.weight.T + module.linear.bias)
             token = (logits.exp() / logits.exp().sum(dim=0) * ranked).sum(dim=0)
         weights = sample[:n].exp() / sample[:n].exp().sum(dim=0)
-        embedding = (weights * sample[:n]).sum(dim=0)
-        first, second = torch.stack([module.balance(token), module.balance(embedding)]).softmax(dim=0)
-        pooled.append(first * token + second * embedding)
-    return torch.stack(pooled)
+        tokens.append(token)
+        embeddings.append((weights * sample[:n]).sum(dim=0))
+    return torch.stack(tokens), torch.stack(embeddings)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -72,6 +81,38 @@ def test_recorded_numbers(variant: str, token: list[float], fused: list[float] |
     assert module(features, torch.tensor([2]))[0].tolist() == pytest.approx(embedding, abs=1e-6)
     torch.nn.init.constant_(module.balance.weight[:, 1], -1e3)
     assert module(features, torch.tensor([2]))[0].tolist() == pytest.approx(token, abs=1e-6)
+
+
+@pytest.mark.parametrize("share", [0, 0.25, 1.0, "random"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_fixed_balance_is_the_weight_of_the_token_level(variant: str, share: float | str):
+    torch.manual_seed(3)
+    module = AdaptivePooling(5, variant, share).double()
+    learned = make(variant)
+    fixed = float(module.token_share)
+    assert fixed == share if share != "random" else 0 < fixed < 1
+    if module.linear is not None:
+        learned.linear.load_state_dict(module.linear.state_dict())
+    token, embedding = levels(learned, SETS, LENGTHS)
+    torch.testing.assert_close(module(SETS, LENGTHS), fixed * token + (1 - fixed) * embedding, atol=1e-6, rtol=1e-6)
+    module(SETS.clone().requires_grad_(), LENGTHS).sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_without_the_token_level_it_is_softpool_and_a_random_share_is_saved():
+    torch.testing.assert_close(
+        AdaptivePooling(5, token_share=0)(SETS, LENGTHS), build_pooling("softpool", 5)(SETS, LENGTHS)
+    )
+    drawn = [AdaptivePooling(5, token_share="random") for _ in range(2)]
+    assert drawn[0].token_share != drawn[1].token_share
+    drawn[1].load_state_dict(drawn[0].state_dict())
+    assert drawn[0].token_share == drawn[1].token_share
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, "half"])
+def test_shares_that_cannot_be_are_refused(share: float | str):
+    with pytest.raises(ValueError, match="token_share must be learned, random, or a number from 0 to 1"):
+        AdaptivePooling(5, token_share=share)
 
 
 def test_the_release_depends_on_padding_and_the_correction_does_not():

@@ -11,7 +11,8 @@ DIM = 6
 # Aggregators that look at the order of the elements, as a sentence has one.
 ORDERED = {"cls", "last", "seq2seq"}
 # Those whose result lies between the elements.
-MEANS = ("mean", "max", "kmax", "cls", "last", "gpo", "adpool", "gem", "softpool", "adapool", "lip", "attention")
+GENERATORS = ("gpo", "gpo_transformer", "gpo_dimensions", "gpo_features")
+MEANS = ("mean", "max", "kmax", "cls", "last", *GENERATORS, "adpool", "gem", "softpool", "adapool", "lip", "attention")
 
 
 def make_pooling(name: str) -> torch.nn.Module:
