@@ -128,7 +128,6 @@ def test_evaluation_sees_the_interface_of_two_towers() -> None:
     features, elements, tokens, lengths = random_pairs(6, torch.Generator().manual_seed(0))
     assert embed_images(model, [(features, elements)]).shape == (6, 1, 8)
     assert embed_texts(model, [(tokens, lengths)]).shape == (6, 8)
-    assert model.max_tokens is None
 
 
 def test_halves_of_all_batches_mix_into_the_captions() -> None:
