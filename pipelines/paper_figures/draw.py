@@ -28,14 +28,19 @@ class PaperFigure:
     """A figure of a paper, and what it is drawn from: a model, several, a search, or a model and queries."""
 
     title: str
-    takes: Literal["model", "models", "search", "queries"]
+    takes: Literal["model", "models", "search", "models or search", "queries"]
 
 
 FIGURES = {
     "gpo-coefficients": PaperFigure("pooling weights learned by GPO (VSE-infinity, figure 5)", "model"),
     "kmax-grid": PaperFigure("RSUM over K of both poolings, from a finished search (VSE-infinity, figure 6)", "search"),
+    "search-rows": PaperFigure(
+        "R@1 and RSUM of the rows of a finished search (VSE-infinity, table 1 and figure 4)", "search"
+    ),
     "caption-similarity": PaperFigure("similarity of the captions of one image (MV-VSE, figure 2)", "model"),
-    "view-diversity": PaperFigure("choice and similarity of views, over lambda or K (MV-VSE, figure 4)", "models"),
+    "view-diversity": PaperFigure(
+        "choice and similarity of views, over lambda and K (MV-VSE, figure 4)", "models or search"
+    ),
     "view-attention": PaperFigure("where two views of an image look (MV-VSE, figure 5)", "model"),
     "top-5": PaperFigure("the first five retrievals, relevant ones marked (VSE+2AD, figure 4)", "model"),
     "convergence": PaperFigure("RSUM by epoch of several trainings (VSE+2AD, appendix, figure 1)", "models"),
@@ -47,11 +52,16 @@ FIGURES = {
 
 def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Figure | Image]:
     """Draw a figure; return its images by their names."""
-    from pipelines.paper_figures import of_models, of_runs
+    from pipelines.paper_figures import of_models, of_runs, of_searches
     from pipelines.paper_figures.registered_model import RegisteredModel
 
-    if name == "kmax-grid":
-        return {**of_runs.kmax_grid(config, load_search(options.search))}
+    if FIGURES[name].takes.endswith("search") and options.search is not None:
+        searched = {
+            "kmax-grid": of_searches.kmax_grid,
+            "search-rows": of_searches.search_rows,
+            "view-diversity": of_searches.view_diversity,
+        }
+        return {**searched[name](config, load_search(options.search))}
     models = [RegisteredModel(reference, config) for reference in options.model]
     if name == "relevance":
         return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
@@ -65,7 +75,7 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
         "negatives": of_runs.negatives,
         "alpha-sweep": of_runs.alpha_sweep,
     }
-    return {**draws[name](models if FIGURES[name].takes == "models" else models[0])}
+    return {**draws[name](models if FIGURES[name].takes.startswith("models") else models[0])}
 
 
 def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
@@ -109,14 +119,16 @@ def _parser() -> argparse.ArgumentParser:
         child = names.add_parser(name, help=figure.title, description=f"Draw the {figure.title}.")
         add_config_options(child)
         child.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (default: in work_dir)")
+        subject = child.add_mutually_exclusive_group(required=True)
+        if figure.takes.endswith("search"):
+            subject.add_argument("--search", type=Path, metavar="FILE", help="YAML file of the search")
         if figure.takes == "search":
-            child.add_argument("--search", type=Path, required=True, metavar="FILE", help="YAML file of the search")
             continue
         known = "NAME, NAME@ALIAS, NAME/VERSION, or the output directory of a register stage"
-        if figure.takes == "models":
-            child.add_argument("--model", required=True, action="append", metavar="MODEL", help=f"{known} (repeatable)")
+        if figure.takes.startswith("models"):
+            subject.add_argument("--model", action="append", metavar="MODEL", help=f"{known} (repeatable)")
         else:
-            child.add_argument("--model", required=True, nargs=1, metavar="MODEL", help=known)
+            subject.add_argument("--model", nargs=1, metavar="MODEL", help=known)
         if figure.takes == "queries":
             queries = "text to search with (repeatable; default: the paper's)"
             child.add_argument("--query", action="append", metavar="TEXT", help=queries)
