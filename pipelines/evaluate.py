@@ -21,9 +21,14 @@ the resolution of dependencies by images:
     python pipelines/evaluate.py --config pipelines/config/data/flickr8k.yaml --model flickr8k/1 --protocol attack
 
 With several models it also evaluates their ensemble, the mean of their similarities. Models of other features of the
-same images name the configuration of these features:
+same images name the configuration of these features, and the split where it has another name there:
 
     python pipelines/evaluate.py --config regions.yaml --model regions/1 --model regions/2 --model grids/1 grids.yaml
+
+Regions, grids and patches on COCO's 5,000 test images, "testall" in the files of published regions:
+
+    python pipelines/evaluate.py --protocol coco_5k --model regions/1 regions.yaml testall \
+        --model grids/1 grids.yaml test --model patches/1 patches.yaml test
 """
 
 import sys

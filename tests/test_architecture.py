@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,35 @@ def test_undocumented_apis_have_one_module_each() -> None:
         names = [*imported(tree), *(ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))]
         found = [name for name in names if name.startswith(LIBRARIES) and is_private(name)]
         assert not found, f"{path.relative_to(ROOT)} uses {found}: move it to the library's *_internals.py"
+
+
+KIND_FOLDERS = ("vse_core.models.", "vse_core.losses.", "pipelines.kinds.")
+REGISTRIES = {"vse_core/models/build.py", "pipelines/kinds/__init__.py"}
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """What each file outside the tests imports: modules, names of modules, and the modules of these names."""
+    found = {}
+    for path in [path for folder in ("pipelines", "preprocessing", "vse_core", "infra") for path in sources(folder)]:
+        names = set(imported(ast.parse(path.read_text())))
+        found[str(path.relative_to(ROOT))] = names | {name.rpartition(".")[0] for name in names}
+    return found
+
+
+def importers(modules: set[str]) -> set[str]:
+    return {path for path, names in imports().items() if names & modules}
+
+
+@pytest.mark.parametrize("kind", ["adversarial", "hierarchical", "unified"])
+def test_only_its_own_modules_and_the_registries_know_a_kind_of_model(kind: str) -> None:
+    others = importers({folder + kind for folder in KIND_FOLDERS}) - REGISTRIES
+    strangers = {path for path in others if not path.startswith("pipelines/kinds/") and Path(path).stem != kind}
+    assert not strangers, f"{strangers} import a module of the kind {kind}: ask the ModelKind instead"
+
+
+def test_hgr_is_in_six_files() -> None:
+    own = {folder + "hierarchical" for folder in KIND_FOLDERS} | {"preprocessing.captions.role_graphs"}
+    touched = {module.replace(".", "/") + ".py" for module in own} | importers(own)
+    assert len(touched) == 6, touched
+    assert all(f"`{path}`" in (ROOT / "CONTRIBUTING.md").read_text() for path in touched)

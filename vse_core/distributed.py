@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vse_core.outputs import Images, Texts, VideoLevels
+from vse_core.outputs import Images, Texts
 
 
 def world_size() -> int:
@@ -28,28 +28,20 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
     """
     if world_size() == 1 or max(counts) == 0:
         return local
+    if local.dtype == torch.bool:  # which not every backend exchanges
+        return gather_rows(local.to(torch.uint8), counts).bool()
     gathered: Tensor = _GatherRows.apply(local, counts)
     return gathered
 
 
 def gather_output(local: Images | Texts | None, counts: list[int]) -> Any:
-    """Concatenate every process's rows of a model's output, levels padded to the most frames; None stays None."""
+    """Concatenate every process's rows of a model's output, padded to the largest; None stays None."""
     if local is None:
         return None
     if isinstance(local, Tensor):
         return gather_rows(local, counts)
-    if isinstance(local, VideoLevels):
-        frames = gather_counts([local.frame_mask_bN.shape[1]], local.frame_mask_bN.device)
-        local = local.padded(max(most for (most,) in frames))
-    # Not every backend exchanges Booleans.
-    return type(local)(
-        **{
-            name: gather_rows(tensor.to(torch.uint8), counts).bool()
-            if tensor.dtype == torch.bool
-            else gather_rows(tensor, counts)
-            for name, tensor in local.tensors().items()
-        }
-    )
+    sizes = [max(column) for column in zip(*gather_counts(local.sizes(), local.device), strict=True)]
+    return local.padded(sizes).map(lambda tensor: gather_rows(tensor, counts))
 
 
 def gather_counts(counts: list[int], device: torch.device) -> list[list[int]]:

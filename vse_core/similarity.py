@@ -1,9 +1,20 @@
-"""Similarities of images with K views and texts, and which pairs count as negatives."""
+"""Unit length, similarities of images with K views and texts, and which pairs count as negatives."""
 
 import torch
 from torch import Tensor
 
 from vse_core.precision import at_least_float32, full_precision
+
+
+def unit_length(vectors: Tensor) -> Tensor:
+    """Scale the last axis to length 1 in float32: ``x / (||x|| + 1e-8)``, as the released VSE-infinity code does.
+
+    A vector of zeros stays one, and its gradient is finite: some cells of real feature maps are nothing but zeros.
+    """
+    vectors = at_least_float32(vectors)
+    squares = vectors.square().sum(dim=-1, keepdim=True)
+    # The derivative of the root is infinite at zero.
+    return vectors / (squares.masked_fill(squares == 0, 1.0).sqrt() + 1e-8)
 
 
 def view_similarities(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:

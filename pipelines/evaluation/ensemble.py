@@ -18,6 +18,7 @@ from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerpri
 
 if TYPE_CHECKING:
     from pipelines.config.training import EvaluationConfig
+    from pipelines.kinds.kind import ModelKind
     from pipelines.retrieval.gallery import Gallery
     from pipelines.tracking import Experiment, Tracker
     from preprocessing.storage import Mirror
@@ -31,10 +32,11 @@ _COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k:02}" for way in ("i2t
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model (its directory, and the user's name for it) that has been evaluated on a split, into a directory."""
+    """A model (its directory, its kind, the user's name for it) that was evaluated on a split, into a directory."""
 
     reference: str
     model: Path
+    kind: ModelKind
     data_fingerprint: str
     directory: Path
 
@@ -55,9 +57,9 @@ def evaluate_ensemble(
 ) -> StageReport:
     """Evaluate the mean of several models' similarities, and print a row for each model and one for the ensemble.
 
-    Members are matched by the ids of the images. The run in MLflow has the metrics of the ensemble under the split's
-    name and those of the members under `member_1`, `member_2` and so on. Raises StageError where images or captions
-    differ.
+    Members are matched by the ids of the images; `split` is the first one's. The run in MLflow has the metrics of the
+    ensemble under the split's name and those of the members under `member_1`, `member_2` and so on. Raises StageError
+    where images or captions differ.
     """
     from pipelines.tracking import PipelineRuns
 
@@ -95,18 +97,25 @@ def _evaluate(
 
 def aligned_galleries(members: Sequence[EvaluatedModel]) -> list[Gallery]:
     """Return the galleries of evaluated models in the first one's order; StageError if images or captions differ."""
-    from pipelines.retrieval.gallery import Gallery, GalleryError
+    from pipelines.retrieval.gallery import Gallery
 
-    galleries = [Gallery.load(member.directory / GALLERY) for member in members]
-    for index in range(1, len(galleries)):
+    galleries = [Gallery.load(member.directory / GALLERY, member.kind) for member in members]
+    return in_one_order([member.reference for member in members], galleries)
+
+
+def in_one_order(names: Sequence[str], galleries: Sequence[Gallery]) -> list[Gallery]:
+    """Return the galleries of named models in the first one's order; StageError if images or captions differ."""
+    from pipelines.retrieval.gallery import GalleryError
+
+    ordered = [galleries[0]]
+    for name, gallery in zip(names[1:], galleries[1:], strict=True):
         try:
-            galleries[index] = galleries[index].in_order_of(galleries[0])
+            ordered.append(gallery.in_order_of(galleries[0]))
         except GalleryError as error:
-            names = f"{members[0].reference} and {members[index].reference}"
             raise StageError(
-                f"{names} cannot be compared: {error}; give both the same split of the same images"
+                f"{names[0]} and {name} cannot be compared: {error}; give both the same split of the same images"
             ) from error
-    return galleries
+    return ordered
 
 
 def _print_rows(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.kinds import saved_kind
@@ -125,7 +125,7 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
 
 @dataclass(frozen=True)
 class EmbeddedSplit:
-    """A split, its embeddings and the model; `set_size` is N, the features or cells of the first image."""
+    """A split, its embeddings and the model; `set_size` is N, the vectors pooled of the first image."""
 
     texts: TextEmbedder
     gallery: Gallery
@@ -141,7 +141,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """
     from pipelines.evaluation.protocols.rankings import require_published
     from pipelines.inference.embedder import default_device
-    from pipelines.inference.image_inputs import image_source, misfit
+    from pipelines.inference.image_inputs import image_source, misfit, set_size
     from pipelines.inference.text_embedder import TextEmbedder
     from pipelines.retrieval.gallery import build_gallery
     from preprocessing.datasets import build_dataset
@@ -164,13 +164,13 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     inputs = saved_kind(directory).text_inputs(data.text, split, texts.caption_encoder)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
-    return EmbeddedSplit(texts, gallery, reader, int(lengths_or_mask[0].sum()))
+    return EmbeddedSplit(texts, gallery, reader, set_size(texts.model, lengths_or_mask))
 
 
 def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
     """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files.
 
-    HGR's model has no sheets: they are searched by embeddings.
+    A model without embeddings has no sheets: they show what a search finds.
     """
     from pipelines.retrieval.contact_sheet import contact_sheet_png
     from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
@@ -210,10 +210,10 @@ def pooling_figures(model: Model, set_size: int) -> dict[str, Figure]:
 
     # As at inference, and as after the size augmentation of training.
     sizes = tuple(dict.fromkeys((set_size, max(1, round(0.8 * set_size)))))
-    pooling: Any = model.image_encoder.pooling
+    # An encoder may do without an aggregator.
+    pooling, of_words = (getattr(encoder, "pooling", None) for encoder in (model.image_encoder, model.text_encoder))
     views = list(pooling.views) if isinstance(pooling, MultiViewPooling) else [pooling]
-    # UniVSE pools no words.
-    texts = weights(getattr(model.text_encoder, "pooling", None), _CAPTION_LENGTHS)
+    texts = weights(of_words, _CAPTION_LENGTHS)
     figures = {}
     for number, view in enumerate(views, start=1):
         images = weights(view, sizes)

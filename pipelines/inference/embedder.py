@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.inference.image_inputs import feature_width, pixel_format
+from pipelines.inference.image_inputs import feature_width, pixel_format, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
 from preprocessing.features.extractor import ImageExtractor
@@ -134,6 +134,11 @@ class Embedder:
         if not np.isfinite(halves_NF).all():
             raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
         return halves_NF
+
+    def set_size(self, uri: str) -> int:
+        """Return N, the vectors that are pooled of an image; QueryError for an unreadable one."""
+        _, lengths_or_mask = self._features([uri], 0)
+        return set_size(self.model, lengths_or_mask)
 
     def embed_with_regions(self, uri: str) -> ImageRegions:
         """Embed an image and each of its regions or grid cells by itself.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from preprocessing.loading.image_source import FeatureSource, ImageSource, PixelSource, SizeAugmentation
 from preprocessing.loading.pixels import PixelFormat
@@ -18,6 +19,7 @@ class PixelEncoder(Protocol):
 
     image_size: int
     cells: int
+    class_tokens: int
 
     def fix_blocks(self, count: int) -> None:
         """Freeze the first blocks of the network."""
@@ -40,6 +42,12 @@ def feature_width(model: Model) -> int | None:
     """Return F, the width of the features that a model takes; None where it takes pixels."""
     encoder = model.image_encoder
     return encoder.feature_dim if isinstance(encoder, FeatureReader) else None
+
+
+def set_size(model: Model, lengths_or_mask: Tensor) -> int:
+    """Return N of the first image of a batch: its features, or its cells with the class tokens pooled with them."""
+    encoder = model.image_encoder
+    return int(lengths_or_mask[0].sum()) + (encoder.class_tokens if isinstance(encoder, PixelEncoder) else 0)
 
 
 def image_source(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
     from preprocessing.shards.reader import ShardReader
+    from vse_core.losses import GlobalLoss
 
 ADVERSARIAL = "adversarial.jsonl"
 
@@ -44,7 +45,7 @@ class VseCLoss(HingeLoss):
     adversarial_captions: Int = Field(5, gt=0, description="adversarial captions drawn a caption and step (VSE-C: 5)")
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and the negatives."""
+        """Return the keyword arguments of `vse_core.losses.adversarial.AdversarialLoss` but the negatives."""
         return self.model_dump(include={"margin", "reduction", "mask_same_image"})
 
 
@@ -78,6 +79,12 @@ class AdversarialKind(ModelKind):
         }
         return caption_encoder, facts
 
+    def build_loss(self, name: str, **options: Any) -> GlobalLoss:
+        """Build the loss with a hinge against adversarial captions."""
+        from vse_core.losses.adversarial import AdversarialLoss
+
+        return AdversarialLoss(**options)
+
     def train_inputs(
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
@@ -98,7 +105,8 @@ class AdversarialKind(ModelKind):
 
     def trained(self, encoders: nn.Module) -> nn.Module:
         """Return the towers with the search for each image's hardest adversarial caption."""
-        from vse_core.models import AdversarialModel, TwoTower
+        from vse_core.models import TwoTower
+        from vse_core.models.adversarial import AdversarialModel
         from vse_core.training.grad_cache import ChunkedModel
 
         assert isinstance(encoders, TwoTower | ChunkedModel)

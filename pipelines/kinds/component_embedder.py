@@ -18,8 +18,9 @@ from preprocessing.captions.components import ComponentTable, nouns_of, pairs_of
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.evaluation.embedding import embed_halves
-from vse_core.models import Components, UnifiedModel
+from vse_core.evaluation.embedding import embed
+from vse_core.models.components import Components
+from vse_core.models.unified import UnifiedModel
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -58,7 +59,8 @@ class ComponentEmbedder:
 
     def embed_halves(self, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
         """Embed sentences (C, D) and components (C, D) apart, with the mask (C,) of captions that have components."""
-        return embed_halves(self._model, batches)
+        halves: tuple[Tensor, Tensor, Tensor] = embed(self._model, self._model.encode_halves, batches)
+        return halves
 
     def phrases(self, text: str) -> list[Phrase]:
         """Return the objects, attributes and relations of a text, of words that the model knows."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
     from preprocessing.shards.reader import ShardReader
+    from vse_core.losses import GlobalLoss
+    from vse_core.outputs import ComparedImages, Rows
 
 
 class LevelImageEncoderConfig(Strict):
@@ -96,12 +98,31 @@ class HierarchicalKind(ModelKind):
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Check the role graphs of both splits, and collect the words between spaces."""
         from pipelines.kinds.words import build_words, captions_of
-        from preprocessing.captions.spaced_words import SpacedWords
+        from preprocessing.captions.role_graphs import SpacedWords
 
         # Errors in the graphs are raised here, and not in every process of the training.
         for split in (train, evaluation):
             role_graph_table(_graphs_file(settings.text), split.reader)
         return build_words(settings, directory, lambda count: SpacedWords.build(captions_of(train.reader), count))
+
+    def load_caption_encoder(self, directory: Path) -> CaptionEncoder:
+        """Read the words between spaces."""
+        from preprocessing.captions.encoder import load_caption_encoder
+        from preprocessing.captions.role_graphs import SpacedWords
+
+        return load_caption_encoder(directory, (SpacedWords,))
+
+    def build_loss(self, name: str, **options: Any) -> GlobalLoss:
+        """Build the loss of the three levels."""
+        from vse_core.losses.hierarchical import HierarchicalLoss
+
+        return HierarchicalLoss(**options)
+
+    def output_types(self) -> tuple[type[ComparedImages], type[Rows]] | None:
+        """Return the classes of videos and captions on three levels."""
+        from vse_core.losses.hierarchical import TextLevels, VideoLevels
+
+        return VideoLevels, TextLevels
 
     def train_inputs(
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
@@ -112,13 +133,13 @@ class HierarchicalKind(ModelKind):
 
     def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
         """Return the role graphs of the batch."""
-        from vse_core.encoders.role_graphs import RoleGraphs
+        from vse_core.models.hierarchical import RoleGraphs
 
         return (RoleGraphs(**batch.extra),)
 
     def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
         """Return the role graphs of captions."""
-        from vse_core.encoders.role_graphs import RoleGraphs
+        from vse_core.models.hierarchical import RoleGraphs
 
         table = role_graph_table(_graphs_file(text), split.reader)
         return lambda captions_C, longest: (RoleGraphs(**_tensors(table, captions_C, longest)),)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
+    from vse_core.losses import GlobalLoss
     from vse_core.models import Model
+    from vse_core.outputs import ComparedImages, Rows
 
 TextInputs = Callable[["npt.NDArray[np.int64]", int], tuple[Any, ...]]
 """The arguments of a model's `encode_texts` after tokens and lengths, for captions by their numbers padded to L."""
@@ -57,6 +59,22 @@ class ModelKind(Protocol):
         from pipelines.kinds.words import build_caption_encoder
 
         return build_caption_encoder(settings, train.reader, directory)
+
+    def load_caption_encoder(self, directory: Path) -> CaptionEncoder:
+        """Read the caption encoder next to a model; FileNotFoundError where there is none, ValueError if unreadable."""
+        from preprocessing.captions.encoder import load_caption_encoder
+
+        return load_caption_encoder(directory)
+
+    def build_loss(self, name: str, **options: Any) -> GlobalLoss:
+        """Build a loss that the models are trained with; ValueError where an option is out of range."""
+        from vse_core.losses import build_loss
+
+        return build_loss(name, **options)
+
+    def output_types(self) -> tuple[type[ComparedImages], type[Rows]] | None:
+        """Return the classes of the models' outputs for images and for captions; None where these are embeddings."""
+        return None
 
     def train_inputs(
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from preprocessing.captions.vocabulary import Vocabulary
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
+    from vse_core.losses import GlobalLoss
     from vse_core.models import Model
 
 
@@ -86,7 +87,7 @@ class UnifiedLoss(Loss):
     )
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and those that change."""
+        """Return the keyword arguments of `vse_core.losses.unified.UnifiedLoss` but those that change."""
         weights = {"component_weight", "object_weight", "attribute_weight"}
         return self.model_dump(include={"margin", "mask_same_image", *weights})
 
@@ -126,6 +127,12 @@ class UnifiedKind(ModelKind):
         write_pools(train, directory)
         return words, facts
 
+    def build_loss(self, name: str, **options: Any) -> GlobalLoss:
+        """Build the loss of sentences and components."""
+        from vse_core.losses.unified import UnifiedLoss
+
+        return UnifiedLoss(**options)
+
     def train_inputs(
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
@@ -143,7 +150,7 @@ class UnifiedKind(ModelKind):
 
     def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
         """Return the components of the batch."""
-        from vse_core.models import Components
+        from vse_core.models.components import Components
 
         return (Components(**batch.extra),)
 
@@ -151,7 +158,7 @@ class UnifiedKind(ModelKind):
         """Return the source of captions' components."""
         from preprocessing.captions.components import ComponentTable
         from preprocessing.loading.batch import component_tensors
-        from vse_core.models import Components
+        from vse_core.models.components import Components
 
         table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder))
         return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
@@ -167,7 +174,7 @@ class UnifiedKind(ModelKind):
     ) -> ComponentEmbedder | None:
         """Return the embedder of components, with the parser that the model was trained with."""
         from pipelines.kinds.component_embedder import ComponentEmbedder, read_parser
-        from vse_core.models import UnifiedModel
+        from vse_core.models.unified import UnifiedModel
 
         assert isinstance(model, UnifiedModel)
         return ComponentEmbedder(model, _vocabulary(caption_encoder), read_parser(directory))

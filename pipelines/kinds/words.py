@@ -12,11 +12,9 @@ from pipelines.runtime.stage import StageError
 if TYPE_CHECKING:
     from pipelines.kinds.inputs import KindSettings
     from preprocessing.captions.encoder import CaptionEncoder
-    from preprocessing.captions.spaced_words import SpacedWords
-    from preprocessing.captions.vocabulary import Vocabulary
     from preprocessing.shards.reader import ShardReader
 
-    Words = TypeVar("Words", Vocabulary, SpacedWords)
+    Words = TypeVar("Words", bound=CaptionEncoder)
 
 
 def captions_of(reader: ShardReader) -> Iterator[str]:
@@ -53,7 +51,7 @@ def build_words(
     `build` makes the words from the smallest count. Raises StageError where there is no word, or no file of word
     vectors.
     """
-    from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+    from preprocessing.captions.vocabulary import VocabularyError
     from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 
     text = settings.text
@@ -61,8 +59,8 @@ def build_words(
         words = build(settings.min_count)
         facts: dict[str, float] = {"vocabulary_size": len(words)}
         if text.name != "bert" and text.word_vectors is not None:
-            vocabulary = words if isinstance(words, Vocabulary) else words.vocabulary
-            vectors = read_word_vectors(text.word_vectors, vocabulary, text.word_dim)
+            assert words.vocabulary is not None, "word vectors are of words"
+            vectors = read_word_vectors(text.word_vectors, words.vocabulary, text.word_dim)
             vectors.save(directory / WordVectors.FILE)
             facts["word_vector_coverage"] = round(vectors.coverage, 4)
     except (VocabularyError, WordVectorsError) as error:

@@ -38,9 +38,12 @@ _RETRIEVED = 3
 
 def gpo_coefficients(registered: RegisteredModel) -> dict[str, Figure]:
     """Draw the pooling weights of GPO for sets of several sizes, one figure a view (VSE-infinity, figure 5)."""
-    model = registered.embedder.model
-    size = len(_regions(registered, registered.gallery.records[0].image_uri).regions_PND[0])
-    figures = pooling_figures(model, size)
+    uri = registered.gallery.records[0].image_uri
+    try:
+        size = registered.embedder.set_size(uri)
+    except QueryError as error:
+        raise _unreadable(registered, uri, error) from error
+    figures = pooling_figures(registered.embedder.model, size)
     if not figures:
         raise StageError(f"{registered.name} does not pool by GPO: it has no such weights")
     return figures
@@ -170,9 +173,13 @@ def _regions(registered: RegisteredModel, uri: str) -> ImageRegions:
     try:
         return registered.embedder.embed_with_regions(uri)
     except QueryError as error:
-        raise StageError(f"{registered.name}: the image {uri} of its gallery: {error.reason}") from error
+        raise _unreadable(registered, uri, error) from error
     except ValueError as error:
         raise StageError(f"{registered.name}: {error}") from error
+
+
+def _unreadable(registered: RegisteredModel, uri: str, error: QueryError) -> StageError:
+    return StageError(f"{registered.name}: the image {uri} of its gallery: {error.reason}")
 
 
 def _image_of(gallery: Gallery) -> Tensor:

@@ -36,7 +36,6 @@ def galleries(run: Run) -> dict[str, Any]:
     directory = run.directory("evaluate")
     try:
         gallery = Gallery.load(run.plans["evaluate"].outputs["gallery"])
-        # A model without embeddings for each side (HGR) raises here.
         samples = text_to_image_rows(gallery, _SAMPLE), image_to_text_rows(gallery, _SAMPLE)
     except GalleryError as error:
         return {"reason": str(error)}

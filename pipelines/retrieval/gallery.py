@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pipelines.inference.image_inputs import image_source
 from pipelines.inference.text_batches import text_batches
-from pipelines.kinds.kind import TextInputs, tokens_alone
+from pipelines.kinds.kind import ModelKind, TextInputs, tokens_alone
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
@@ -26,10 +26,11 @@ from preprocessing.shards.reader import ShardReader
 from preprocessing.storage import join
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import Model
-from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
+from vse_core.outputs import Images, Texts
 
 EMBEDDINGS = "embeddings.safetensors"
 ITEMS = "items.json"
+_NO_EMBEDDINGS = "the model has no embeddings of images and captions: nothing can be searched by them"
 
 
 class GalleryError(Exception):
@@ -41,8 +42,9 @@ class Gallery:
     """Embedded images and captions of one split, in the order of its shards.
 
     Attributes:
-        images: unit vectors (B, K, D) of the images, float32; or the levels that HGR gives of videos.
-        texts: unit vectors (C, D) of the captions, float32, image after image; or their levels.
+        images: unit vectors (B, K, D) of the images, float32; or another output of the model, for models that have no
+            embeddings.
+        texts: unit vectors (C, D) of the captions, float32, image after image; or another output.
         records: the B records; their captions, one after another, are the C captions.
     """
 
@@ -61,17 +63,17 @@ class Gallery:
 
     @property
     def has_embeddings(self) -> bool:
-        """Return whether images and captions have vectors of their own, rather than levels to be compared."""
+        """Return whether images and captions have one vector space."""
         return isinstance(self.images, Tensor)
 
     @property
     def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
-        """Unit vectors of the images; `GalleryError` if it is a gallery of levels."""
+        """Unit vectors of the images; `GalleryError` where the model has no embeddings."""
         return _embeddings(self.images)
 
     @property
     def texts_CD(self) -> Tensor:  # noqa: N802
-        """Unit vectors of the captions; `GalleryError` if it is a gallery of levels."""
+        """Unit vectors of the captions; `GalleryError` where the model has no embeddings."""
         return _embeddings(self.texts)
 
     @cached_property
@@ -106,8 +108,8 @@ class Gallery:
         (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, directory: Path) -> "Gallery":
-        """Read a gallery that `save` has written."""
+    def load(cls, directory: Path, kind: ModelKind | None = None) -> "Gallery":
+        """Read a gallery that `save` has written; one without embeddings needs the kind of its model."""
         for name in (EMBEDDINGS, ITEMS):
             if not (directory / name).is_file():
                 raise GalleryError(f"{directory} holds no gallery: {name} is missing")
@@ -116,11 +118,14 @@ class Gallery:
         records = tuple(_record_from_json(item) for item in items)
         if "images_BKD" in tensors:
             return cls(tensors["images_BKD"], tensors["texts_CD"], records)
-        videos, texts = (
+        types = kind.output_types() if kind is not None else None
+        if types is None:
+            raise GalleryError(_NO_EMBEDDINGS)
+        images, texts = (
             {name.removeprefix(side): tensor for name, tensor in tensors.items() if name.startswith(side)}
             for side in ("images_BKD.", "texts_CD.")
         )
-        return cls(VideoLevels(**videos), TextLevels(**texts), records)
+        return cls(types[0](**images), types[1](**texts), records)
 
 
 def build_gallery(
@@ -145,7 +150,7 @@ def build_gallery(
 
 def _embeddings(embedded: Images | Texts) -> Tensor:
     if not isinstance(embedded, Tensor):
-        raise GalleryError("HGR's model has no embeddings of its own for each side: nothing can be searched by them")
+        raise GalleryError(_NO_EMBEDDINGS)
     return embedded
 
 

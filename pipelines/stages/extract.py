@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
+from pipelines.config.features import ImportedFeatures
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, disk_error, fingerprint
 from pipelines.stages.extractor_identity import extractor_bytes, extractor_identity, extractor_options
 from pipelines.stages.shard_reuse import Version, reuse_shards
@@ -50,7 +51,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     """Make the missing shards on a pool of Ray actors, then write each split's manifest.
 
     Raises:
-        StageError: no image of a split was usable, or several actors died of the same shard.
+        StageError: no image of a split was usable, two images have a name in common by which published features are
+            joined, or several actors died of the same shard.
         ClusterError: Ray cannot be reached.
     """
     splits = splits_of(config)
@@ -58,6 +60,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
     reused = [reuse_shards(split, split.version) for split in splits]
     if any(split.missing() for split in splits):
+        if isinstance(config.features, ImportedFeatures):
+            _check_image_names(splits)
         _make_shards(config, splits, tracker)
     for split, count in zip(splits, reused, strict=True):
         _write_manifest(split, count)
@@ -160,6 +164,16 @@ class _Extraction:
         self._mirror.push(spec.path, sidecar_path(spec.path))
         self._mirror.make_room()
         return len(spec.records)
+
+
+def _check_image_names(splits: Iterable[Split]) -> None:
+    from preprocessing.features import ExtractorError
+    from preprocessing.features.imported import check_image_names
+
+    try:
+        check_image_names(record.image_uri for split in splits for record in split.dataset.records(split.name))
+    except ExtractorError as error:
+        raise StageError(f"{NAME}: {error}") from error
 
 
 def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:

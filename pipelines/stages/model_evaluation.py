@@ -10,13 +10,15 @@ from pathlib import Path
 from pipelines.config import PipelineConfig, load_config
 from pipelines.config.training import EVALUATION_PROTOCOLS
 from pipelines.evaluation.comparison import compare
-from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble
+from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble, in_one_order
 from pipelines.evaluation.evaluator import NAME, VERSION
 from pipelines.inference.feature_check import require_features
+from pipelines.kinds import saved_kind
 from pipelines.runtime.cli import make_parser
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate import evaluate_directory, evaluation_content
 from pipelines.stages.runner import run_stages
+from preprocessing.datasets import build_dataset
 
 _MODEL = "model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow"
 
@@ -75,7 +77,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
             tracker.set_tags({"vse.model": str(model)})
             evaluate_directory(config, plans, model, stage, tracker)
     stage.pull()
-    return EvaluatedModel(named.reference, model, plans["extract"].fingerprint, stage.path)
+    return EvaluatedModel(named.reference, model, saved_kind(model), plans["extract"].fingerprint, stage.path)
 
 
 def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
@@ -85,6 +87,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
         StageError: a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings(models, "folds", "protocols", "cxc")
+    require_same_items(models)
     evaluated = [evaluate_model(named) for named in models]
     if len(evaluated) > 1:
         config = models[0].config
@@ -120,6 +123,28 @@ def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
             )
 
 
+def require_same_items(models: Sequence[NamedModel]) -> None:
+    """Refuse models whose splits have different images or captions, before any of them is evaluated.
+
+    Raises:
+        StageError: with the first two models that differ.
+    """
+    import torch
+
+    from pipelines.retrieval.gallery import Gallery
+
+    if len(models) < 2:
+        return
+    galleries = []
+    for named in models:
+        settings = named.config.dataset
+        records = tuple(build_dataset(settings.format, **settings.options()).records(settings.eval_split))
+        captions = sum(len(record.captions) for record in records)
+        # Nothing is embedded yet: vectors of width 0.
+        galleries.append(Gallery(torch.empty(len(records), 1, 0), torch.empty(captions, 0), records))
+    in_one_order([named.reference for named in models], galleries)
+
+
 def evaluate_main() -> None:
     """Read the command line, and evaluate the configured model or the models that it names."""
     parser = make_parser("Evaluate the best checkpoint of the configured run, any other model, or several together.")
@@ -128,8 +153,8 @@ def evaluate_main() -> None:
         nargs="+",
         action="append",
         metavar=("MODEL", "FILE"),
-        help=f"{_MODEL}; FILE configures its data and features where they are not those of --config (repeatable: "
-        "several models are also evaluated as an ensemble)",
+        help=f"{_MODEL}; FILE configures its data and features where they are not those of --config, and a third word "
+        "is its split where that is not --split (repeatable: several models are also evaluated as an ensemble)",
     )
     parser.add_argument(
         "--protocol",
@@ -147,17 +172,16 @@ def evaluate_main() -> None:
             parser.error("--split goes with --model: the stage itself evaluates dataset.eval_split")
         run_stages(load_config(options.config, overrides), [NAME], options.dry_run)
         return
-    if any(len(words) > 2 for words in options.model):
-        parser.error("--model takes a model and at most one configuration; repeat --model for the next model")
-    overrides += [f"dataset.eval_split={options.split}"] if options.split else []
-    _print(
-        evaluate_models(
-            [
-                NamedModel.find(reference, load_config(Path(files[0]) if files else options.config, overrides))
-                for reference, *files in options.model
-            ]
-        )
-    )
+    if any(len(words) > 3 for words in options.model):
+        parser.error("--model takes a model, a configuration and a split; repeat --model for the next model")
+    _print(evaluate_models([_named(words, options.config, options.split, overrides) for words in options.model]))
+
+
+def _named(words: Sequence[str], file: Path | None, split: str | None, overrides: Sequence[str]) -> NamedModel:
+    """Find a model by the words of --model; configuration and split are those of the command where it has none."""
+    reference, file, split = words[0], Path(words[1]) if len(words) > 1 else file, words[2] if len(words) > 2 else split
+    evaluated = [*overrides, *([f"dataset.eval_split={split}"] if split else [])]
+    return NamedModel.find(reference, load_config(file, evaluated))
 
 
 def compare_main() -> None:

@@ -106,8 +106,8 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     Args:
         config: the configuration.
         names: names out of `STAGES`, in their order; the stages before them must be up to date. Captions are parsed
-            where something needs the graphs, or where `parse` alone is asked for; HGR's model, which has no embeddings
-            to search, is neither indexed nor registered.
+            where something needs the graphs, or where `parse` alone is asked for; a model without embeddings to search
+            is neither indexed nor registered.
         dry_run: print the plan instead.
         within: run id in MLflow of the parent of the pipeline's run.
 

@@ -9,8 +9,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from safetensors.torch import load_file
 
+from pipelines.kinds import saved_kind
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
+from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.storage import Mirror
 from vse_core.models import Model, start_from
@@ -53,7 +54,8 @@ def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory:
     if not kept.is_dir():
         return
     try:
-        start_from(model, load_file(kept / WEIGHTS), _common_words(caption_encoder, load_caption_encoder(kept)))
+        words = _common_words(caption_encoder, saved_kind(kept).load_caption_encoder(kept))
+        start_from(model, load_file(kept / WEIGHTS), words)
     except (FileNotFoundError, ValueError) as error:
         raise StageError(
             f"train: training.initial is no model to start this one from: {error}; leave training.initial out (for "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pipelines.kinds import LossConfig
+from pipelines.kinds import LossConfig, trained_kind
 from pipelines.schema.losses import HingeLoss
-from vse_core.losses import GlobalLoss, build_loss
+from vse_core.losses import GlobalLoss
 from vse_core.training.collapse import CollapseDetector
 
 # Steps on the collapse plateau before a run is stopped: a healthy start may touch it for a few hundred.
@@ -19,7 +19,8 @@ class LossSchedule:
     def __init__(self, config: LossConfig, steps_per_epoch: int) -> None:
         self._config = config
         self._steps_per_epoch = steps_per_epoch
-        self._build = lru_cache(lambda items: build_loss(config.name, **dict(items)))
+        kind = trained_kind(config.name)
+        self._build = lru_cache(lambda items: kind.build_loss(config.name, **dict(items)))
         self._hinge = config if isinstance(config, HingeLoss) else None
         if self._hinge is not None:
             self._collapse = CollapseDetector(self._hinge.pair_plateau, COLLAPSE_PATIENCE)

@@ -54,7 +54,6 @@ def _train(config: PipelineConfig, job: TrainingJob, train: SplitData, evaluatio
     from ray.train.torch import get_device
 
     from pipelines.training.trainer import Trainer
-    from preprocessing.captions.encoder import load_caption_encoder
     from vse_core.evaluation.recall import chance_rsum
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
@@ -65,7 +64,7 @@ def _train(config: PipelineConfig, job: TrainingJob, train: SplitData, evaluatio
         config,
         train,
         evaluation,
-        load_caption_encoder(directory),
+        config.kind.load_caption_encoder(directory),
         directory,
         get_device(),
         observer,

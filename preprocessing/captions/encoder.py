@@ -1,15 +1,14 @@
-"""Encoders of captions into token ids: words of a vocabulary, or pieces of words."""
+"""Encoders of captions into token ids: words of a vocabulary, pieces of words, or what a kind of model needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.captions.spaced_words import SpacedWords
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.captions.wordpiece import WordPiece
 
@@ -49,8 +48,10 @@ class CaptionEncoder(Protocol):
         """Write a file that rebuilds it without network access."""
         ...
 
-
-_KINDS: Sequence[type[Vocabulary] | type[WordPiece] | type[SpacedWords]] = (Vocabulary, WordPiece, SpacedWords)
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what :meth:`save` has written; ValueError where the file cannot be read."""
+        ...
 
 
 def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
@@ -58,16 +59,18 @@ def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
     encoder.save(directory / encoder.FILE)
 
 
-def load_caption_encoder(directory: Path) -> CaptionEncoder:
-    """Read the caption encoder of a model's directory.
+def load_caption_encoder(
+    directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, WordPiece)
+) -> CaptionEncoder:
+    """Read the caption encoder of a model's directory, which is of one of the kinds.
 
     Raises:
         FileNotFoundError: the directory holds none.
         ValueError: its file cannot be read.
     """
-    for kind in _KINDS:
+    for kind in kinds:
         path = directory / kind.FILE
         if path.is_file():
             return kind.load(path)
-    names = " nor ".join(kind.FILE for kind in _KINDS)
-    raise FileNotFoundError(f"{directory} holds nothing that turns captions into tokens: neither {names}")
+    names = " or ".join(kind.FILE for kind in kinds)
+    raise FileNotFoundError(f"{directory} holds nothing that turns captions into tokens: there is no {names}")

@@ -19,7 +19,15 @@ from PIL import Image, ImageDraw, ImageFont
 from preprocessing.features.butd.labels import read_labels
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, load_image
-from preprocessing.features.importers import FORMS, PublishedRegions, Skipped, entries, image_key, open_source
+from preprocessing.features.importers import (
+    FORMS,
+    PublishedRegions,
+    Skipped,
+    by_image_key,
+    entries,
+    image_key,
+    open_source,
+)
 
 _HUES = ["#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000", "#808000", "#000075"]
 _FONT_SHARE = 32  # of the image's long side
@@ -80,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _draw_all(options: argparse.Namespace) -> int:
     objects, attributes = ([] if path is None else read_labels(path) for path in (options.objects, options.attributes))
-    images = {image_key(path.name): path for path in options.images.rglob("*") if path.suffix.lower() in _IMAGES}
+    paths = (path for path in options.images.rglob("*") if path.suffix.lower() in _IMAGES)
+    images = by_image_key(((str(path), None) for path in paths), "the photographs")
     options.out.mkdir(parents=True, exist_ok=True)
     drawn, skipped = 0, 0
     for entry in entries(open_source(options.source, options.form)):
@@ -94,7 +103,7 @@ def _draw_all(options: argparse.Namespace) -> int:
 
 def _drawn(
     entry: PublishedRegions | Skipped,
-    images: Mapping[str, Path],
+    images: Mapping[str, tuple[str, None]],
     options: argparse.Namespace,
     objects: list[str],
     attributes: list[str],
@@ -108,7 +117,7 @@ def _drawn(
     if key not in images:
         return "no photograph"
     try:
-        image = load_image(str(images[key]))
+        image = load_image(images[key][0])
     except ImageError as error:
         return str(error)
     if entry.image_size not in (None, image.size):

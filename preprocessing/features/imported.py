@@ -3,7 +3,7 @@
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import PublishedRegions, image_key, open_source
+from preprocessing.features.importers import PublishedRegions, by_image_key, image_key, open_source
 
 _VERSION = 1
 NO_FEATURES = "no features of this image in the source"
@@ -23,8 +23,8 @@ class ImportedExtractor:
 
     The image is known by its name (see :func:`image_key`); the image itself is not needed. The source is opened when
     it is first asked for: a model that was trained on it reads captions without it. Ids and places are held in memory,
-    features are read one by one. Where an image is twice in the source, as in files whose writing was interrupted and
-    resumed, the last one counts.
+    features are read one by one. Where an image is twice in the source under one name, as in files whose writing was
+    interrupted and resumed, the last one counts; two names of one image are an ExtractorError.
     """
 
     def __init__(self, source: str, form: str) -> None:
@@ -35,8 +35,7 @@ class ImportedExtractor:
 
     def load(self, uri: str) -> RegionFeatures:
         """Return the published regions of the image of a URI."""
-        member = TarMember.parse(uri)
-        return self._contents().regions(image_key(uri if member is None else member.name))
+        return self._contents().regions(_key(uri))
 
     def __call__(self, items: Sequence[RegionFeatures]) -> list[RegionFeatures]:
         """Return the features as `load` gave them."""
@@ -60,7 +59,7 @@ class _Contents:
 
     def __init__(self, source: str, form: str) -> None:
         self._source = open_source(source, form)
-        self._places = {image_key(image_id): (image_id, place) for image_id, place in self._source.places()}
+        self._places = by_image_key(self._source.places(), source)
         if not self._places:
             raise ExtractorError(f"{source} holds no image; is it the file that was published, and whole?")
         self._companions = self._kinds(source)
@@ -88,6 +87,16 @@ class _Contents:
         raise ExtractorError(
             f"none of the {len(self._places):,} images of {source} can be used; the first: {first_reason}"
         )
+
+
+def check_image_names(uris: Iterable[str]) -> None:
+    """Raise ExtractorError where two images of a data set would get the features of one."""
+    by_image_key(((uri, None) for uri in uris), "the data set", _key)
+
+
+def _key(uri: str) -> str:
+    member = TarMember.parse(uri)
+    return image_key(uri if member is None else member.name)
 
 
 def _companions(regions: PublishedRegions) -> dict[str, npt.NDArray[Any]]:

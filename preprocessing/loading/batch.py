@@ -27,7 +27,7 @@ class Batch:
         lengths_or_mask: lengths of features, int64 (B,), at least 1; or the mask of grid cells, bool (B, N).
         tokens_BL: int64, padding beyond each row's length.
         image_indices_B, caption_indices_B: int64, numbers in the reader.
-        extra: what the model takes besides, by name: components, role graphs, adversarial captions.
+        extra: further tensors that the kind of model takes, by name.
     """
 
     images: torch.Tensor

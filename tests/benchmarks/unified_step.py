@@ -24,7 +24,9 @@ from torch import Tensor, nn
 
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import GlobalLoss, build_loss
-from vse_core.models import Components, build_model
+from vse_core.losses.unified import UnifiedLoss
+from vse_core.models import build_model
+from vse_core.models.components import Components
 from vse_core.models.unified import build_unified_model
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
@@ -105,7 +107,7 @@ def make_systems(dim: int, device: str) -> dict[str, System]:
         model = build_model(WIDTH, VOCABULARY, dim, image, text)
         systems[f"vse_pp, {pooling} pooling"] = System(model, build_loss("triplet"), inputs, device)
     unified = build_unified_model(WIDTH, VOCABULARY, dim, image={}, text={})
-    systems["univse"] = System(unified, build_loss("unified"), [*inputs, make_components().to(device)], device)
+    systems["univse"] = System(unified, UnifiedLoss(), [*inputs, make_components().to(device)], device)
     return systems
 
 

@@ -64,7 +64,7 @@ def write_role_graphs(root: Path, captions: Iterable[list[str]]) -> Path:
 
 def evaluated(config: PipelineConfig) -> tuple[dict[str, float], Gallery]:
     directory = plan_stages(config)["evaluate"].directory
-    return manifest_in(directory)["metrics"], Gallery.load(directory / GALLERY)
+    return manifest_in(directory)["metrics"], Gallery.load(directory / GALLERY, config.kind)
 
 
 def recall_at_1(gallery: Gallery) -> tuple[float, float]:

@@ -29,6 +29,8 @@ class BackboneEncoder(nn.Module):
     of :class:`FeatureEncoder` (`head.fc`, `head.pooling`; in released checkpoints `image_encoder.fc` and
     `image_encoder.gpool`).
 
+    Raises ValueError for a network whose state of an image is random in evaluation.
+
     Args:
         network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels
             (a tensor, or an attribute `last_hidden_state` of what it returns).
@@ -42,6 +44,7 @@ class BackboneEncoder(nn.Module):
     Attributes:
         rebuilt_by: options of :func:`vse_core.encoders.build_image_encoder` that take the place of pretrained weights.
         cells: N, cells or patches of an image, without class tokens.
+        class_tokens: number of class and register tokens, which are pooled with the cells.
     """
 
     mean: Tensor
@@ -58,9 +61,10 @@ class BackboneEncoder(nn.Module):
     ) -> None:
         super().__init__()
         shape = _probe(network, image_size)
+        _require_repeatable(network, image_size)
         self.image_size = image_size
         self.cells = shape.cells
-        self._class_tokens = shape.class_tokens
+        self.class_tokens = shape.class_tokens
         self.rebuilt_by = {"architecture": architecture, "pixels": dict(pixels)}
         self._bgr = bool(pixels["bgr"])
         self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
@@ -108,7 +112,7 @@ class BackboneEncoder(nn.Module):
                 f"{tuple(pixels_BCHW.shape)} and {tuple(kept_BN.shape)}"
             )
         cells_BNF = _as_set(self.backbone(self._normalised(pixels_BCHW)))
-        always_BN = kept_BN.new_ones(batch, self._class_tokens)
+        always_BN = kept_BN.new_ones(batch, self.class_tokens)
         return self.head(*_compacted(cells_BNF, torch.cat([always_BN, kept_BN], dim=1)))  # type: ignore[no-any-return]
 
     def _normalised(self, pixels_BCHW: Tensor) -> Tensor:
@@ -176,6 +180,20 @@ def _probe(network: nn.Module, image_size: int) -> _Shape:
     # Patches fill a square; what is over are class and register tokens.
     cells = len(tokens_NF) if state.ndim == 4 else math.isqrt(len(tokens_NF)) ** 2
     return _Shape(cells, len(tokens_NF) - cells, tokens_NF.shape[1], used)
+
+
+def _require_repeatable(network: nn.Module, image_size: int) -> None:
+    """Raise ValueError where two passes over one image differ, as of ViTMAE, which keeps patches at random."""
+    if isinstance(network, GridResNet):
+        return
+    pixels = torch.rand(1, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        state, again = (_state(network(pixels)) for _ in range(2))
+    if not torch.allclose(state, again, rtol=1e-3, atol=1e-3 * float(state.abs().max())):
+        raise ValueError(
+            f"{type(network).__name__}: two passes over one image give different features; name a network without "
+            "chance in evaluation"
+        )
 
 
 def _state(output: Any) -> Tensor:

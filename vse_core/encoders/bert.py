@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vse_core.encoders.normalize import unit_length
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
 from vse_core.pooling.masks import valid_mask
+from vse_core.similarity import unit_length
 
 
 class BertEncoder(nn.Module):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from vse_core.encoders.normalize import unit_length
 from vse_core.encoders.word_vectors import fill_embedding
+from vse_core.similarity import unit_length
 
 
 class ObjectEncoder(nn.Module):

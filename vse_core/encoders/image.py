@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.normalize import GlobalBatchNorm, unit_length
+from vse_core.encoders.normalize import GlobalBatchNorm
 from vse_core.pooling.masks import check_lengths, valid_mask
+from vse_core.similarity import unit_length
 
 
 class FeatureEncoder(nn.Module):

@@ -1,4 +1,4 @@
-"""Unit length, and batch normalisation over the whole global batch."""
+"""Batch normalisation over the whole global batch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,17 +8,6 @@ from torch import Tensor, nn
 
 from vse_core.distributed import all_reduce_sum, world_size
 from vse_core.precision import at_least_float32
-
-
-def unit_length(vectors: Tensor) -> Tensor:
-    """Scale the last axis to length 1 in float32: ``x / (||x|| + 1e-8)``, as the released VSE-infinity code does.
-
-    A vector of zeros stays one, and its gradient is finite: some cells of real feature maps are nothing but zeros.
-    """
-    vectors = at_least_float32(vectors)
-    squares = vectors.square().sum(dim=-1, keepdim=True)
-    # The derivative of the root is infinite at zero.
-    return vectors / (squares.masked_fill(squares == 0, 1.0).sqrt() + 1e-8)
 
 
 class GlobalBatchNorm(nn.Module):

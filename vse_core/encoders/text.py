@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from vse_core.encoders.normalize import unit_length
 from vse_core.encoders.word_vectors import fill_embedding
+from vse_core.similarity import unit_length
 
 
 class BiGRUEncoder(nn.Module):

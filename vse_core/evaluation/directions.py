@@ -34,14 +34,15 @@ def rank_direction(
     Similarities are held for a chunk of queries at a time.
 
     Args:
-        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or a
-            hierarchical model's levels of both, which are compared with each other but not among themselves.
+        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or
+            outputs that compare themselves: images with captions, but not either among themselves.
         direction: kind of the queries and kind of the gallery.
         relevant_items: of each of the Q queries at least one, which within one kind is not the query itself.
         queries_Q: which images or captions are the queries; None: all.
 
     Raises:
-        ValueError: a query has no relevant item, an item is not in the gallery, or levels are compared within one kind.
+        ValueError: a query has no relevant item, an item is not in the gallery, or the direction is within one kind and
+            a member has no embeddings.
     """
     pairs = unified_members(members)
     ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}
@@ -65,7 +66,7 @@ def _similarities(images: Images, texts: Texts, direction: Direction, queries_q:
     if direction == "t2i":
         return compare(images, texts[queries_q]).T
     if not (isinstance(images, Tensor) and isinstance(texts, Tensor)):
-        raise ValueError(f"direction {direction!r}: a hierarchical model compares videos with captions alone")
+        raise ValueError(f"direction {direction!r}: a model without embeddings compares images with captions alone")
     if direction == "t2t":
         return similarity_matrix(texts[queries_q].unsqueeze(1), texts)
     return best_pair_similarities(images[queries_q], images)

@@ -1,4 +1,4 @@
-"""Similarities of images and texts by a member of an ensemble: of embeddings, or of a hierarchical model's levels.
+"""Similarities of images and texts by a member of an ensemble: of embeddings, or as its outputs compare themselves.
 
 B images, C captions, K views, D embedding.
 """
@@ -8,15 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vse_core.losses.levels import level_similarities
-from vse_core.outputs import Images, TextLevels, Texts, VideoLevels
+from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
 
-# Cosines of frames and phrases that are held at once; 64 MiB in float32, of which a few copies are alive.
+# Numbers that outputs hold at once to compare themselves; 64 MiB in float32, of which a few copies are alive.
 TILE_ELEMENTS = 2**24
 
 Member = tuple[Images, Texts]
-"""A model's output for all images and all captions: (B, K, D) and (C, D), or levels of both."""
+"""A model's output for all images and all captions: (B, K, D) and (C, D), or what compares itself."""
 
 
 def unified_members(members: Sequence[Member]) -> list[Member]:
@@ -28,23 +27,17 @@ def unified_members(members: Sequence[Member]) -> list[Member]:
 
 
 def compare(images: Images, texts: Texts) -> Tensor:
-    """Similarities (B, C) in float32: the best view, or the mean of a hierarchical model's levels."""
-    if isinstance(images, VideoLevels):
-        step = max(1, TILE_ELEMENTS // (comparisons(images, texts) * max(1, len(images))))
-        runs = (slice(first, first + step) for first in range(0, len(texts), step))
-        return torch.cat([level_similarities(images, _levels(texts)[run]).mean(dim=0) for run in runs], dim=1)
-    assert isinstance(texts, Tensor)
-    return similarity_matrix(images, texts)
+    """Similarities (B, C) in float32: the best view, or the outputs' own similarity."""
+    if isinstance(images, Tensor):
+        assert isinstance(texts, Tensor)
+        return similarity_matrix(images, texts)
+    step = max(1, TILE_ELEMENTS // (comparisons(images, texts) * max(1, len(images))))
+    runs = (slice(first, first + step) for first in range(0, len(texts), step))
+    return torch.cat([images.similarities(texts[run]) for run in runs], dim=1)
 
 
 def comparisons(images: Images, texts: Texts) -> int:
-    """Return the numbers held at once for one similarity: views, or cosines of frames and phrases."""
-    if isinstance(images, VideoLevels):
-        phrases = _levels(texts).action_mask_cA.shape[1] + _levels(texts).entity_mask_cE.shape[1]
-        return max(1, images.frame_mask_bN.shape[1] * phrases)
-    return images.shape[1] if images.dim() == 3 else 1
-
-
-def _levels(texts: Texts) -> TextLevels:
-    assert isinstance(texts, TextLevels), "levels are compared with levels"
-    return texts
+    """Return the numbers held at once for one similarity: views, or what the outputs' own similarity holds."""
+    if isinstance(images, Tensor):
+        return images.shape[1] if images.dim() == 3 else 1
+    return images.numbers_per_pair(texts)

@@ -116,7 +116,7 @@ def evaluate_retrieval(
 
     Args:
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
-            Or the videos' levels by a hierarchical model; then the texts are the captions' levels.
+            Or images that compare themselves with the texts, the captions' output of the same model.
         texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
         captions_per_image: number of captions of all images, or of each image.
         folds: number of contiguous folds of equal size to average over (5 for the COCO 1K protocol).
@@ -159,8 +159,7 @@ def rank_retrieval(
         if cut < 1 or images % cut:
             raise ValueError(f"{images} images cannot be cut into {cut} folds of equal size")
     similarities = _mean_similarities(members)
-    first = members[0][1]
-    device = (first if isinstance(first, Tensor) else first.events_cD).device
+    device = members[0][1].device
     accumulators = {cut: (RankAccumulator(images, device), RankAccumulator(captions, device)) for cut in folds}
     blocks = _blocks(counts_B, folds, sum(comparisons(*member) for member in members), device)
     image_of_C = torch.repeat_interleave(torch.arange(images), counts_B).to(device)

@@ -1,6 +1,9 @@
-"""The loss of VSE-C: the triplet loss, and a hinge against the hardest adversarial caption."""
+"""The loss of VSE-C: the triplet loss, and a hinge against the hardest adversarial caption.
 
-from typing import Literal
+b images of this process and B of all, K views, D dimensions.
+"""
+
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -10,6 +13,14 @@ from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view
+
+
+class AdversarialOutput(NamedTuple):
+    """Input of VSE-C's loss: unit vectors of this process's images, captions, and hardest adversarials, if any."""
+
+    images_bKD: Tensor
+    texts_bD: Tensor
+    hardest_bD: Tensor | None
 
 
 class AdversarialLoss(GlobalLoss):

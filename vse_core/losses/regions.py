@@ -6,7 +6,7 @@ b images, N regions, M components, V a component and its negatives, D dimensions
 import torch
 from torch import Tensor
 
-from vse_core.outputs import ComponentVectors
+from vse_core.losses.components import ComponentVectors
 from vse_core.precision import at_least_float32, full_precision
 
 

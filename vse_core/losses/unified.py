@@ -9,11 +9,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
+from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
 from vse_core.losses.regions import region_hinges, region_similarities, relevance
 from vse_core.losses.result import LossResult, pair_similarities
-from vse_core.outputs import ComponentVectors, UnifiedOutput
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view, negative_mask, similarity_matrix
 
@@ -121,7 +121,7 @@ class UnifiedLoss(GlobalLoss):
         self, output: UnifiedOutput, images_BKD: Tensor, image_ids_B: Tensor, counts: list[int]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The terms of whole captions, ``sent`` and ``comp``, and what to log of them."""
-        has_B = gather_rows(output.has_components_b.to(torch.uint8), counts).bool()
+        has_B = gather_rows(output.has_components_b, counts)
         negative_BB = negative_mask(image_ids_B, self.mask_same_image)
         sentence_sims_BB = similarity_matrix(images_BKD, gather_rows(output.sentences_bD, counts))
         composed_sims_BB = similarity_matrix(images_BKD, gather_rows(output.composed_bD, counts))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vse_core.distributed import gather_counts, gather_rows
-from vse_core.outputs import AdversarialOutput
+from vse_core.losses.adversarial import AdversarialOutput
 from vse_core.similarity import similarity_matrix
 
 

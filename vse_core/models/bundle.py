@@ -6,7 +6,8 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from vse_core.models.build import Model, build_model
+from vse_core.models.build import build_model
+from vse_core.models.model import Model
 
 WEIGHTS = "model.safetensors"
 SPECIFICATION = "model.json"

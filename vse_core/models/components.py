@@ -54,8 +54,9 @@ class Components:
         """The components alone, as inference needs them."""
         return replace(self, object_negatives_ON=None, pair_negatives_AN2=None, triple_negatives_TN3=None)
 
-    def of_captions(self, start: int, stop: int) -> Components:
+    def __getitem__(self, rows: slice) -> Components:
         """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
+        start, stop = rows.start, rows.stop
         owners = (self.object_owner_O, self.pair_owner_A, self.triple_owner_T)
         objects, pairs, triples = ((rows >= start) & (rows < stop) for rows in owners)
         return Components(

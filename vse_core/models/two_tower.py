@@ -5,10 +5,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from vse_core.encoders import build_image_encoder, build_text_encoder
+from vse_core.models.model import Model
 from vse_core.pooling import build_pooling, build_views
 
 
-class TwoTower(nn.Module):
+class TwoTower(Model):
     """An image encoder and a text encoder whose outputs of unit length are compared by their inner product.
 
     The image encoder is ``(features_BNF, lengths_B) -> (B, K, D)``, or ``(pixels_BCHW, kept_BN) -> (B, K, D)``; the

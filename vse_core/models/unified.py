@@ -3,17 +3,18 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vse_core.encoders.components import ComponentEncoder, check_share, combine, compose
 from vse_core.encoders.regions import RegionEncoder
+from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.models.components import Components
-from vse_core.outputs import ComponentVectors, UnifiedOutput
+from vse_core.models.model import Model
 from vse_core.pooling import build_pooling
 from vse_core.registry import choose
 
 
-class UnifiedModel(nn.Module):
+class UnifiedModel(Model):
     """Unified visual-semantic embeddings (Wu et al. 2019): a caption's vector covers all its components.
 
     A caption is embedded as a sentence, u_sent, and as the sum of its objects, attributes and relations, u_comp.
@@ -28,8 +29,8 @@ class UnifiedModel(nn.Module):
     part in ranking captions for an image.
     """
 
-    max_tokens: int | None = None
-    """Captions may have any number of tokens."""
+    image_encoder: RegionEncoder
+    text_encoder: ComponentEncoder
 
     def __init__(self, image_encoder: RegionEncoder, text_encoder: ComponentEncoder, alpha: float = 0.75) -> None:
         super().__init__()

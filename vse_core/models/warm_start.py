@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from vse_core.models.build import Model
+from vse_core.models.model import Model
 
 
 @torch.no_grad()

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vse_core.encoders.image import FeatureEncoder
-from vse_core.models.components import Components
 from vse_core.outputs import join_outputs
 
 # Makes the context to encode a chunk in.
@@ -37,9 +36,9 @@ class ChunkedModel(nn.Module):
     Differs from the batch encoded at once: dropout draws other numbers, as it does on another number of processes.
 
     Args:
-        model: two towers, UniVSE or HGR, called with inputs of B rows each and, for the latter two, components or role
-            graphs. For VSE-C the towers inside of :class:`~vse_core.models.adversarial.AdversarialModel` are made
-            chunked, not the model itself.
+        model: called with inputs of B pairs each, of which a slice of rows can be taken, and giving outputs that
+            :func:`~vse_core.outputs.join_outputs` concatenates. Where a module around the towers compares the whole
+            batch (:class:`~vse_core.models.adversarial.AdversarialModel`) the towers in it are made chunked.
         chunk_size: pairs that are encoded at once.
 
     Raises:
@@ -55,7 +54,7 @@ class ChunkedModel(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         """Encode a batch of pairs; inputs and outputs are the model's."""
-        chunks = [tuple(_rows(value, rows) for value in inputs) for rows in self._chunks(len(inputs[0]))]
+        chunks = [tuple(value[rows] for value in inputs) for rows in self._chunks(len(inputs[0]))]
         normalised = self._normalised(chunks)
         parts = [_encoded_again(_encode_in, normalised, self.model, *chunk) for chunk in chunks]
         return join_outputs(parts)
@@ -89,7 +88,3 @@ def _encode_in(context: _Context, model: nn.Module, *inputs: Any) -> Any:
     torch.clear_autocast_cache()
     with context():
         return model(*inputs)
-
-
-def _rows(value: Any, rows: slice) -> Any:
-    return value.of_captions(rows.start, rows.stop) if isinstance(value, Components) else value[rows]

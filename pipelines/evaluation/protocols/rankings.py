@@ -45,7 +45,7 @@ class Embedded:
 
     @property
     def members(self) -> list[Member]:
-        """Embeddings (B, K, D) of the images and (C, D) of the captions, or levels of both, of each model."""
+        """Embeddings (B, K, D) of the images and (C, D) of the captions, or other outputs, of each model."""
         return [(gallery.images, gallery.texts) for gallery in self.galleries]
 
     @property

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.importers import FORMS, Skipped, entries, image_key, open_source
+from preprocessing.features.importers import FORMS, Skipped, by_image_key, entries, open_source
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,13 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skipped: list[Skipped] = []
     try:
         for entry in entries(open_source(options.source, options.form)):
-            images[image_key(entry.image_id)] += 1
+            images[entry.image_id] += 1
             if isinstance(entry, Skipped):
                 skipped.append(entry)
                 continue
             regions[len(entry.features)] += 1
             boxes = "with boxes" if entry.boxes is not None else "without boxes"
             kinds[f"{entry.features.shape[1]} wide, {boxes}{', with labels' if entry.labels else ''}"] += 1
+        by_image_key(((image_id, None) for image_id in images), options.source)
     except ExtractorError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

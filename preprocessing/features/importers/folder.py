@@ -29,7 +29,7 @@ class NpzFolder:
         self._path = _folder(path, ".npz")
 
     def places(self) -> Iterator[tuple[str, Path]]:
-        """Names without ending, and paths."""
+        """Paths in the folder without ending, and whole paths."""
         return _files(self._path, ".npz")
 
     def read(self, image_id: str, place: Path) -> PublishedRegions:
@@ -83,7 +83,7 @@ class PthFolder:
         self._path = _folder(path, ".pth")
 
     def places(self) -> Iterator[tuple[str, Path]]:
-        """Names without ending, and paths."""
+        """Paths in the folder without ending, and whole paths."""
         return _files(self._path, ".pth")
 
     def read(self, image_id: str, place: Path) -> PublishedRegions:
@@ -114,6 +114,6 @@ def _files(folder: Path, ending: str) -> Iterator[tuple[str, Path]]:
     found = False
     for path in sorted(folder.rglob(f"*{ending}")):
         found = True
-        yield path.name.removesuffix(ending), path
+        yield path.relative_to(folder).as_posix().removesuffix(ending), path
     if not found:
         raise ExtractorError(f"{folder} holds no file IMAGE{ending}; name the folder of the published features")

@@ -6,18 +6,19 @@ Shapes: N regions, F feature width.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import FeaturesNF
+from preprocessing.features.extractor import ExtractorError, FeaturesNF
 from preprocessing.features.images import ImageError
 
 Array = npt.NDArray[Any]
+Place = TypeVar("Place")
 # What is known of each region besides its vector and its box: numbers of classes int32, confidences float32.
 LABELS = {"objects": np.int32, "object_scores": np.float32, "attributes": np.int32, "attribute_scores": np.float32}
 # Far above any published set of regions (100 x 2048), far below what would exhaust memory.
@@ -79,6 +80,25 @@ def image_key(name: str) -> str:
         stem = stem.rpartition(".")[0]
     number = _COCO.fullmatch(stem)
     return number[1] if number else stem
+
+
+def by_image_key(
+    places: Iterable[tuple[str, Place]], where: str, key: Callable[[str], str] = image_key
+) -> dict[str, tuple[str, Place]]:
+    """Return names with their places by the names' keys; of a name that is there twice the last place counts.
+
+    Raises ExtractorError, which says `where`, for two names of one key: both images would get the features of one.
+    """
+    found: dict[str, tuple[str, Place]] = {}
+    for name, place in places:
+        other, _ = found.get(key(name), (name, place))
+        if other != name:
+            raise ExtractorError(
+                f"{where}: {other} and {name} count as one image, which would get the features of either; folders, "
+                "endings and leading zeros do not tell images apart: rename one of them"
+            )
+        found[key(name)] = (name, place)
+    return found
 
 
 def checked_regions(

@@ -52,17 +52,32 @@ class Network:
         return [states[index] for index in range(len(items))]
 
     def example_state(self) -> Tensor:
-        """The state of a plain grey image: an ExtractorError tells a model of another kind before any work starts."""
+        """The state of an image whose parts all differ.
+
+        Before any work starts, an ExtractorError tells a model of another kind, or one whose state is random.
+        """
         try:
-            pixels = self.pixels(Image.new("RGB", (64, 64), (120, 120, 120)))
+            pixels = self.pixels(Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)))
         except ImageError as error:
-            raise ExtractorError(f"{self.weights}: the preprocessing fails on a plain image: {error}") from error
+            raise ExtractorError(f"{self.weights}: the preprocessing fails on an image of noise: {error}") from error
         try:
-            return self.states([pixels])[0]
+            state, again = (self.states([pixels])[0] for _ in range(2))
         except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
             raise ExtractorError(
                 f"{self.weights}: no last hidden state for pixels alone ({first_line(error)}); name a vision backbone"
             ) from error
+        if not _same(state, again):
+            raise ExtractorError(
+                f"{self.weights}: two passes over one image give different features (ViTMAE, for one, keeps patches at "
+                "random); name a network without chance in evaluation"
+            )
+        return state
+
+
+def _same(state: Tensor, again: Tensor) -> bool:
+    """Return whether two passes over one image agree, but for rounding on a GPU."""
+    bound = 1e-3 * float(state.abs().max())
+    return state.shape == again.shape and torch.allclose(state, again, rtol=1e-3, atol=bound)
 
 
 def as_features(states_NF: Sequence[Tensor], weights: str) -> list[FeaturesNF]:

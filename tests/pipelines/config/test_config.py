@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
+from pipelines.kinds import KINDS
 from pipelines.schema.fields import Duration
-from vse_core.losses import LOSSES, build_loss
+from vse_core.losses import LOSSES
 from vse_core.pooling import POOLINGS, build_pooling
 
 CONFIGS = DEFAULT_CONFIG.parent
@@ -260,7 +261,7 @@ def test_protocols_begin_with_retrieval() -> None:
     assert "retrieval comes first" in message("evaluation.protocols=[retrieval, attack, attack]")
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", [*sorted(LOSSES), *(kind.loss for kind in KINDS)])
 def test_every_loss_can_be_configured(name: str) -> None:
     settings = {"name": name, "mask_same_image": True}
     settings |= {
@@ -274,4 +275,4 @@ def test_every_loss_can_be_configured(name: str) -> None:
         overrides.append("model.text.graphs=graphs.json")
     config = load_config(None, overrides)
     assert config.loss.name == name
-    build_loss(config.loss.name, **config.loss.options())
+    config.kind.build_loss(config.loss.name, **config.loss.options())

@@ -14,6 +14,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import EvaluatedModel
 from pipelines.evaluation.evaluator import GALLERY
+from pipelines.kinds.kind import TwoTowerKind
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError
 from preprocessing.datasets import Caption, Record
@@ -54,7 +55,7 @@ def models(work_dir: Path) -> dict[str, EvaluatedModel]:
         stage = StageDir(work_dir, "evaluate", f"fingerprint of {name}")
         gallery.save(stage.create() / GALLERY)
         stage.complete({"metrics": {}, "summary": ""})
-        models[name] = EvaluatedModel(name, Path(name), "fingerprint of features", stage.path)
+        models[name] = EvaluatedModel(name, Path(name), TwoTowerKind(), "fingerprint of features", stage.path)
     return models
 
 

@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble
 from pipelines.evaluation.evaluator import GALLERY
+from pipelines.kinds.kind import TwoTowerKind
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport
 from preprocessing.datasets import Caption, Record
@@ -57,7 +58,7 @@ def evaluated(work_dir: Path, name: str, gallery: Gallery) -> EvaluatedModel:
     gallery.save(stage.create() / GALLERY)
     result = evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, [2] * len(gallery.records))
     stage.complete({"metrics": result.as_dict(), "summary": f"{name} alone"})
-    return EvaluatedModel(name, Path(name), "fingerprint of features", stage.path)
+    return EvaluatedModel(name, Path(name), TwoTowerKind(), "fingerprint of features", stage.path)
 
 
 def evaluate(config: PipelineConfig, members: list[EvaluatedModel]) -> StageReport:

@@ -28,7 +28,7 @@ def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path
     with pytest.raises(StageError, match=r"evaluate: .* holds no model: model\.json is missing"):
         embed_split(data, tmp_path)
     save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
-    with pytest.raises(StageError, match=r"neither vocabulary\.json nor tokenizer\.json"):
+    with pytest.raises(StageError, match=r"no vocabulary\.json or tokenizer\.json"):
         embed_split(data, tmp_path)
 
 

@@ -5,21 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from mlflow import MlflowClient
 from PIL import Image
+from transformers import ResNetConfig, ViTConfig
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.inference.embedder import write_extractor
 from pipelines.paper_figures import draw, of_models, of_runs, registered_model
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns
+from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import Caption, Record
+from preprocessing.features import TINY_RESNET
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
+from vse_core.models import build_model, save_model
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +116,45 @@ def test_the_retrieved_images_are_those_of_a_naive_search(bundle: Path, config: 
     regions = registered.embedder.embed_with_regions(registered.gallery.records[0].image_uri)
     assert len(registered.gallery.records) == IMAGES
     assert regions.places == (6, 6)
+
+
+VIT = ViTConfig(
+    image_size=64, patch_size=16, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16
+)
+CNN = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], layer_type="basic")
+PIXELS = {"bgr": False, "mean": [120.0] * 3, "std": [60.0] * 3}
+
+
+@pytest.mark.parametrize(
+    ("image", "extractor", "size"),
+    [
+        ({"name": "backbone", "image_size": 64, "architecture": CNN.to_dict(), "pixels": PIXELS}, "images", 4),
+        ({"name": "backbone", "image_size": 64, "architecture": VIT.to_dict(), "pixels": PIXELS}, "images", 1 + 16),
+        ({"mlp": False}, "pyramid", 30),
+    ],
+)
+def test_coefficients_of_any_image_encoder(
+    tmp_path: Path, config: PipelineConfig, image: dict[str, Any], extractor: str, size: int
+) -> None:
+    """Networks that are fine-tuned, and a set that is no square and has no boxes."""
+    vocabulary = Vocabulary.build(["a red circle"], min_count=1)
+    options = {"largest_side": 640} if extractor == "images" else {"weights": TINY_RESNET, "seed": 0}
+    specification = {
+        "feature_dim": None if extractor == "images" else 192,
+        "vocabulary_size": len(vocabulary),
+        "embed_dim": 8,
+        "image": {"pooling": {"name": "gpo"}, **image},
+        "text": {"pooling": {"name": "gpo"}, "word_dim": 4},
+    }
+    (tmp_path / "model").mkdir()
+    save_model(build_model(**specification), specification, tmp_path / "model")
+    save_caption_encoder(vocabulary, tmp_path / "model")
+    write_extractor(tmp_path / "extractor", extractor, options)
+    record = Record("0", "scene://0/0", "dev", (Caption("0#0", "a red circle"),))
+    Gallery(torch.ones(1, 1, 8), torch.ones(1, 8), (record,)).save(tmp_path / "gallery")
+    (figure,) = of_models.gpo_coefficients(RegisteredModel(str(tmp_path), config)).values()
+    lines = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 2]
+    assert [len(line.get_xdata()) for line in lines] == [round(0.8 * size), size]
 
 
 def test_a_query_that_cannot_be_embedded_is_named(bundle: Path, config: PipelineConfig) -> None:

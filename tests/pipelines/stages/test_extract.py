@@ -6,11 +6,14 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
 from pipelines.stages.runner import plan_stages
 from preprocessing.features import load_image
@@ -84,6 +87,23 @@ def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> No
     assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint == first.fingerprint
     np.savez(tmp_path / "source" / "2.npz", x=np.ones((4, 8), np.float32))
     assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint != first.fingerprint
+
+
+def test_two_images_that_would_get_one_files_features(tmp_path: Path) -> None:
+    """Before any work starts."""
+    for name in ("cats/1.jpg", "dogs/1.jpg"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "images" / name)
+    (tmp_path / "table.csv").write_text("image,caption\ncats/1.jpg,a cat\ndogs/1.jpg,a dog\n")
+    np.savez(tmp_path / "1.npz", x=np.ones((4, 8), np.float32))
+    overrides = [
+        f"work_dir={tmp_path}/work",
+        f"dataset={{format: table, images: {tmp_path}/images, "
+        f"tables: {{train: {tmp_path}/table.csv, dev: {tmp_path}/table.csv}}}}",
+        f"features={{extractor: imported, form: npz, source: {tmp_path}}}",
+    ]
+    with pytest.raises(StageError, match=r"extract: .*cats/1\.jpg and .*dogs/1\.jpg count as one image"):
+        extract.run(load_config(None, overrides), {}, MagicMock())
 
 
 @pytest.mark.parametrize(

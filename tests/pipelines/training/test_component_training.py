@@ -24,7 +24,8 @@ from preprocessing.shards.reader import ShardReader
 from tests.pipelines.tiny_graphs import write_split
 from tests.pipelines.training.test_trainer import KilledError, Recorder
 from tests.ports import free_port
-from vse_core.models import UnifiedModel, load_model
+from vse_core.models import load_model
+from vse_core.models.unified import UnifiedModel
 
 SYSTEMS = ["univse", "vse_c"]
 

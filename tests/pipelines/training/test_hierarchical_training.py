@@ -10,20 +10,21 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.kinds.hierarchical import HierarchicalKind, role_graph_table
+from pipelines.kinds import saved_kind
+from pipelines.kinds.hierarchical import role_graph_table
 from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import Gallery, GalleryError, build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import run_stages
 from pipelines.training.trainer import Trainer
-from preprocessing.captions.encoder import load_caption_encoder
-from preprocessing.captions.spaced_words import SpacedWords
+from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.test_trainer import KilledError, Recorder, losses_of, write_split
 from tests.ports import free_port
 from vse_core.evaluation.recall import evaluate_retrieval
-from vse_core.models import HierarchicalModel, load_model
-from vse_core.outputs import VideoLevels
+from vse_core.losses.hierarchical import VideoLevels
+from vse_core.models import load_model
+from vse_core.models.hierarchical import HierarchicalModel
 
 NO_DROPOUT = ("model.image.dropout=0", "model.text.dropout=0", "model.text.graph_dropout=0")
 
@@ -94,15 +95,18 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     (directory,) = (tmp_path / "run").glob("best-*")
     model, reader = load_model(directory), ShardReader(shards / "dev", "grid")
     assert isinstance(model, HierarchicalModel)
-    words = load_caption_encoder(directory)
-    inputs = HierarchicalKind().text_inputs(config.model.text, SplitData(reader), words)
+    kind = saved_kind(directory)
+    words = kind.load_caption_encoder(directory)
+    inputs = kind.text_inputs(config.model.text, SplitData(reader), words)
     gallery = build_gallery(model, reader, words, "", inputs, batch_size=4)
     gallery.save(tmp_path / "gallery")
-    loaded = Gallery.load(tmp_path / "gallery")
+    with pytest.raises(GalleryError, match="has no embeddings"):
+        Gallery.load(tmp_path / "gallery")
+    loaded = Gallery.load(tmp_path / "gallery", kind)
     assert isinstance(loaded.images, VideoLevels)
     found = evaluate_retrieval(loaded.images, loaded.texts, reader.caption_counts.tolist()).as_dict()
     assert found == pytest.approx(best)
-    with pytest.raises(GalleryError, match="no embeddings of its own"):
+    with pytest.raises(GalleryError, match="has no embeddings"):
         _ = loaded.images_BKD
 
 

@@ -31,11 +31,11 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     """Train in the second of two processes, which has no observer."""
     monkeypatch.setattr(Failing, "error", error, raising=False)
     monkeypatch.setattr("pipelines.training.trainer.Trainer", Failing)
-    monkeypatch.setattr("preprocessing.captions.encoder.load_caption_encoder", lambda path: None)
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
     monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
     job = TrainingJob({}, "", "", None, None, str(directory), {})
-    return worker._train(None, job, None, None)  # type: ignore[arg-type]
+    config = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
+    return worker._train(config, job, None, None)  # type: ignore[arg-type]
 
 
 def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

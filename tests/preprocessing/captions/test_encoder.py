@@ -51,5 +51,5 @@ def test_the_padding_is_the_encoders_own() -> None:
 
 
 def test_a_directory_without_one(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"neither vocabulary\.json nor tokenizer\.json"):
+    with pytest.raises(FileNotFoundError, match=r"no vocabulary\.json or tokenizer\.json"):
         load_caption_encoder(tmp_path)

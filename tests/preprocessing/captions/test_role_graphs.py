@@ -10,6 +10,7 @@ import pytest
 from preprocessing.captions.role_graphs import (
     ACTIONS,
     ENTITIES,
+    LONGEST,
     ROLES,
     Phrase,
     RoleGraph,
@@ -17,7 +18,6 @@ from preprocessing.captions.role_graphs import (
     RoleGraphTable,
     read_role_graphs,
 )
-from preprocessing.captions.spaced_words import LONGEST
 
 CAPTION = "a man fries an egg slowly"
 NODES: dict[str, Any] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from preprocessing.captions.encoder import load_caption_encoder, save_caption_encoder
-from preprocessing.captions.spaced_words import LONGEST, SpacedWords
+from preprocessing.captions.role_graphs import LONGEST, SpacedWords
 
 
 def test_words_are_what_stands_between_spaces(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_words_are_what_stands_between_spaces(tmp_path: Path) -> None:
     assert words.encode(" ") == [words.vocabulary.UNK]
     assert len(words.encode("a " * 50)) == LONGEST
     save_caption_encoder(words, tmp_path)
-    loaded = load_caption_encoder(tmp_path)
+    loaded = load_caption_encoder(tmp_path, (SpacedWords,))
     assert isinstance(loaded, SpacedWords)
     assert loaded.encode("a man runs") == words.encode("a man runs")
     assert (len(loaded), loaded.pad_id) == (len(words), 0)

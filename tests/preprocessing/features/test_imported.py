@@ -9,6 +9,7 @@ import pytest
 
 from preprocessing.datasets import build_dataset
 from preprocessing.features import ExtractorError, ImageError, build_extractor
+from preprocessing.features.imported import check_image_names
 from preprocessing.features.importers import image_key
 
 
@@ -120,3 +121,24 @@ def test_genuine_features_join_a_data_set(vse_data: Path, tmp_path: Path) -> Non
         assert set(regions.companions) == {"boxes", "objects", "object_scores", "attributes", "attribute_scores"}
     with pytest.raises(ImageError, match="no features of this image"):
         extractor.load(without.image_uri)
+
+
+@pytest.mark.parametrize(("one", "other"), [("cats/1", "dogs/1"), ("007", "7"), ("1.jpg", "COCO_val2014_000000000001")])
+def test_two_files_of_one_image_are_an_error(tmp_path: Path, one: str, other: str) -> None:
+    """The last of them would have been the features of both images."""
+    for value, name in enumerate((one, other)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        np.savez(tmp_path / f"{name}.npz", x=np.full((2, 3), value, np.float32))
+    extractor = build_extractor("imported", source=str(tmp_path), form="npz")
+    for ask in (extractor.identity, lambda: extractor.load("cats/1.jpg")):
+        with pytest.raises(ExtractorError, match=f"{one} and {other} count as one image.*: rename one of them"):
+            ask()
+
+
+def test_two_images_of_one_file_are_an_error() -> None:
+    uris = ["/photographs/cats/1.jpg", "/photographs/cats/2.jpg", "/photographs/dogs/1.jpg"]
+    with pytest.raises(ExtractorError, match=r"data set: /photographs/cats/1\.jpg and /photographs/dogs/1\.jpg count"):
+        check_image_names(uris)
+    with pytest.raises(ExtractorError, match=r"/a/7\.jpg and /shards/1\.tar#007\.jpg@512\+9 count as one image"):
+        check_image_names(["/a/7.jpg", "/shards/1.tar#007.jpg@512+9"])
+    check_image_names([*uris[:2], uris[0]])

@@ -16,6 +16,8 @@ from transformers import (
     SiglipVisionConfig,
     SiglipVisionModel,
     ViTConfig,
+    ViTMAEConfig,
+    ViTMAEModel,
     ViTModel,
 )
 
@@ -37,10 +39,10 @@ def _seeded() -> None:
     torch.manual_seed(5)
 
 
-def saved(model: Any, folder: Path) -> Path:
+def saved(model: Any, folder: Path, size: int = 48) -> Path:
     model.save_pretrained(folder)
     settings = json.loads((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
-    text = json.dumps(settings | {"size": {"height": 48, "width": 48}})
+    text = json.dumps(settings | {"size": {"height": size, "width": size}})
     (folder / "preprocessor_config.json").write_text(text)
     return folder
 
@@ -111,3 +113,12 @@ def test_a_cnn_is_refused(tmp_path: Path) -> None:
     (tmp_path / "preprocessor_config.json").write_text((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
     with pytest.raises(ExtractorError, match=r"is a CNN, .* use the extractor 'grid'"):
         build_extractor("patches", weights=str(tmp_path), seed=0)
+
+
+def test_a_network_whose_features_are_random_is_refused(tmp_path: Path) -> None:
+    """ViTMAE keeps a quarter of the patches, drawn at each call; with a mask ratio of 0 it only shuffles them."""
+    for ratio in (0.75, 0.0):
+        config = ViTMAEConfig(**SIZES | {"image_size": 96}, mask_ratio=ratio, decoder_num_hidden_layers=1)
+        folder = saved(ViTMAEModel(config), tmp_path / str(ratio), 96)
+        with pytest.raises(ExtractorError, match="two passes over one image give different features"):
+            build_extractor("patches", weights=str(folder))

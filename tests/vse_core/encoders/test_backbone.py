@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, ConvNextConfig, PretrainedConfig, ResNetConfig, ViTConfig
+from transformers import AutoModel, ConvNextConfig, PretrainedConfig, ResNetConfig, ViTConfig, ViTMAEConfig
 
 from vse_core.encoders import build_image_encoder
 from vse_core.encoders.backbone import BackboneEncoder, parameter_blocks
@@ -201,3 +201,9 @@ def test_a_bundle_needs_no_pretrained_weights(tmp_path: Path) -> None:
     batch = pictures(), torch.ones(3, 4, dtype=torch.bool)
     with torch.inference_mode():
         assert torch.equal(load_model(bundle).encode_images(*batch), model.encode_images(*batch))
+
+
+def test_a_network_that_is_random_in_evaluation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONFIGS, "mae", ViTMAEConfig(image_size=64, decoder_num_hidden_layers=1, **VIT))
+    with pytest.raises(ValueError, match="ViTMAEModel: two passes over one image give different features"):
+        make("mae")

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from vse_core.encoders.image import FeatureEncoder
-from vse_core.encoders.normalize import GlobalBatchNorm, unit_length
+from vse_core.encoders.normalize import GlobalBatchNorm
 from vse_core.encoders.text import BiGRUEncoder
 from vse_core.pooling import build_pooling, build_views
+from vse_core.similarity import unit_length
 
 
 def test_region_encoder_step_by_step():

@@ -6,13 +6,14 @@ import torch
 from tests.vse_core.losses.batches import random_batch
 from tests.vse_core.training.tiny_unified import adversarial_batch, tiny_adversarial
 from vse_core.losses import build_loss
+from vse_core.losses.adversarial import AdversarialLoss
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_against_a_loop(reduction: str):
     images, texts, ids = random_batch(1, 5, 2)
     adversarial = random_batch(2, 5, 1)[1]
-    loss = build_loss("vse_c", margin=0.3, reduction=reduction, mask_same_image=True)
+    loss = AdversarialLoss(margin=0.3, reduction=reduction, mask_same_image=True)
     result = loss(images, texts, adversarial, ids)
     plain = build_loss("triplet", margin=0.3, reduction=reduction, mask_same_image=True)(images, texts, ids)
     expected = 0.0
@@ -27,7 +28,7 @@ def test_against_a_loop(reduction: str):
 
 def test_without_adversarial_captions_it_is_the_triplet_loss():
     images, texts, ids = random_batch(1, 5, 2)
-    found, expected = build_loss("vse_c")(images, texts, None, ids), build_loss("triplet")(images, texts, ids)
+    found, expected = AdversarialLoss()(images, texts, None, ids), build_loss("triplet")(images, texts, ids)
     assert found.total == expected.total
     assert found.parts.keys() == expected.parts.keys()
 
@@ -35,7 +36,7 @@ def test_without_adversarial_captions_it_is_the_triplet_loss():
 def test_gradients():
     images, texts, ids = random_batch(8, 4, 2, dim=3)
     adversarial = random_batch(3, 4, 1, dim=3)[1]
-    loss, inputs = build_loss("vse_c", margin=0.4), [x.requires_grad_() for x in (images, texts, adversarial)]
+    loss, inputs = AdversarialLoss(margin=0.4), [x.requires_grad_() for x in (images, texts, adversarial)]
     assert torch.autograd.gradcheck(lambda *x: loss(*x, ids).total, inputs)
 
 
@@ -62,4 +63,4 @@ def test_no_adversarial_captions():
     assert model(*inputs[:4]).hardest_bD is None
     output = model(*inputs[:4], inputs[4][:0], inputs[5][:0])
     assert output.hardest_bD is None
-    assert build_loss("vse_c").from_local_batch(output, ids, [6]).total > 0
+    assert AdversarialLoss().from_local_batch(output, ids, [6]).total > 0

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vse_core.losses.unified_oracle import total, unified_terms
-from vse_core.losses import build_loss
+from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.losses.regions import region_hinges, region_similarities, relevance
-from vse_core.outputs import ComponentVectors, UnifiedOutput
+from vse_core.losses.unified import UnifiedLoss
 
 
 def units(*shape: int, generator: torch.Generator) -> torch.Tensor:
@@ -56,7 +56,7 @@ def random_output(
 def test_against_loops_over_the_equations(seed, images, counts, mask, negatives):
     output, ids = random_output(seed, images, counts)
     weights = {"component_weight": 0.4, "object_weight": 0.6, "attribute_weight": 0.7, "relation_weight": 0.9}
-    loss = build_loss("unified", margin=0.3, mask_same_image=mask, negatives=negatives, **weights)
+    loss = UnifiedLoss(margin=0.3, mask_same_image=mask, negatives=negatives, **weights)
     result = loss(output, ids)
     expected = unified_terms(output, ids.tolist(), 0.3, mask, negatives)
     for name, term in expected.items():
@@ -72,7 +72,7 @@ def test_against_loops_over_the_equations(seed, images, counts, mask, negatives)
 
 def test_published_weights_are_the_defaults_and_relations_may_wait():
     output, ids = random_output(4)
-    result, waiting = build_loss("unified")(output, ids), build_loss("unified", relation_weight=0.0)(output, ids)
+    result, waiting = UnifiedLoss()(output, ids), UnifiedLoss(relation_weight=0.0)(output, ids)
     parts = result.parts
     expected = parts["sent"] + 0.5 * (parts["comp"] + parts["obj"] + parts["attr"])
     torch.testing.assert_close(waiting.total, expected)
@@ -98,7 +98,7 @@ def rebuilt(output: UnifiedOutput, tensors: tuple[torch.Tensor, ...]) -> Unified
 def test_gradients(seed: int):
     output, ids = random_output(seed, images=3, counts=(3, 2, 3), dim=3)
     tensors = differentiable(output)
-    loss = build_loss("unified", margin=0.5)
+    loss = UnifiedLoss(margin=0.5)
     assert torch.autograd.gradcheck(lambda *x: loss(rebuilt(output, x), ids).total, tensors)
 
 
@@ -107,7 +107,7 @@ def test_kinds_that_a_batch_lacks_count_nothing_and_break_nothing(counts: tuple[
     output, ids = random_output(5, counts=counts)
     output = replace(output, has_components_b=torch.zeros(5, dtype=torch.bool), composed_bD=0 * output.composed_bD)
     tensors = differentiable(output)
-    result = build_loss("unified")(rebuilt(output, tuple(tensors)), ids)
+    result = UnifiedLoss()(rebuilt(output, tuple(tensors)), ids)
     result.total.backward()
     for name, count in zip(("obj", "attr", "rel"), counts, strict=True):
         assert (result.parts[name] > 0).item() == (count > 0)
@@ -118,7 +118,7 @@ def test_kinds_that_a_batch_lacks_count_nothing_and_break_nothing(counts: tuple[
 
 def test_the_order_of_regions_components_and_negatives_does_not_matter():
     output, ids = random_output(6)
-    expected = build_loss("unified")(output, ids)
+    expected = UnifiedLoss()(output, ids)
     regions = torch.randperm(6)
 
     def shuffled(kind: ComponentVectors, halves: int) -> ComponentVectors:
@@ -127,7 +127,7 @@ def test_the_order_of_regions_components_and_negatives_does_not_matter():
         places = torch.cat([torch.zeros(1).long(), *(1 + h * half + torch.randperm(half) for h in range(halves))])
         return ComponentVectors(kind.vectors_MVD[order][:, places], kind.owners_M[order])
 
-    found = build_loss("unified")(
+    found = UnifiedLoss()(
         replace(
             output,
             regions_bND=output.regions_bND[:, regions],
@@ -144,12 +144,12 @@ def test_the_order_of_regions_components_and_negatives_does_not_matter():
 
 def test_padding_regions_never_count():
     output, ids = random_output(7)
-    expected = build_loss("unified")(output, ids)
+    expected = UnifiedLoss()(output, ids)
     padded = replace(
         output,
         regions_bND=torch.where(output.region_mask_bN.unsqueeze(2), output.regions_bND, 77.0),
     )
-    torch.testing.assert_close(build_loss("unified")(padded, ids).total, expected.total)
+    torch.testing.assert_close(UnifiedLoss()(padded, ids).total, expected.total)
 
 
 def test_relevance_is_part_of_what_is_differentiated():
@@ -177,9 +177,9 @@ def test_similarities_of_regions_stay_in_float32_under_autocast():
 def test_the_whole_loss_stays_in_float32_under_autocast():
     output, ids = random_output(8)
     output = rebuilt(output, tuple(tensor.float() for tensor in differentiable(output)))
-    expected = build_loss("unified")(output, ids)
+    expected = UnifiedLoss()(output, ids)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = build_loss("unified")(output, ids)
+        found = UnifiedLoss()(output, ids)
     assert found.total.dtype == torch.float32
     torch.testing.assert_close(found.total, expected.total, atol=0, rtol=0)
     torch.testing.assert_close(found.parts, expected.parts, atol=0, rtol=0)
@@ -189,13 +189,13 @@ def test_components_without_negatives_are_refused():
     output, ids = random_output(9)
     alone = ComponentVectors(output.objects.vectors_MVD[:, :1], output.objects.owners_M)
     with pytest.raises(ValueError, match=r"got \[0, 4, 3\] negatives"):
-        build_loss("unified")(replace(output, objects=alone), ids)
+        UnifiedLoss()(replace(output, objects=alone), ids)
     odd = ComponentVectors(output.pairs.vectors_MVD[:, :4], output.pairs.owners_M)
     with pytest.raises(ValueError, match="as many of another adjective"):
-        build_loss("unified")(replace(output, pairs=odd), ids)
+        UnifiedLoss()(replace(output, pairs=odd), ids)
 
 
-@pytest.mark.parametrize("options", [{"negatives": "some"}, {"object_weight": -1.0}, {"marginn": 0.1}])
+@pytest.mark.parametrize("options", [{"negatives": "some"}, {"object_weight": -1.0}])
 def test_bad_options_are_refused(options: dict[str, object]):
-    with pytest.raises(ValueError, match=r"must|has no option"):
-        build_loss("unified", **options)
+    with pytest.raises(ValueError, match="must"):
+        UnifiedLoss(**options)

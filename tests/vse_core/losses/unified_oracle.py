@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from tests.vse_core.losses.oracles import others
-from vse_core.outputs import ComponentVectors, UnifiedOutput
+from vse_core.losses.components import ComponentVectors, UnifiedOutput
 
 Vector = list[float]
 

@@ -4,8 +4,7 @@ import math
 
 import torch
 
-from vse_core.encoders.role_graphs import RoleGraphs
-from vse_core.models.hierarchical import HierarchicalModel
+from vse_core.models.hierarchical import HierarchicalModel, RoleGraphs
 
 Vector = list[float]
 

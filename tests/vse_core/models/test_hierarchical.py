@@ -8,12 +8,15 @@ import torch
 
 from tests.vse_core.models.levels_oracle import all_levels
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
-from vse_core.encoders.role_graphs import RoleGraphs
 from vse_core.evaluation.members import compare as similarities
-from vse_core.losses import build_loss
-from vse_core.losses.levels import level_similarities, phrase_similarities
-from vse_core.models.hierarchical import HierarchicalModel, build_hierarchical_model
-from vse_core.outputs import TextLevels, VideoLevels
+from vse_core.losses.hierarchical import (
+    HierarchicalLoss,
+    TextLevels,
+    VideoLevels,
+    level_similarities,
+    phrase_similarities,
+)
+from vse_core.models.hierarchical import HierarchicalModel, RoleGraphs, build_hierarchical_model
 from vse_core.pooling.gpo import GeneralizedPooling
 
 
@@ -158,7 +161,7 @@ def test_gradients_are_right_where_there_is_nothing_and_where_frames_cancel_out(
 def test_gradients_reach_every_parameter_and_are_finite() -> None:
     model = model_of(2).train()
     inputs, ids = batch(), torch.arange(5)
-    build_loss("hierarchical").from_local_batch(model(*inputs), ids, [5]).total.backward()
+    HierarchicalLoss().from_local_batch(model(*inputs), ids, [5]).total.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -176,7 +179,7 @@ def test_the_loss_is_the_triplet_loss_of_the_mean_of_the_levels(mask: bool) -> N
         + max(max(0.0, 0.2 + sims[j][i] - sims[i][i]) for j in rivals[i])
         for i in range(5)
     )
-    result = build_loss("hierarchical", mask_same_image=mask)(videos, texts, ids)
+    result = HierarchicalLoss(mask_same_image=mask)(videos, texts, ids)
     assert result.total.item() == pytest.approx(expected / 5)
     assert result.parts["positive_similarity"].item() == pytest.approx(sum(sims[i][i] for i in range(5)) / 5)
     levels = level_similarities(videos, texts).diagonal(dim1=1, dim2=2).mean(dim=1)
@@ -188,7 +191,7 @@ def test_the_loss_is_the_triplet_loss_of_the_mean_of_the_levels(mask: bool) -> N
 def test_it_can_be_learned() -> None:
     model = tiny_levels()
     inputs, _ = levels_batch(6, 4)
-    loss, ids = build_loss("hierarchical"), torch.arange(6)
+    loss, ids = HierarchicalLoss(), torch.arange(6)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     totals = []
     for _ in range(60):

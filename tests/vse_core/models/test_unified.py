@@ -14,8 +14,8 @@ from tests.vse_core.training.tiny_unified import (
     unified_batch,
 )
 from vse_core.encoders.components import combine
-from vse_core.evaluation.embedding import embed_halves, embed_images, embed_texts
-from vse_core.models import Components
+from vse_core.evaluation.embedding import embed, embed_images, embed_texts
+from vse_core.models.components import Components
 from vse_core.models.unified import build_unified_model
 
 GENERATOR_SEED = 3
@@ -135,7 +135,7 @@ def test_halves_of_all_batches_mix_into_the_captions() -> None:
     model = tiny_unified().eval()
     inputs, _ = unified_batch(6, seed=1)
     batches = [tuple(inputs[2:])] * 2
-    halves = embed_halves(model, batches)
+    halves = embed(model, model.encode_halves, batches)
     assert [len(part) for part in halves] == [12, 12, 12]
     for model.alpha in (0.0, 0.3, 1.0):
         torch.testing.assert_close(combine(*halves, model.alpha), embed_texts(model, batches))

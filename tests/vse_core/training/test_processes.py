@@ -8,6 +8,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from tests.ports import free_port
+from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from tests.vse_core.training.tiny_unified import (
     adversarial_batch,
@@ -18,8 +19,7 @@ from tests.vse_core.training.tiny_unified import (
     unified_batch,
 )
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
-from vse_core.losses import build_loss
-from vse_core.models import AdversarialModel
+from vse_core.models.adversarial import AdversarialModel
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.step import LocalBatch, training_step
 
@@ -94,7 +94,7 @@ def one_step(
         inputs, mine, counts = share_of(inputs, rank, world)
         shares.append(LocalBatch(inputs, ids[mine], counts))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    result = training_step(model, build_loss(**SYSTEMS[name], mask_same_image=True), optimizer, shares, 1e9)
+    result = training_step(model, any_loss(**SYSTEMS[name], mask_same_image=True), optimizer, shares, 1e9)
     tensors = {
         "loss": {"total": result.loss, **result.parts},
         "gradients": {plain_name(name): p.grad for name, p in model.named_parameters()},

@@ -4,8 +4,7 @@ from typing import Any
 
 import torch
 
-from vse_core.encoders.role_graphs import ROLES, RoleGraphs
-from vse_core.models.hierarchical import HierarchicalModel, build_hierarchical_model
+from vse_core.models.hierarchical import ROLES, HierarchicalModel, RoleGraphs, build_hierarchical_model
 
 WORDS, FEATURES, FRAMES, TOKENS, ACTIONS, ENTITIES = 20, 6, 5, 7, 3, 4
 

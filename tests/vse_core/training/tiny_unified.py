@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vse_core.encoders.role_graphs import RoleGraphs
-from vse_core.models import AdversarialModel, Components, UnifiedModel, build_model
-from vse_core.models.unified import build_unified_model
+from vse_core.models import build_model
+from vse_core.models.adversarial import AdversarialModel
+from vse_core.models.components import Components
+from vse_core.models.hierarchical import RoleGraphs
+from vse_core.models.unified import UnifiedModel, build_unified_model
 
 WORDS = 23
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.normalize import unit_length
 from vse_core.models import build_model
+from vse_core.similarity import unit_length
 
 SPECIFICATION = {
     "feature_dim": 5,

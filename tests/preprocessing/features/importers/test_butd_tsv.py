@@ -139,7 +139,7 @@ def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, CAFFE, ["7", *CAFFE[1:]], ["042", *CAFFE[1:]])
+    path = write(tmp_path, CAFFE, ["7", *CAFFE[1:]], CAFFE)
     assert main([str(path), "--form", "butd_tsv"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "3 images can be used, 0 cannot",

@@ -45,7 +45,7 @@ def test_npz_as_milvlg_writes_it(tmp_path: Path) -> None:
     whole, alone = entries(open_source(tmp_path, "npz"))
     assert isinstance(whole, PublishedRegions)
     assert isinstance(alone, PublishedRegions)
-    assert (whole.image_id, alone.image_id) == ("COCO_val2014_000000000042", "7.jpg")
+    assert (whole.image_id, alone.image_id) == ("COCO_val2014_000000000042", "deeper/7.jpg")
     assert whole.features.tolist() == [[0, 1, 2], [3, 4, 5]] == alone.features.tolist()
     assert whole.features.dtype == np.float16
     assert whole.boxes is not None
