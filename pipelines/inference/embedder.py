@@ -163,9 +163,9 @@ class Embedder:
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():
             raise QueryError(position, "the text is empty")
-        limit = self.model.max_tokens
-        if limit is not None and (length := len(self.texts.caption_encoder.encode(text))) > limit:
-            raise QueryError(position, f"the text has {length} tokens, the model reads {limit} at most; shorten it")
+        if self.texts.caption_encoder.truncates(text):
+            read = len(self.texts.caption_encoder.encode(text))
+            raise QueryError(position, f"the text has more than the {read} tokens that the model reads; shorten it")
 
     def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
         items = []

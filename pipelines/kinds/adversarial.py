@@ -38,6 +38,9 @@ ADVERSARIAL = "adversarial.jsonl"
 class VseCLoss(HingeLoss):
     """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
 
+    # Without that of the adversarial captions, which a batch may lack.
+    plateau_values: ClassVar[tuple[str, ...]] = ("part/image_to_text", "part/text_to_image")
+
     name: Literal["vse_c"]
     adversarial_after: DurationField = Field(
         description="train without adversarial captions for so long (VSE-C: 1 epoch)"

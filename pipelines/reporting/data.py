@@ -25,6 +25,7 @@ def data(run: Run) -> dict[str, Any]:
     return {
         "splits": splits,
         "vocabulary": run.manifest("train").get("vocabulary_size"),
+        "truncated": run.manifest("train").get("captions_truncated", 0),
         "reasons": [(split, reason, f"{count:,}") for (split, reason), count in reasons],
         "skipped": skipped[:_LISTED],
         "total": len(skipped),

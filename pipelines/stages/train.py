@@ -150,7 +150,7 @@ def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping
         **outcome,
         "best": best_directory(Path(), best).name,
         **facts,
-        "summary": f"{config.dataset.eval_split} RSUM {rsum:.1f} (chance {chance:.1f}){_coverage(facts)}",
+        "summary": f"{config.dataset.eval_split} RSUM {rsum:.1f} (chance {chance:.1f}){_of_captions(facts)}",
     }
 
 
@@ -213,9 +213,10 @@ def _newest_progress(directory: Path) -> dict[str, Any]:
     return progress
 
 
-def _coverage(facts: Mapping[str, float]) -> str:
-    coverage = facts.get("word_vector_coverage")
-    return "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
+def _of_captions(facts: Mapping[str, float]) -> str:
+    coverage, truncated = facts.get("word_vector_coverage"), facts["captions_truncated"]
+    known = "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
+    return f"{known}, {truncated:,} captions cut short" if truncated else known
 
 
 def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:

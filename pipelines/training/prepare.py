@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ def prepare(
     Returns figures about the captions' tokens for the manifest, and the optimiser steps of the run. Raises StageError
     where the split is too small, or the captions' encoder cannot be made.
     """
+    from pipelines.kinds.words import captions_of
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.loading.sampler import BatchSampler
 
@@ -36,6 +38,8 @@ def prepare(
             f"{len(evaluation.reader)} images of {config.dataset.eval_split}: lower it"
         )
     caption_encoder, facts = config.kind.prepare(config.kind_settings, train, evaluation, directory)
+    texts = chain.from_iterable(captions_of(split.reader) for split in (train, evaluation))
+    facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
     save_caption_encoder(caption_encoder, directory)
     batches = BatchSampler(captions, batch, config.seed).steps_per_epoch
     return facts, config.training.epochs * config.training.steps_per_epoch(batches)

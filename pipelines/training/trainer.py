@@ -110,7 +110,7 @@ class Trainer:
         self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, evaluation.reader)
-        self.evaluation_inputs = self.kind.text_inputs(config.model.text, evaluation, caption_encoder)
+        self.evaluation_inputs = self.kind.text_inputs(config.model.text, evaluation, caption_encoder, self.model)
         start_from_word_vectors(self.model, directory)
         start_from_initial(self.model, caption_encoder, directory)
         self.optimizer = build_optimizer(
@@ -253,7 +253,7 @@ class Trainer:
                     self._skipped += 1
             except NonFiniteLossError as error:
                 raise NonFiniteLossError(f"step {report.step}: {error}") from error
-            plateau_steps = self.losses.check(report.step - 1, values["loss"], report.batch_size)
+            plateau_steps = self.losses.check(report.step - 1, values, report.batch_size)
             self.progress = replace(self.progress, plateau_steps=plateau_steps)
             is_last = report.step == self.config.training.epochs * self.steps_per_epoch
             if self.observer is not None and (is_last or report.step % self.config.training.log_steps == 0):

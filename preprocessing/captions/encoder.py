@@ -34,7 +34,11 @@ class CaptionEncoder(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a caption, at least one."""
+        """Token ids of a caption, at least one; the end of a caption that is too long is cut off."""
+        ...
+
+    def truncates(self, text: str) -> bool:
+        """Return whether a caption is too long for the text encoder."""
         ...
 
     def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool) -> npt.NDArray[np.int32]:

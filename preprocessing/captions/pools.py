@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from preprocessing.captions.components import relation_word
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.storage.atomic import write_json_atomic
 
@@ -33,7 +32,7 @@ class Pools:
     Attributes:
         nouns: base forms of objects.
         adjectives: attributes.
-        relations: as :func:`~preprocessing.captions.components.relation_word` spells them.
+        relations: base forms, of one word or several.
     """
 
     nouns: tuple[str, ...]
@@ -72,7 +71,7 @@ class Pools:
         for graph in graphs:
             nouns.update(o.lemma for o in graph.objects)
             attributes.update(a.lemma for o in graph.objects for a in o.attributes if a.kind == "adjective")
-            relations.update(relation_word(r.lemma) for r in graph.relations)
+            relations.update(r.lemma for r in graph.relations)
         return cls(
             nouns=_frequent(nouns, min_nouns, "nouns"),
             adjectives=(

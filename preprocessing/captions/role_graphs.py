@@ -69,6 +69,10 @@ class SpacedWords:
         ids = [self.vocabulary.find(word) for word in spaced_words(text)[:LONGEST]]
         return [self.vocabulary.UNK if word_id is None else word_id for word_id in ids] or [self.vocabulary.UNK]
 
+    def truncates(self, text: str) -> bool:
+        """Return whether a caption has more than thirty words."""
+        return len(spaced_words(text)) > LONGEST
+
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],

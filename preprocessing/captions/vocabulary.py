@@ -15,6 +15,9 @@ from preprocessing.captions.augment import augment_tokens
 from preprocessing.captions.tokenize import tokenize
 from preprocessing.storage.atomic import write_bytes_atomic
 
+# As of BERT, with <start> and <end>: captions have some ten tokens, texts of web pages any number.
+MAX_TOKENS = 512
+
 _SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 _MASK = "<mask>"
 
@@ -114,9 +117,16 @@ class Vocabulary:
         return self._ids.get(word)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``."""
+        """Token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``.
+
+        Differs from the papers: a caption of more than `MAX_TOKENS` loses its last words.
+        """
         ids = self._ids
-        return [self.START, *(ids.get(word, self.UNK) for word in tokenize(text)), self.END]
+        return [self.START, *(ids.get(word, self.UNK) for word in tokenize(text)[: MAX_TOKENS - 2]), self.END]
+
+    def truncates(self, text: str) -> bool:
+        """Return whether a caption has more than `MAX_TOKENS`."""
+        return len(tokenize(text)) > MAX_TOKENS - 2
 
     def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool) -> npt.NDArray[np.int32]:
         """Mask, replace or delete words, ``<start>`` and ``<end>`` among them or not; see :func:`augment_tokens`.

@@ -13,6 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from preprocessing.captions.augment import augment_words
+from preprocessing.captions.vocabulary import MAX_TOKENS
 from preprocessing.storage.atomic import write_bytes_atomic
 
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -31,6 +32,7 @@ class WordPiece:
     Args:
         model: the known pieces.
         normalizer: cleans the text; lower-cases it and strips accents where the tokenizer is an uncased one.
+        max_tokens: positions of the text encoder; the end of a longer caption is cut off.
 
     Raises:
         WordPieceError: one of BERT's special entries is not among the pieces.
@@ -38,8 +40,9 @@ class WordPiece:
 
     FILE: ClassVar[str] = "tokenizer.json"
 
-    def __init__(self, model: PieceModel, normalizer: BertNormalizer) -> None:
+    def __init__(self, model: PieceModel, normalizer: BertNormalizer, max_tokens: int = MAX_TOKENS) -> None:
         self._tokenizer = Tokenizer(model)
+        self._tokenizer.enable_truncation(max_tokens - 2)
         self._tokenizer.normalizer = normalizer
         self._tokenizer.pre_tokenizer = BertPreTokenizer()
         ids = self._tokenizer.get_vocab(with_added_tokens=False)
@@ -64,13 +67,14 @@ class WordPiece:
         Raises:
             WordPieceError: there is none, or it is of another kind.
         """
-        from transformers import AutoTokenizer  # takes seconds, and a saved tokenizer does without
+        from transformers import AutoConfig, AutoTokenizer  # takes seconds, and a saved tokenizer does without
 
         folder = Path(weights).expanduser()
         local = folder.is_dir()
         try:
-            loaded = AutoTokenizer.from_pretrained(
-                str(folder) if local else weights, local_files_only=local, trust_remote_code=False
+            loaded, config = (
+                auto.from_pretrained(str(folder) if local else weights, local_files_only=local, trust_remote_code=False)
+                for auto in (AutoTokenizer, AutoConfig)
             )
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
@@ -78,7 +82,8 @@ class WordPiece:
                 f"the weights {weights!r} bring no tokenizer that can be loaded ({reason}); name a folder with "
                 "config.json and vocab.txt or tokenizer.json, or a model on the hub where the network reaches it"
             ) from error
-        return cls._from_tokenizer(getattr(loaded, "backend_tokenizer", None), weights)
+        max_tokens = getattr(config, "max_position_embeddings", MAX_TOKENS)
+        return cls._from_tokenizer(getattr(loaded, "backend_tokenizer", None), weights, max_tokens)
 
     @classmethod
     def load(cls, path: Path) -> WordPiece:
@@ -95,17 +100,18 @@ class WordPiece:
             tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # tokenizers raises plain Exception
             raise WordPieceError(f"{path} is no tokenizer ({error}); copy it from the model again") from error
-        return cls._from_tokenizer(tokenizer, str(path))
+        cut = tokenizer.truncation
+        return cls._from_tokenizer(tokenizer, str(path), MAX_TOKENS if cut is None else cut["max_length"] + 2)
 
     @classmethod
-    def _from_tokenizer(cls, tokenizer: Tokenizer | None, origin: str) -> WordPiece:
+    def _from_tokenizer(cls, tokenizer: Tokenizer | None, origin: str, max_tokens: int) -> WordPiece:
         model, normalizer = getattr(tokenizer, "model", None), getattr(tokenizer, "normalizer", None)
         if not isinstance(model, PieceModel) or not isinstance(normalizer, BertNormalizer):
             raise WordPieceError(
                 f"{origin}: the tokenizer is not BERT's WordPiece but {type(model).__name__} after "
                 f"{type(normalizer).__name__}; use a model of BERT's kind (BERT, DistilBERT, ELECTRA, MiniLM)"
             )
-        return cls(model, normalizer)
+        return cls(model, normalizer, max_tokens)
 
     def __len__(self) -> int:
         return len(self._begins_word)
@@ -120,8 +126,12 @@ class WordPiece:
         return [piece.id for piece in self._tokenizer.model.tokenize(word)]
 
     def encode(self, text: str) -> list[int]:
-        """The pieces of all words of a caption between ``[CLS]`` and ``[SEP]``."""
+        """The pieces of all words of a caption between ``[CLS]`` and ``[SEP]``, as many as the text encoder reads."""
         return [self._start_id, *self._tokenizer.encode(text).ids, self._end_id]
+
+    def truncates(self, text: str) -> bool:
+        """Return whether a caption has more pieces than the text encoder reads."""
+        return bool(self._tokenizer.encode(text).overflowing)
 
     def augment(
         self,

@@ -14,11 +14,6 @@ class Model(nn.Module, ABC):
     image_encoder: nn.Module
     text_encoder: nn.Module
 
-    @property
-    def max_tokens(self) -> int | None:
-        """The longest caption that the text encoder reads, in tokens; None where there is no limit."""
-        return None
-
     @abstractmethod
     def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Images:
         """Encode features (B, N, F) with their lengths (B,), or pixels and a mask of cells to keep."""

@@ -21,12 +21,6 @@ class TwoTower(Model):
         self.image_encoder = image_encoder
         self.text_encoder = text_encoder
 
-    @property
-    def max_tokens(self) -> int | None:
-        """The longest caption that the text encoder reads, in tokens; None where there is no limit."""
-        limit: int | None = getattr(self.text_encoder, "max_tokens", None)
-        return limit
-
     def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Tensor:
         """K unit vectors per image, (B, K, D), of features and lengths, or of pixels and a mask of cells to keep."""
         images_BKD: Tensor = self.image_encoder(images, lengths_or_mask)

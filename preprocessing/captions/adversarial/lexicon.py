@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 from preprocessing.captions.adversarial.prepositions import PREPOSITIONS
 from preprocessing.captions.adversarial.sentence import Frame, TokenizedCaption, frame_of
-from preprocessing.captions.components import relation_word
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.relatedness import Relatedness
 
@@ -47,7 +46,7 @@ class Lexicon:
                 if thing.lemma in nouns:
                     uses[frame_of(caption, thing)][thing.lemma][thing.word] += 1
             for relation in caption.graph.relations:
-                if relation_word(relation.lemma) in known_relations:
+                if relation.lemma in known_relations:
                     relations[verb_form(relation.words, relation.lemma)][relation.lemma, relation.words] += 1
         self._nouns = _fitting(uses)
         self._relations = {

@@ -68,6 +68,7 @@ def write_training(directory: Path, history: list[dict[str, float]]) -> None:
             "steps_per_epoch": STEPS_PER_EPOCH,
             "best": "best-001",
             "vocabulary_size": 1234,
+            "captions_truncated": 5678,
             "summary": "dev RSUM 599.5",
         },
     )

@@ -135,6 +135,7 @@ def test_data_counts_splits_and_reasons(tmp_path: Path) -> None:
     assert ["train", "7", "6", "12", "1", "1.5"] in found
     assert ["train", "not an image", "1"] in found
     assert "The vocabulary has 1,234 entries." in section
+    assert "5,678 captions of these splits are longer than the text encoder reads: their ends were cut off." in section
 
 
 def test_measured_figures_stand_beside_published_ones_of_the_same_protocol(tmp_path: Path) -> None:

@@ -86,6 +86,12 @@ def test_unusual_texts_are_texts(client: TestClient, text: str) -> None:
     assert len(answer.json()["results"]) == 1
 
 
+def test_a_text_longer_than_the_model_reads_is_refused(client: TestClient) -> None:
+    answer = client.post("/search", json={"text": "!" * 600, "k": 1})
+    message = "text: the text has more than the 512 tokens that the model reads; shorten it"
+    assert (answer.status_code, answer.json()) == (422, {"error": message})
+
+
 def test_all_there_is_where_more_is_asked_for(client: TestClient) -> None:
     assert len(client.post("/search", json={"text": "a ring", "k": 100}).json()["results"]) == IMAGES
 

@@ -97,7 +97,7 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     assert isinstance(model, HierarchicalModel)
     kind = saved_kind(directory)
     words = kind.load_caption_encoder(directory)
-    inputs = kind.text_inputs(config.model.text, SplitData(reader), words)
+    inputs = kind.text_inputs(config.model.text, SplitData(reader), words, model)
     gallery = build_gallery(model, reader, words, "", inputs, batch_size=4)
     gallery.save(tmp_path / "gallery")
     with pytest.raises(GalleryError, match="has no embeddings"):

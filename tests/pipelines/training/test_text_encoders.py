@@ -17,6 +17,7 @@ from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.words import build_caption_encoder
 from pipelines.runtime.stage import StageError
 from pipelines.stages import train
+from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
 from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encoder
 from preprocessing.features import TINY_RESNET
@@ -155,9 +156,26 @@ def test_what_is_saved_needs_neither_weights_nor_tokenizer(shards: Path, tmp_pat
         ids = encoder.encode(text)
         alone = model.encode_texts(torch.tensor([ids]), torch.tensor([len(ids)]))
         torch.testing.assert_close(found, alone[0].detach(), atol=1e-5, rtol=0)
-    with pytest.raises(QueryError, match="22 tokens, the model reads 20 at most") as caught:
+    with pytest.raises(QueryError, match="more than the 20 tokens that the model reads; shorten it") as caught:
         embedder.embed_texts(["red", "red " * 20])
     assert caught.value.position == 1
+
+
+@pytest.mark.parametrize("name", ["bert", "bigru"])
+def test_captions_of_any_length_are_cut_before_training(bert: Path, tmp_path: Path, name: str) -> None:
+    """One of 600 words ended the training with BERT in its first steps."""
+    write_split(tmp_path / "train", 23, 0, words=600)
+    write_split(tmp_path / "dev", 9, 1, words=5000)
+    text = bert_text(bert) if name == "bert" else "model.text={name: bigru, word_dim: 3, pooling: {name: gpo}}"
+    config = make_config(text, "training.epochs=1")
+    train, dev = (SplitData(ShardReader(tmp_path / split, "grid")) for split in ("train", "dev"))
+    (tmp_path / "out").mkdir()
+    facts, _ = prepare(config, train, dev, tmp_path / "out")
+    assert facts["captions_truncated"] == 2
+    encoder = load_caption_encoder(tmp_path / "out")
+    device = torch.device("cpu")
+    (metrics,) = Trainer(config, train, dev, encoder, tmp_path / "out", device, None, lambda metrics: None).run()
+    assert metrics["rsum"] > 0
 
 
 def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ class Recorder(Quiet):
         self.artifacts.append((path, folder))
 
 
-def write_split(directory: Path, images: int, seed: int, spoil: bool = False) -> None:
-    """Features that tell the caption's words, so that there is something to learn."""
+def write_split(directory: Path, images: int, seed: int, spoil: bool = False, words: int = 0) -> None:
+    """Features that tell the caption's words, so that there is something to learn; `words` more on the first image."""
     rng = np.random.default_rng(seed)
     samples = []
     for i in range(images):
@@ -62,6 +62,8 @@ def write_split(directory: Path, images: int, seed: int, spoil: bool = False) ->
         captions = [
             {"caption_id": f"{i}#{c}", "text": " ".join(WORDS[w] for w in rng.permutation(chosen))} for c in range(5)
         ]
+        if i == 0:
+            captions[0]["text"] += " red" * words
         meta = {"image_id": str(i), "image": f"scene://0/{i}", "split": "train", "captions": captions}
         samples.append(Sample(f"{i:09d}", {"grid": features.astype(np.float16)}, meta))
     directory.mkdir(parents=True)

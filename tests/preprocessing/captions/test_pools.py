@@ -14,7 +14,7 @@ GRAPHS = [
 
 
 def test_words_above_their_thresholds() -> None:
-    assert Pools.build(GRAPHS, 2, 2, 2) == Pools(("car",), ("black",), ("stand_in_front_of",))
+    assert Pools.build(GRAPHS, 2, 2, 2) == Pools(("car",), ("black",), ("stand in front of",))
     assert Pools.build(GRAPHS[::-1], 1, 1, 1).nouns == ("car", "house", "tree")
 
 

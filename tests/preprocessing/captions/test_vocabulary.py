@@ -35,6 +35,15 @@ def test_encode_marks_both_ends_and_unknown_words() -> None:
     assert vocabulary.encode("") == [1, 2]
 
 
+def test_the_end_of_a_text_of_any_length_is_cut_off() -> None:
+    vocabulary = Vocabulary.build(["a dog runs"], min_count=1)
+    text = "dog " * 509 + "runs a dog"
+    start, *words, end = vocabulary.encode(text)
+    assert (start, end, len(words)) == (Vocabulary.START, Vocabulary.END, 510)
+    assert [vocabulary.word(word) for word in words[-2:]] == ["dog", "runs"]
+    assert [vocabulary.truncates(each) for each in ("dog " * 510, text, "dog " * 100_000)] == [False, True, True]
+
+
 @given(st.permutations(["a cat sits", "a dog runs", "the cat runs", "a cat"]))
 def test_ids_do_not_depend_on_the_order_of_captions(captions: list[str]) -> None:
     expected = Vocabulary.build(["a cat sits", "a dog runs", "the cat runs", "a cat"], min_count=2)

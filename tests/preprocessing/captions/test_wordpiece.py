@@ -75,6 +75,18 @@ def test_examples() -> None:
     assert tokenizer.pad_id == PAD
 
 
+def test_the_end_of_a_caption_that_is_too_long_is_cut_off(tmp_path: Path) -> None:
+    """At the positions of the text encoder, also after saving; at those of BERT where a file names no limit."""
+    model, normalizer = models.WordPiece(vocab=IDS, unk_token="[UNK]"), normalizers.BertNormalizer()
+    WordPiece(model, normalizer, max_tokens=8).save(tmp_path / WordPiece.FILE)
+    for tokenizer in (WordPiece(model, normalizer, max_tokens=8), WordPiece.load(tmp_path / WordPiece.FILE)):
+        assert tokenizer.encode("doggy " * 600) == [CLS, *[IDS["dog"], IDS["##gy"]] * 3, SEP]
+        assert [tokenizer.truncates("doggy " * count) for count in (0, 3, 4, 600)] == [False, False, True, True]
+    content = json.loads((tmp_path / WordPiece.FILE).read_text()) | {"truncation": None}
+    (tmp_path / WordPiece.FILE).write_text(json.dumps(content))
+    assert len(WordPiece.load(tmp_path / WordPiece.FILE).encode("doggy " * 600)) == 512
+
+
 def test_a_special_entry_in_a_caption_is_text() -> None:
     assert not {MASK, SEP, PAD} & set(make().encode("a [MASK] [SEP] [PAD]")[1:-1])
 
