@@ -16,7 +16,7 @@ from pipelines.config.layers import file_layers, merged, override_layer, preset_
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
-from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig
+from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig, TrainingSettings
 from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
@@ -205,6 +205,22 @@ class PipelineConfig(Strict):
     def kind_settings(self) -> KindSettings:
         """The settings that the kind of model works by."""
         return KindSettings(self.model.text, self.loss, self.vocabulary.min_count, self.seed, self.parsing.pipeline)
+
+    @property
+    def training_settings(self) -> TrainingSettings:
+        """The settings that a training process works by."""
+        return TrainingSettings(
+            self.seed,
+            self.model,
+            self.loss,
+            self.training,
+            self.kind,
+            self.kind_settings,
+            self.features.member,
+            self.dataset.eval_split,
+            self.evaluation.folds,
+            self.mirror,
+        )
 
     @property
     def training_reads_graphs(self) -> bool:

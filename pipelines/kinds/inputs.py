@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class SplitPaths:
+    """The directories of a split's shards and of its captions' scene graphs; None where nothing reads them."""
+
+    shards: Path
+    graphs: Path | None = None
+
+
+@dataclass(frozen=True)
 class SplitData:
     """The reader of a split, and the directory of its captions' scene graphs; None where nothing reads them."""
 

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.cli import CommandParser, add_config_options
-from pipelines.runtime.stage import disk_error, fingerprint
-from pipelines.tuning.space import load_search
+from pipelines.runtime.stage import StageDir, StageError, disk_error, fingerprint
+from pipelines.tuning.results import value_text
+from pipelines.tuning.space import SearchConfig, load_search, with_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
+
+    from pipelines.evaluation.ensemble import EvaluatedModel
+    from pipelines.paper_figures.registered_model import RegisteredModel
+    from pipelines.tracking import Experiment
 
 NAME = "figures"
 # Of UniVSE's figure 6.
@@ -54,17 +59,19 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
     """Draw a figure; return its images by their names."""
     from pipelines.paper_figures import of_models, of_runs, of_searches
     from pipelines.paper_figures.registered_model import RegisteredModel
+    from pipelines.tuning.search import search_dir
 
     if FIGURES[name].takes.endswith("search") and options.search is not None:
-        searched = {
-            "kmax-grid": of_searches.kmax_grid,
-            "search-rows": of_searches.search_rows,
-            "view-diversity": of_searches.view_diversity,
-        }
-        return {**searched[name](config, load_search(options.search))}
-    models = [RegisteredModel(reference, config) for reference in options.model]
+        search = load_search(options.search)
+        stage = search_dir(config, search)
+        if name == "view-diversity":
+            return {**of_searches.view_diversity(_searched(config, search, stage), search.name)}
+        return {**(of_searches.kmax_grid if name == "kmax-grid" else of_searches.search_rows)(stage, search)}
+    models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if name == "relevance":
         return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
+    if name == "alpha-sweep":
+        return {**of_runs.alpha_sweep(_attacked(models[0], config))}
     draws: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
         "gpo-coefficients": of_models.gpo_coefficients,
         "caption-similarity": of_models.caption_similarity,
@@ -73,12 +80,43 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
         "top-5": of_models.top_5,
         "convergence": of_runs.convergence,
         "negatives": of_runs.negatives,
-        "alpha-sweep": of_runs.alpha_sweep,
     }
     return {**draws[name](models if FIGURES[name].takes.startswith("models") else models[0])}
 
 
-def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
+def _searched(
+    config: PipelineConfig, search: SearchConfig, stage: StageDir
+) -> list[tuple[EvaluatedModel, float | None]]:
+    """Evaluate the models of a search, of each setting that of the first seed, and name their lambdas if any."""
+    from pipelines.paper_figures.of_searches import results_of
+    from pipelines.stages.model_evaluation import NamedModel, evaluate_model
+    from pipelines.stages.runner import plan_stages
+
+    models = []
+    for setting in results_of(stage, search).by_setting():
+        if setting.mean is None:
+            continue
+        name = ", ".join(map(value_text, setting.settings.values()))
+        trained = with_settings(config, search.values_of(setting.settings), config.seed)
+        plan = plan_stages(trained, last="train")["train"]
+        if not plan.complete:
+            raise StageError(f"{name}: its training is not in {plan.directory}: delete {stage.path}, and search again")
+        loss = trained.loss
+        lam = loss.lam if loss.name == "multi_view" and loss.bound == "joint" else None
+        models.append((evaluate_model(NamedModel(name, trained, plan.output("best"))), lam))
+    return models
+
+
+def _attacked(registered: RegisteredModel, config: PipelineConfig) -> EvaluatedModel:
+    """Evaluate a model under attack on the split of the configuration, if it has not been."""
+    from pipelines.stages.model_evaluation import NamedModel, evaluate_model
+
+    settings = config.evaluation.model_copy(update={"protocols": ("retrieval", "attack")})
+    config = config.model_copy(update={"evaluation": settings})
+    return evaluate_model(NamedModel(registered.name, config, registered.bundle[1] / "model"))
+
+
+def keep(name: str, experiment: Experiment, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
     """Write images as PNG into a folder, and log them to a run of their own in MLflow."""
     from matplotlib.figure import Figure
 
@@ -96,7 +134,7 @@ def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image]
     except OSError as error:
         raise disk_error(NAME, folder, error) from error
     identity = fingerprint([NAME, name, [str(file) for file in files]])
-    with PipelineRuns(config.experiment, identity, f"figure {name}") as runs, runs.parent as tracker:
+    with PipelineRuns(experiment, identity, f"figure {name}") as runs, runs.parent as tracker:
         tracker.set_tags({"vse.figure": name})
         for file in files:
             tracker.log_artifact(file, NAME)
@@ -108,7 +146,7 @@ def main() -> None:
     options = _parser().parse_args()
     config = load_config(options.config, options.set)
     folder = options.output or config.work_dir / NAME / options.figure
-    for file in keep(options.figure, config, draw(options.figure, config, options), folder):
+    for file in keep(options.figure, config.experiment, draw(options.figure, config, options), folder):
         sys.stdout.write(f"{file}\n")
 
 

@@ -53,8 +53,9 @@ def evaluate_directory(
             "vse.seed": config.seed,
         }
     )
-    log_splits(config, upstream["extract"], tracker, {dataset.eval_split: "evaluation"})
-    data = EvaluationData(dataset, config.evaluation, shards, config.features.member, graphs, config.model.text)
+    feature = config.features.member
+    log_splits(config.name, dataset, feature, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
+    data = EvaluationData(dataset, config.evaluation, shards, feature, graphs, config.model.text)
     with config.mirror.pinned(shards, *graphs.values()):
         summary = evaluate_into(data, model, stage, tracker)
     return StageReport(NAME, stage.path, summary)
