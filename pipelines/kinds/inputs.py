@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.kinds import LossConfig, TextEncoderConfig
+    from pipelines.schema.pools import PoolsConfig
     from preprocessing.shards.reader import ShardReader
 
 
@@ -39,3 +40,4 @@ class KindSettings:
     min_count: int
     seed: int
     parser: str | None
+    pools: PoolsConfig

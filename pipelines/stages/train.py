@@ -171,6 +171,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     }
     if config.training_reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
+        content["pools"] = config.pools.model_dump(mode="json")
     content |= config.kind.versions()
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
