@@ -72,7 +72,7 @@ class AdversarialKind(ModelKind):
         from pipelines.kinds.words import build_caption_encoder
 
         caption_encoder, facts = build_caption_encoder(settings, train.reader, directory)
-        pools = write_pools(train, directory)
+        pools = write_pools(settings, train, directory)
         report = _write_adversarial_captions(require_graphs(train), pools, settings.seed, directory / ADVERSARIAL)
         facts |= {
             "adversarial_captions": report.adversarials,

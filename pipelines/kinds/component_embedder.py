@@ -40,7 +40,7 @@ _TEXTS_AT_ONCE = 256
 _PHRASES_AT_ONCE = 4096
 
 Phrase = tuple[str, ...]
-"""A noun, an adjective with its noun, or a subject with its relation and its object."""
+"""A noun; a noun after what describes it, of which UniVSE reads the last word; or subject, relation and object."""
 
 
 class ComponentEmbedder:
@@ -106,7 +106,7 @@ class ComponentEmbedder:
         words = list(phrase)
         if len(words) == 3:
             words[1:2] = relation_words(words[1], self._model.text_encoder.relations)
-        found = [self._vocabulary.find(word) for word in words]
+        found = [self._vocabulary.find(word.split()[-1]) for word in words]
         return [Vocabulary.UNK if word_id is None else word_id for word_id in found]
 
     def _graphs(self, texts: Sequence[str]) -> list[SceneGraph]:

@@ -116,8 +116,10 @@ class UnifiedKind(ModelKind):
     reads_graphs: ClassVar[bool] = True
 
     def versions(self) -> dict[str, int]:
-        """Return the version of the loss and of what it contrasts components with."""
-        return {"components": COMPONENTS_VERSION}
+        """Return the version of the loss, of what it contrasts components with, and of the pools."""
+        from preprocessing.captions import pools
+
+        return {"components": COMPONENTS_VERSION, "pools": pools.VERSION}
 
     def prepare(
         self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
@@ -133,7 +135,7 @@ class UnifiedKind(ModelKind):
             return Vocabulary.build(captions_of(train.reader), count, words)
 
         words, facts = build_words(settings, directory, build)
-        write_pools(train, directory)
+        write_pools(settings, train, directory)
         return words, facts
 
     def build_loss(self, name: str, **options: Any) -> GlobalLoss:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
+    from pipelines.evaluation.ensemble import EvaluatedModel
+    from pipelines.paper_figures.registered_model import RegisteredModel
+    from pipelines.tracking import Experiment
+
 NAME = "figures"
 # Of UniVSE's figure 6.
 _QUERIES = ("black dog", "white dog", "player swing bat")
@@ -49,12 +53,16 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
     """Draw a figure; return its images by their names."""
     from pipelines.paper_figures import of_models, of_runs
     from pipelines.paper_figures.registered_model import RegisteredModel
+    from pipelines.tuning.search import search_dir
 
     if name == "kmax-grid":
-        return {**of_runs.kmax_grid(config, load_search(options.search))}
-    models = [RegisteredModel(reference, config) for reference in options.model]
+        search = load_search(options.search)
+        return {**of_runs.kmax_grid(search_dir(config, search), search)}
+    models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if name == "relevance":
         return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
+    if name == "alpha-sweep":
+        return {**of_runs.alpha_sweep(_attacked(models[0], config))}
     draws: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
         "gpo-coefficients": of_models.gpo_coefficients,
         "caption-similarity": of_models.caption_similarity,
@@ -63,12 +71,20 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
         "top-5": of_models.top_5,
         "convergence": of_runs.convergence,
         "negatives": of_runs.negatives,
-        "alpha-sweep": of_runs.alpha_sweep,
     }
     return {**draws[name](models if FIGURES[name].takes == "models" else models[0])}
 
 
-def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
+def _attacked(registered: RegisteredModel, config: PipelineConfig) -> EvaluatedModel:
+    """Evaluate a model under attack on the split of the configuration, if it has not been."""
+    from pipelines.stages.model_evaluation import NamedModel, evaluate_model
+
+    settings = config.evaluation.model_copy(update={"protocols": ("retrieval", "attack")})
+    config = config.model_copy(update={"evaluation": settings})
+    return evaluate_model(NamedModel(registered.name, config, registered.bundle[1] / "model"))
+
+
+def keep(name: str, experiment: Experiment, images: Mapping[str, Figure | Image], folder: Path) -> list[Path]:
     """Write images as PNG into a folder, and log them to a run of their own in MLflow."""
     from matplotlib.figure import Figure
 
@@ -86,7 +102,7 @@ def keep(name: str, config: PipelineConfig, images: Mapping[str, Figure | Image]
     except OSError as error:
         raise disk_error(NAME, folder, error) from error
     identity = fingerprint([NAME, name, [str(file) for file in files]])
-    with PipelineRuns(config.experiment, identity, f"figure {name}") as runs, runs.parent as tracker:
+    with PipelineRuns(experiment, identity, f"figure {name}") as runs, runs.parent as tracker:
         tracker.set_tags({"vse.figure": name})
         for file in files:
             tracker.log_artifact(file, NAME)
@@ -98,7 +114,7 @@ def main() -> None:
     options = _parser().parse_args()
     config = load_config(options.config, options.set)
     folder = options.output or config.work_dir / NAME / options.figure
-    for file in keep(options.figure, config, draw(options.figure, config, options), folder):
+    for file in keep(options.figure, config.experiment, draw(options.figure, config, options), folder):
         sys.stdout.write(f"{file}\n")
 
 

@@ -327,7 +327,7 @@ class _Exchange:
             words = " ".join(of.word(number) for of, number in zip(names, ids[empty[0]].tolist(), strict=True))
             raise NegativesError(
                 f"all {len(self.pool.ids_P)} {self.pool.name} of the pool are true of an image in {words!r} "
-                f"({len(empty)} such components): lower the pool's threshold, so that it has more words"
+                f"({len(empty)} such components): lower pools.min_{self.pool.name}, so that it has more words"
             )
 
     def words(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:

@@ -47,7 +47,7 @@ def trained(
     name: str, config: PipelineConfig, loss: str, metrics: Mapping[str, list[Point]], split: str = "dev"
 ) -> RegisteredModel:
     """A model of which nothing is known but its training."""
-    registered = RegisteredModel(name, config)
+    registered = RegisteredModel(name, config.tracking_uri)
     params = {"loss.name": loss, "loss.bound": "joint", "loss.lam": "0.7"}
     vars(registered)["bundle"] = (name, Path("/nowhere"))
     vars(registered)["training"] = RecordedRun("r", "FINISHED", 0, 1, params, {"vse.split": split}, metrics)
@@ -107,7 +107,7 @@ def test_options_that_a_figure_does_not_take_are_refused(words: list[str], capsy
 
 
 def test_the_retrieved_images_are_those_of_a_naive_search(bundle: Path, config: PipelineConfig) -> None:
-    registered = RegisteredModel(str(bundle), config)
+    registered = RegisteredModel(str(bundle), config.tracking_uri)
     (figure,) = of_models.relevance_maps(registered, ["red circle"]).values()
     query = registered.embedder.embed_texts(["red circle"])[0]
     scores = sorted((float(image[0] @ query) for image in registered.gallery.images_BKD), reverse=True)[:3]
@@ -159,17 +159,17 @@ def test_coefficients_of_any_image_encoder(
 
 def test_a_query_that_cannot_be_embedded_is_named(bundle: Path, config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="the query ' ' cannot be embedded: the text is empty"):
-        of_models.relevance_maps(RegisteredModel(str(bundle), config), ["dog", " "])
+        of_models.relevance_maps(RegisteredModel(str(bundle), config.tracking_uri), ["dog", " "])
 
 
 def test_a_model_of_one_view_has_no_attention_to_compare(bundle: Path, config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="has one view of each image"):
-        of_models.view_attention(RegisteredModel(str(bundle), config))
+        of_models.view_attention(RegisteredModel(str(bundle), config.tracking_uri))
 
 
 def test_nothing_is_known_of_the_training_of_a_directory(bundle: Path, config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="whose training is unknown: name a registered model"):
-        of_runs.convergence([RegisteredModel(str(bundle), config)])
+        of_runs.convergence([RegisteredModel(str(bundle), config.tracking_uri)])
 
 
 def two_views(images: int = 5) -> Gallery:
@@ -239,11 +239,11 @@ def test_the_training_of_a_registered_model_is_found_by_its_tag(
     monkeypatch.setattr(
         registered_model, "tags_of", lambda name, version, _: tags if (name, version) == ("scenes", 7) else {}
     )
-    model = RegisteredModel("scenes@champion", config)
+    model = RegisteredModel("scenes@champion", config.tracking_uri)
     vars(model)["bundle"] = ("scenes@champion", Path("/nowhere"))
     assert model.training.params == {"loss.name": "adopt"}
     tags["vse.train_fingerprint"] = "another"
-    again = RegisteredModel("scenes@champion", config)
+    again = RegisteredModel("scenes@champion", config.tracking_uri)
     vars(again)["bundle"] = ("scenes@champion", Path("/nowhere"))
     with pytest.raises(StageError, match="has no run of its training"):
         _ = again.training

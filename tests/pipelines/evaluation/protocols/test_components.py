@@ -1,0 +1,52 @@
+"""Images retrieved by the labels of detections: labels of any number of words are nouns with what describes them."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+
+from pipelines.evaluation.protocols.components import components
+from pipelines.kinds.component_embedder import ComponentEmbedder, Phrase
+from preprocessing.captions.vocabulary import Vocabulary
+from vse_core.models import build_model
+from vse_core.models.unified import UnifiedModel
+
+LABELS = [["dog", "hot dog"], ["dining room table"], ["old remote control car", "dog"]]
+
+
+class Texts:
+    """A text encoder that takes note of its phrases; each is most similar to the image of the same number."""
+
+    components = None
+
+    def __init__(self) -> None:
+        self.phrases: list[Phrase] = []
+
+    def embed_phrases(self, phrases: list[Phrase]) -> torch.Tensor:
+        self.phrases = phrases
+        return torch.eye(len(LABELS))[torch.tensor([0, 0, 1, 2])]
+
+
+def test_labels_of_many_words_are_no_relations() -> None:
+    texts = Texts()
+    inputs = SimpleNamespace(
+        captions=[[] for _ in LABELS],
+        detections=LABELS,
+        texts=texts,
+        gallery=SimpleNamespace(images_BKD=torch.eye(3).unsqueeze(1)),
+        reader=SimpleNamespace(is_image_files=False, features=lambda _: torch.zeros(4, 1)),
+    )
+    found = components(cast("Any", inputs)).metrics
+    assert texts.phrases == [("dog",), ("hot", "dog"), ("dining room", "table"), ("old remote control", "car")]
+    # "dog" is in images 0 and 2: found at ranks 1 and, of equals, last.
+    assert found["components/detected_objects_map"] == 100 * ((1 + 2 / 3) / 2 + 3) / 4
+
+
+def test_univse_reads_the_last_word_of_what_describes_a_noun() -> None:
+    words = ["<pad>", "<start>", "<end>", "<unk>", "dining", "room", "table"]
+    vocabulary = Vocabulary(words)
+    model = build_model(4, len(vocabulary), 8, {"name": "regions"}, {"name": "components", "word_dim": 6})
+    assert isinstance(model, UnifiedModel)
+    embedder = ComponentEmbedder(model, vocabulary, None)
+    found, expected = (embedder.embed_phrases([(word, "table")]) for word in ("dining room", "room"))
+    assert torch.equal(found, expected)
