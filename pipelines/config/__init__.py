@@ -16,12 +16,13 @@ from pipelines.config.layers import file_layers, merged, override_layer, preset_
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
-from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig
+from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig, TrainingSettings
 from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.error import ConfigError
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
+from pipelines.schema.pools import PoolsConfig
 from preprocessing.storage import Mirror
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
@@ -162,6 +163,7 @@ class PipelineConfig(Strict):
     dataset: Dataset = Field(description="images and captions")
     features: Features = Field(description="features of the images, which the image encoder takes")
     parsing: ParsingConfig = Field(ParsingConfig(), description="caption parser")
+    pools: PoolsConfig = Field(PoolsConfig(), description="words that replace others in negatives and attacks")
     vocabulary: VocabularyConfig = Field(VocabularyConfig(), description="words")
     model: ModelConfig = Field(description="the two towers")
     loss: LossConfig = Field(description="the objective")
@@ -204,7 +206,25 @@ class PipelineConfig(Strict):
     @property
     def kind_settings(self) -> KindSettings:
         """The settings that the kind of model works by."""
-        return KindSettings(self.model.text, self.loss, self.vocabulary.min_count, self.seed, self.parsing.pipeline)
+        return KindSettings(
+            self.model.text, self.loss, self.vocabulary.min_count, self.seed, self.parsing.pipeline, self.pools
+        )
+
+    @property
+    def training_settings(self) -> TrainingSettings:
+        """The settings that a training process works by."""
+        return TrainingSettings(
+            self.seed,
+            self.model,
+            self.loss,
+            self.training,
+            self.kind,
+            self.kind_settings,
+            self.features.member,
+            self.dataset.eval_split,
+            self.evaluation.folds,
+            self.mirror,
+        )
 
     @property
     def training_reads_graphs(self) -> bool:

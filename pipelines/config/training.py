@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.schema.fields import AbsolutePath, DurationField, Float, Int, Strict
+
+if TYPE_CHECKING:
+    from pipelines.config.model import ModelConfig
+    from pipelines.kinds import LossConfig
+    from pipelines.kinds.inputs import KindSettings
+    from pipelines.kinds.kind import ModelKind
+    from preprocessing.storage import Mirror
 
 
 class StepDecay(Strict):
@@ -189,3 +197,23 @@ class EvaluationConfig(Strict):
                 "https://github.com/google-research-datasets/Crisscrossed-Captions and name it as evaluation.cxc"
             )
         return self
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The part of a configuration that a training process needs.
+
+    `feature` is the key of the features that the model reads; `eval_split` and `folds` are those of the evaluation
+    after each epoch.
+    """
+
+    seed: int
+    model: ModelConfig
+    loss: LossConfig
+    training: TrainingConfig
+    kind: ModelKind
+    kind_settings: KindSettings
+    feature: str
+    eval_split: str
+    folds: int
+    mirror: Mirror

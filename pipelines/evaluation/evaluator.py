@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipelines.inference.text_embedder import TextEmbedder
     from pipelines.kinds import TextEncoderConfig
     from pipelines.retrieval.gallery import Gallery
+    from pipelines.schema.pools import PoolsConfig
     from pipelines.tracking import Tracker
     from preprocessing.shards.reader import ShardReader
     from vse_core.models import Model
@@ -43,6 +44,7 @@ class EvaluationData:
     feature: str
     graphs: Mapping[str, Path]
     text: TextEncoderConfig
+    pools: PoolsConfig
 
     @property
     def split(self) -> str:
@@ -118,6 +120,7 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
         train_graphs=data.graphs[data.dataset.train_split],
         graphs=data.graphs[data.split],
         directory=directory,
+        pools=data.pools,
         detections=[names.get(record.image_id, ()) for record in records] if names is not None else None,
     )
     return CAPTION_PROTOCOLS[protocol](inputs)
@@ -161,7 +164,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
         )
     root = build_dataset(data.dataset.format, **data.dataset.options()).root
     split = SplitData(reader, data.graphs.get(data.split))
-    inputs = saved_kind(directory).text_inputs(data.text, split, texts.caption_encoder)
+    inputs = saved_kind(directory).text_inputs(data.text, split, texts.caption_encoder, texts.model)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
     return EmbeddedSplit(texts, gallery, reader, set_size(texts.model, lengths_or_mask))

@@ -47,7 +47,7 @@ class TextEmbedder:
         """
         if self.components is not None:
             return self.components.embed_phrases(phrases)
-        return self.embed([" ".join(phrase).replace("_", " ") for phrase in phrases])
+        return self.embed([" ".join(phrase) for phrase in phrases])
 
     def batches(self, texts: Sequence[str], title: str | None = None) -> Iterator[tuple[Any, ...]]:
         """Yield texts as `encode_texts` of the model takes them, in order; with a title, under a progress bar."""

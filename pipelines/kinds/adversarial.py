@@ -38,6 +38,9 @@ ADVERSARIAL = "adversarial.jsonl"
 class VseCLoss(HingeLoss):
     """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
 
+    # Without that of the adversarial captions, which a batch may lack.
+    plateau_values: ClassVar[tuple[str, ...]] = ("part/image_to_text", "part/text_to_image")
+
     name: Literal["vse_c"]
     adversarial_after: DurationField = Field(
         description="train without adversarial captions for so long (VSE-C: 1 epoch)"
@@ -69,7 +72,7 @@ class AdversarialKind(ModelKind):
         from pipelines.kinds.words import build_caption_encoder
 
         caption_encoder, facts = build_caption_encoder(settings, train.reader, directory)
-        pools = write_pools(train, directory)
+        pools = write_pools(settings, train, directory)
         report = _write_adversarial_captions(require_graphs(train), pools, settings.seed, directory / ADVERSARIAL)
         facts |= {
             "adversarial_captions": report.adversarials,

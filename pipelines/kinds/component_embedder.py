@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from preprocessing.captions.components import ComponentTable, nouns_of, pairs_of, triples_of
+from preprocessing.captions.components import (
+    NO_WORD,
+    ComponentTable,
+    nouns_of,
+    pairs_of,
+    relation_words,
+    triples_of,
+)
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.loading.batch import component_tensors
+from preprocessing.loading.batch import component_tensors, pad_tokens
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.evaluation.embedding import embed
 from vse_core.models.components import Components
@@ -33,7 +40,7 @@ _TEXTS_AT_ONCE = 256
 _PHRASES_AT_ONCE = 4096
 
 Phrase = tuple[str, ...]
-"""A noun, an adjective with its noun, or a subject with its relation and its object."""
+"""A noun; a noun after what describes it, of which UniVSE reads the last word; or subject, relation and object."""
 
 
 class ComponentEmbedder:
@@ -54,7 +61,8 @@ class ComponentEmbedder:
 
     def inputs(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """Parse texts for the model; components with words that it does not know are left out."""
-        table = ComponentTable.build([[graph] for graph in self._graphs(texts)], self._vocabulary)
+        graphs = [[graph] for graph in self._graphs(texts)]
+        table = ComponentTable.build(graphs, self._vocabulary, relations=self._model.text_encoder.relations)
         return (Components(**component_tensors(table.select(torch.arange(len(texts)).numpy()))),)
 
     def embed_halves(self, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,22 +75,22 @@ class ComponentEmbedder:
         (graph,) = self._graphs([text])
         found: list[Phrase] = [(noun,) for noun in nouns_of(graph)]
         found += [*pairs_of(graph), *triples_of(graph)]
-        return [phrase for phrase in found if all(self._vocabulary.find(word) is not None for word in phrase)]
+        return [phrase for phrase in found if Vocabulary.UNK not in self._ids(phrase)]
 
     @torch.inference_mode()
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
         """Embed components as objects, attributes and relations: (phrases, D) unit vectors."""
-        encode: dict[int, Callable[..., Tensor]] = {
-            1: self._model.encode_objects,
-            2: self._model.encode_pairs,
+        encode: dict[int, Callable[[Tensor], Tensor]] = {
+            1: lambda words_M1: self._model.encode_objects(words_M1[:, 0]),
+            2: lambda words_M2: self._model.encode_pairs(*words_M2.unbind(1)),
             3: self._model.encode_triples,
         }
         device = next(self._model.parameters()).device
         vectors: dict[int, Tensor] = {}
         for length in {len(phrase) for phrase in phrases}:
             rows = [row for row, phrase in enumerate(phrases) if len(phrase) == length]
-            ids = torch.tensor([[self._id(word) for word in phrases[row]] for row in rows])
-            parts = [encode[length](*part.to(device).unbind(1)).cpu() for part in ids.split(_PHRASES_AT_ONCE)]
+            ids, _ = pad_tokens([self._ids(phrases[row]) for row in rows], NO_WORD)
+            parts = [encode[length](part.to(device)).cpu() for part in ids.split(_PHRASES_AT_ONCE)]
             vectors |= zip(rows, torch.cat(parts), strict=True)
         return torch.stack([vectors[row] for row in range(len(phrases))])
 
@@ -93,9 +101,13 @@ class ComponentEmbedder:
         regions_1ND, _ = self._model.encode_regions(features_1NF.to(device), lengths_1.to(device))
         return regions_1ND[0].cpu()
 
-    def _id(self, word: str) -> int:
-        found = self._vocabulary.find(word)
-        return Vocabulary.UNK if found is None else found
+    def _ids(self, phrase: Phrase) -> list[int]:
+        """The ids of a phrase's words, those of its relation one by one or joined."""
+        words = list(phrase)
+        if len(words) == 3:
+            words[1:2] = relation_words(words[1], self._model.text_encoder.relations)
+        found = [self._vocabulary.find(word.split()[-1]) for word in words]
+        return [Vocabulary.UNK if word_id is None else word_id for word_id in found]
 
     def _graphs(self, texts: Sequence[str]) -> list[SceneGraph]:
         from preprocessing.captions.scene_graph import parse_captions

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from preprocessing.loading.loader import CaptionInputs
     from preprocessing.shards.reader import ShardReader
     from vse_core.losses import GlobalLoss
+    from vse_core.models import Model
     from vse_core.outputs import ComparedImages, Rows
 
 
@@ -137,7 +138,9 @@ class HierarchicalKind(ModelKind):
 
         return (RoleGraphs(**batch.extra),)
 
-    def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
+    def text_inputs(
+        self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
+    ) -> TextInputs:
         """Return the role graphs of captions."""
         from vse_core.models.hierarchical import RoleGraphs
 

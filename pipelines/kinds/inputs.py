@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.kinds import LossConfig, TextEncoderConfig
+    from pipelines.schema.pools import PoolsConfig
     from preprocessing.shards.reader import ShardReader
+
+
+@dataclass(frozen=True)
+class SplitPaths:
+    """The directories of a split's shards and of its captions' scene graphs; None where nothing reads them."""
+
+    shards: Path
+    graphs: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -31,3 +40,4 @@ class KindSettings:
     min_count: int
     seed: int
     parser: str | None
+    pools: PoolsConfig

@@ -93,7 +93,9 @@ class ModelKind(Protocol):
         """Return the arguments of the trained module after images and tokens, at a step counted from 0."""
         return ()
 
-    def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
+    def text_inputs(
+        self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
+    ) -> TextInputs:
         """Return the source of the arguments of `encode_texts` after tokens and lengths, for the captions of a split.
 
         `text` may be the settings of another kind's model. Raises StageError where its files are missing, or are of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
-    from pipelines.kinds.inputs import SplitData
+    from pipelines.kinds.inputs import KindSettings, SplitData
     from preprocessing.captions.graph import SceneGraph
     from preprocessing.captions.pools import Pools
 
@@ -45,7 +45,7 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
         yield [graph for _, graph in captions]
 
 
-def write_pools(train: SplitData, directory: Path) -> Pools:
+def write_pools(settings: KindSettings, train: SplitData, directory: Path) -> Pools:
     """Write the words that negatives and adversarial captions are made with into a run's directory.
 
     Raises StageError where the training captions have too few different words.
@@ -53,7 +53,7 @@ def write_pools(train: SplitData, directory: Path) -> Pools:
     from preprocessing.captions.pools import Pools, PoolsError
 
     try:
-        pools = Pools.build(itertools.chain.from_iterable(graphs_of(train)))
+        pools = Pools.build(itertools.chain.from_iterable(graphs_of(train)), **settings.pools.model_dump())
     except PoolsError as error:
         raise StageError(f"train: {error}") from error
     pools.save(directory / Pools.FILE)

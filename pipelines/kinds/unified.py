@@ -13,9 +13,9 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.kinds.scene_graphs import graphs_of, write_pools
 from pipelines.runtime.stage import StageError
-from pipelines.schema.encoders import WordReader
+from pipelines.schema.encoders import GRUStart, WordReader
 from pipelines.schema.fields import DurationField, Float, Int, Strict
-from pipelines.schema.losses import Loss
+from pipelines.schema.losses import MarginLoss
 from pipelines.schema.pooling import PoolingConfig
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from preprocessing.loading.loader import CaptionInputs
     from vse_core.losses import GlobalLoss
     from vse_core.models import Model
+
+# Raised when the same captions and settings would give other negatives or another loss.
+COMPONENTS_VERSION = 2
 
 
 class RegionImageEncoderConfig(Strict):
@@ -52,6 +55,10 @@ class ComponentTextEncoderConfig(WordReader):
     word_dim: Int = Field(gt=0, description="width of the basic word vectors (UniVSE: 300)")
     modifier_dim: Int = Field(gt=0, description="width of the modifier vectors, learned from random ones (UniVSE: 100)")
     train_words: bool = Field(description="fine-tune the basic word vectors (UniVSE keeps GloVe's as they are)")
+    relations: Literal["words", "joined"] = Field(
+        "words", description="read relations word by word, or joined to one word of the vocabulary"
+    )
+    start: GRUStart = Field("orthogonal_bias", description="initial weights of the GRU, as `bigru` has them")
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
 
     def options(self) -> dict[str, Any]:
@@ -65,14 +72,12 @@ class ComponentTextEncoderConfig(WordReader):
         return self
 
 
-class UnifiedLoss(Loss):
+class UnifiedLoss(MarginLoss):
     """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
 
+    plateau_values: ClassVar[tuple[str, ...]] = ("part/sent",)
+
     name: Literal["unified"]
-    margin: Float = Field(gt=0, description="margin in cosine similarity (UniVSE: 0.2)")
-    all_negatives: DurationField = Field(
-        description="begin with the sum over all negatives of sentences and components for so long, then the hardest"
-    )
     component_weight: Float = Field(ge=0, description="weight of a caption's components taken together (UniVSE: 0.5)")
     object_weight: Float = Field(ge=0, description="weight of objects (UniVSE: 0.5)")
     attribute_weight: Float = Field(ge=0, description="weight of attributes (UniVSE: 0.5)")
@@ -85,21 +90,20 @@ class UnifiedLoss(Loss):
     relation_negatives: tuple[Int, Int, Int] = Field(
         description="exchanges of subject, relation and object for a relation (UniVSE: 2, 4, 2)"
     )
+    relevance_temperature: Float = Field(
+        1.0, gt=0, description="of the regions' relevance to an object (UniVSE: 1, nearly even; its figure 6: 0.1)"
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.unified.UnifiedLoss` but those that change."""
         weights = {"component_weight", "object_weight", "attribute_weight"}
-        return self.model_dump(include={"margin", "mask_same_image", *weights})
+        return self.model_dump(include={"margin", "mask_same_image", "relevance_temperature", *weights})
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments at a step: all negatives first, then the hardest; relations after a while."""
-        is_early = step < self.all_negatives.steps(steps_per_epoch)
         has_relations = step >= self.relations_after.steps(steps_per_epoch)
-        return {
-            **self.options(),
-            "negatives": "all" if is_early else "hardest",
-            "relation_weight": self.relation_weight if has_relations else 0.0,
-        }
+        weight = self.relation_weight if has_relations else 0.0
+        return {**super().options_at(step, steps_per_epoch), "relation_weight": weight}
 
 
 class UnifiedKind(ModelKind):
@@ -111,6 +115,12 @@ class UnifiedKind(ModelKind):
     loss: ClassVar[str | None] = "unified"
     reads_graphs: ClassVar[bool] = True
 
+    def versions(self) -> dict[str, int]:
+        """Return the version of the loss, of what it contrasts components with, and of the pools."""
+        from preprocessing.captions import pools
+
+        return {"components": COMPONENTS_VERSION, "pools": pools.VERSION}
+
     def prepare(
         self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
@@ -120,11 +130,12 @@ class UnifiedKind(ModelKind):
         from preprocessing.captions.vocabulary import Vocabulary
 
         def build(count: int) -> Vocabulary:
-            words = component_words(itertools.chain.from_iterable(graphs_of(train)), count)
+            graphs = itertools.chain.from_iterable(graphs_of(train))
+            words = component_words(graphs, count, relations=_settings(settings.text).relations)
             return Vocabulary.build(captions_of(train.reader), count, words)
 
         words, facts = build_words(settings, directory, build)
-        write_pools(train, directory)
+        write_pools(settings, train, directory)
         return words, facts
 
     def build_loss(self, name: str, **options: Any) -> GlobalLoss:
@@ -137,8 +148,7 @@ class UnifiedKind(ModelKind):
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return the source of the components of a batch's captions, with negatives."""
-        assert isinstance(settings.loss, UnifiedLoss)
-        sampler = _negative_sampler(settings.loss, train, _vocabulary(caption_encoder), settings.seed, directory)
+        sampler = _negative_sampler(settings, train, _vocabulary(caption_encoder), directory)
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
             from preprocessing.loading.batch import component_tensors
@@ -154,13 +164,18 @@ class UnifiedKind(ModelKind):
 
         return (Components(**batch.extra),)
 
-    def text_inputs(self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder) -> TextInputs:
+    def text_inputs(
+        self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
+    ) -> TextInputs:
         """Return the source of captions' components."""
         from preprocessing.captions.components import ComponentTable
         from preprocessing.loading.batch import component_tensors
         from vse_core.models.components import Components
+        from vse_core.models.unified import UnifiedModel
 
-        table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder))
+        assert isinstance(model, UnifiedModel)
+        relations = model.text_encoder.relations
+        table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder), relations=relations)
         return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
 
     def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
@@ -187,20 +202,27 @@ def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
     return caption_encoder.vocabulary
 
 
+def _settings(text: TextEncoderConfig) -> ComponentTextEncoderConfig:
+    assert isinstance(text, ComponentTextEncoderConfig)
+    return text
+
+
 def _negative_sampler(
-    loss: UnifiedLoss, train: SplitData, vocabulary: Vocabulary, seed: int, directory: Path
+    settings: KindSettings, train: SplitData, vocabulary: Vocabulary, directory: Path
 ) -> NegativeSampler:
     """Return the sampler of negatives, from the pools in a run's directory; StageError where words are too few."""
     from preprocessing.captions.components import ComponentTable
     from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
     from preprocessing.captions.pools import Pools, PoolsError
 
+    loss = settings.loss
+    assert isinstance(loss, UnifiedLoss)
     counts = NegativeCounts(
         loss.object_negatives, loss.attribute_negatives, loss.attribute_negatives, *loss.relation_negatives
     )
     try:
         pools = Pools.load(directory / Pools.FILE)
-        table = ComponentTable.build(graphs_of(train), vocabulary)
-        return NegativeSampler(table, pools, vocabulary, seed, counts)
+        table = ComponentTable.build(graphs_of(train), vocabulary, relations=_settings(settings.text).relations)
+        return NegativeSampler(table, pools, vocabulary, settings.seed, counts)
     except (NegativesError, PoolsError) as error:
         raise StageError(f"train: {error}") from error

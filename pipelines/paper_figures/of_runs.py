@@ -1,4 +1,4 @@
-"""Figures of recorded runs: trainings, hyperparameter searches, and evaluations under attack."""
+"""Figures of recorded runs: trainings, and evaluations under attack."""
 
 from __future__ import annotations
 
@@ -10,33 +10,13 @@ from PIL import Image
 from pipelines.evaluation.evaluator import PICTURES
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.runtime.stage import StageError
-from pipelines.stages.model_evaluation import NamedModel, evaluate_model
-from pipelines.tuning.plots import plot_grid
-from pipelines.tuning.results import read_results
-from pipelines.tuning.search import TABLE, search_dir
 from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pipelines.config import PipelineConfig
+    from pipelines.evaluation.ensemble import EvaluatedModel
     from pipelines.reporting.recorded import Point
-    from pipelines.tuning.space import SearchConfig
-
-
-def kmax_grid(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
-    """Draw the RSUM of every combination of two keys of a finished search (VSE-infinity, figure 6)."""
-    stage = search_dir(config, search)
-    if not stage.is_complete():
-        raise StageError(
-            f"the search {search.name!r} has not finished under this configuration: run "
-            "`python pipelines/tune.py` with the same --search and --config first"
-        )
-    stage.pull()
-    try:
-        return {search.name: plot_grid(read_results(stage.path / TABLE), search)}
-    except ValueError as error:
-        raise StageError(str(error)) from error
 
 
 def convergence(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
@@ -69,17 +49,14 @@ def negatives(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
     return {"negatives": plot_negatives(numbers)}
 
 
-def alpha_sweep(registered: RegisteredModel) -> dict[str, Image.Image]:
+def alpha_sweep(evaluated: EvaluatedModel) -> dict[str, Image.Image]:
     """Draw recalls over the sentence's weight in a caption's vector, without and under attack (UniVSE, figure 5).
 
-    The evaluation protocol `attack` draws it; it is run on the split of the configuration if it has not been.
+    The evaluation protocol `attack` draws it.
     """
-    settings = registered.config.evaluation.model_copy(update={"protocols": ("retrieval", "attack")})
-    config = registered.config.model_copy(update={"evaluation": settings})
-    evaluated = evaluate_model(NamedModel(registered.name, config, registered.bundle[1] / "model"))
     path = evaluated.directory / PICTURES / "alpha_sweep.png"
     if not path.is_file():
-        raise StageError(f"{registered.name} has no alpha: its captions are sentences without components")
+        raise StageError(f"{evaluated.reference} has no alpha: its captions are sentences without components")
     with Image.open(path) as image:
         return {"alpha_sweep": image.convert("RGB")}
 

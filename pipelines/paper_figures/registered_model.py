@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pipelines.config import PipelineConfig
 from pipelines.inference.embedder import Embedder
 from pipelines.registry.models import find_bundle, tags_of, version_of
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
@@ -20,16 +19,16 @@ from preprocessing.features import ExtractorError
 class RegisteredModel:
     """A registered model (NAME, NAME@ALIAS, NAME/VERSION), or a directory with the same parts.
 
-    `config` names the MLflow server; a part that cannot be read raises `StageError`.
+    `tracking_uri` is the MLflow server; a part that cannot be read raises `StageError`.
     """
 
     reference: str
-    config: PipelineConfig
+    tracking_uri: str
 
     @cached_property
     def bundle(self) -> tuple[str, Path]:
         """Name of the model, and the directory of its parts."""
-        return find_bundle(self.reference, self.config.tracking_uri)
+        return find_bundle(self.reference, self.tracking_uri)
 
     @property
     def name(self) -> str:
@@ -55,10 +54,10 @@ class RegisteredModel:
     @cached_property
     def training(self) -> RecordedRun:
         """The last run of its training in MLflow; a directory has none."""
-        runs = recorded_runs(self.config.tracking_uri, "train", self._train_fingerprint())
+        runs = recorded_runs(self.tracking_uri, "train", self._train_fingerprint())
         if not runs:
             raise StageError(
-                f"{self.name}: MLflow at {self.config.tracking_uri} has no run of its training: name a model that was "
+                f"{self.name}: MLflow at {self.tracking_uri} has no run of its training: name a model that was "
                 "trained and registered there"
             )
         return runs[-1]
@@ -66,8 +65,8 @@ class RegisteredModel:
     def _train_fingerprint(self) -> str:
         if self.name == str(self.bundle[1]):
             raise StageError(f"{self.name} is a directory, whose training is unknown: name a registered model")
-        version = version_of(self.name, self.config.tracking_uri)
-        tags = tags_of(re.split("[@/]", self.name)[0], version, self.config.tracking_uri)
+        version = version_of(self.name, self.tracking_uri)
+        tags = tags_of(re.split("[@/]", self.name)[0], version, self.tracking_uri)
         if "vse.train_fingerprint" not in tags:
             raise StageError(f"{self.name} has no tag vse.train_fingerprint: it was not registered by this pipeline")
         return tags["vse.train_fingerprint"]

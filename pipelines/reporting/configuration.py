@@ -6,7 +6,6 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from pipelines.config import PipelineConfig
 from pipelines.config.layers import merged, preset_layers
 from pipelines.config.model import ModelConfig
 from pipelines.config.training import TrainingConfig
@@ -31,19 +30,21 @@ def configuration(run: Run) -> dict[str, Any]:
             ("features", config.features.extractor),
         ],
         "preset": config.preset,
-        "differences": differences(config),
+        "differences": differences(config.preset, config.model, config.loss, config.training),
         "complete": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110),
     }
 
 
-def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
+def differences(
+    preset: str, model: ModelConfig, loss: LossConfig, training: TrainingConfig
+) -> list[tuple[str, str, str]]:
     """Return the keys in which model, loss and training differ from the preset: key, its value, the run's value."""
-    preset = _preset(config)
+    values = _preset(preset, model)
     rows = []
-    for section, kind in _SECTIONS.items():
+    for own, (section, kind) in zip((model, loss, training), _SECTIONS.items(), strict=True):
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
-        there = dict(_flat(adapter.dump_python(adapter.validate_python(preset[section]), mode="json"), section))
-        here = dict(_flat(getattr(config, section).model_dump(mode="json"), section))
+        there = dict(_flat(adapter.dump_python(adapter.validate_python(values[section]), mode="json"), section))
+        here = dict(_flat(own.model_dump(mode="json"), section))
         keys = [*here, *(key for key in there if key not in here)]
         rows += [
             (key, there.get(key, _ABSENT), here.get(key, _ABSENT)) for key in keys if there.get(key) != here.get(key)
@@ -51,13 +52,13 @@ def differences(config: PipelineConfig) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _preset(config: PipelineConfig) -> dict[str, Any]:
+def _preset(name: str, model: ModelConfig) -> dict[str, Any]:
     """Return the preset's settings, with what it leaves for the user to name, such as a file."""
-    preset = merged(preset_layers(config.preset))
+    preset = merged(preset_layers(name))
     text = preset["model"].get("text", {})
-    if config.model.text.name != text.get("name"):
+    own = model.text
+    if own.name != text.get("name"):
         return preset
-    own = config.model.text
     named = {key: getattr(own, key) for key, field in type(own).model_fields.items() if field.is_required()}
     return {**preset, "model": {**preset["model"], "text": {**named, **text}}}
 

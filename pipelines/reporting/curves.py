@@ -5,9 +5,8 @@ from typing import Any
 
 from pipelines.reporting.images import ReportImage
 from pipelines.reporting.run import Run
-from pipelines.training.loss_log import read_losses
+from pipelines.training.loss_log import loss_curve, read_losses
 from pipelines.training.lr_schedule import build_schedule, rate_factors
-from pipelines.training.training_curves import loss_curve
 from vse_core.evaluation.plots import plot_learning_rates, plot_recall_curves
 
 _POINTS = 400
@@ -22,7 +21,8 @@ def _loss(run: Run) -> ReportImage | None:
     losses, steps = read_losses(run.directory("train")), run.manifest("train").get("steps_per_epoch")
     if not losses:
         return None
-    figure = loss_curve(run.config, losses, steps)
+    config = run.config
+    figure = loss_curve(losses, config.loss, config.training.batch_size, steps)
     return ReportImage.from_figure(figure, f"Training loss; the last is {losses[-1]['loss']:.4g}.")
 
 
@@ -44,7 +44,7 @@ def _rates(run: Run) -> ReportImage | None:
     training = run.config.training
     total = training.epochs * steps_per_epoch
     steps = range(0, total, max(1, total // _POINTS))
-    schedule = build_schedule(run.config, steps_per_epoch)
+    schedule = build_schedule(training, run.config.model.image, steps_per_epoch)
     rates = {
         name: [training.learning_rate * factor * schedule(step) for step in steps]
         for name, factor in {"the model": 1.0, **rate_factors(run.config.model)}.items()

@@ -1,12 +1,11 @@
 """The report of a run as a file: all its sections on one HTML page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from pipelines.config import PipelineConfig
 from pipelines.reporting.accounts import costs, failures, versions
 from pipelines.reporting.configuration import configuration
 from pipelines.reporting.curves import curves
@@ -14,7 +13,6 @@ from pipelines.reporting.data import data
 from pipelines.reporting.galleries import galleries
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run, report_path
-from pipelines.runtime.stage import StagePlan
 from pipelines.templates.render import render
 from preprocessing.storage.atomic import write_bytes_atomic
 
@@ -31,12 +29,12 @@ _SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (
 )
 
 
-def write_report(config: PipelineConfig, identity: str, plans: Mapping[str, StagePlan]) -> Path:
+def write_report(run: Run, identity: str) -> Path:
     """Write the report of a pipeline of this fingerprint, finished or not, and return its file.
 
     The same outputs and runs give the same bytes.
     """
-    run = Run.read(config, plans)
+    config, plans = run.config, run.plans
     done = sum(plan.complete for plan in plans.values())
     content = render(
         "report.html",

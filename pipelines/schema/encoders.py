@@ -118,6 +118,9 @@ class WordReader(Strict):
         return f"word_vectors: there is no file {self.word_vectors}; correct the path, or leave it out"
 
 
+GRUStart = Literal["published", "bias", "orthogonal", "orthogonal_bias"]
+
+
 class BiGRUTextEncoderConfig(WordReader):
     """From a caption to a vector: word vectors, a bidirectional GRU, an aggregator."""
 
@@ -129,9 +132,23 @@ class BiGRUTextEncoderConfig(WordReader):
         0.0, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR's code: 0.2)"
     )
 
+    start: GRUStart | None = Field(
+        None,
+        exclude_if=lambda start: start is None,
+        description="initial weights of the GRU: PyTorch's (published), an update gate that keeps (bias), orthogonal "
+        "ones, or both (orthogonal_bias, by default where the aggregator is `last`; else published)",
+    )
+
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.encoders.build_text_encoder`, the aggregator as a mapping."""
         return self.model_dump(mode="json", exclude={"word_vectors"})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_of_last_states(cls, settings: Any) -> Any:
+        pooling = settings.get("pooling") if isinstance(settings, dict) else None
+        is_last = isinstance(pooling, dict) and pooling.get("name") == "last"
+        return settings | {"start": settings.get("start") or "orthogonal_bias"} if is_last else settings
 
 
 class BertTextEncoderConfig(Strict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,28 +23,40 @@ class Loss(Strict):
         return self.options()
 
 
-class HingeLoss(Loss):
-    """Settings of the losses with a margin over the hardest negatives."""
+class MarginLoss(Loss):
+    """Settings of the losses with a margin, which begin with all negatives and go over to the hardest."""
 
-    margin: Float = Field(gt=0, description="margin in cosine similarity (VSE++ and VSE-infinity: 0.2)")
-    reduction: Literal["sum", "mean"] = Field(
-        description="over the batch; the papers sum, the plateau is then 2*B*margin"
-    )
+    # Of the values that a step reports, those whose sum has a plateau.
+    plateau_values: ClassVar[tuple[str, ...]] = ("loss",)
+
+    margin: Float = Field(gt=0, description="margin in cosine similarity (VSE++, VSE-infinity and UniVSE: 0.2)")
     all_negatives: DurationField = Field(
-        description="begin with the sum over all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
+        description="begin with all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
     )
+
+    @property
+    def pair_plateau(self) -> float:
+        """The loss per pair, by the hardest negatives, where all similarities are equal."""
+        return 2 * self.margin
+
+    def plateau(self, batch_size: float) -> float:
+        """Return that loss of a batch."""
+        return self.pair_plateau
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments at a step: all negatives first, then the hardest."""
         is_early = step < self.all_negatives.steps(steps_per_epoch)
         return {**self.options(), "negatives": "all" if is_early else "hardest"}
 
-    @property
-    def pair_plateau(self) -> float:
-        """The loss per pair where all similarities are equal."""
-        return 2 * self.margin
 
-    def plateau(self, batch_size: int) -> float:
+class HingeLoss(MarginLoss):
+    """Settings of the losses that are a hinge over pairs, of which all negatives are added up at first."""
+
+    reduction: Literal["sum", "mean"] = Field(
+        description="over the batch; the papers sum, the plateau is then 2*B*margin"
+    )
+
+    def plateau(self, batch_size: float) -> float:
         """Return the loss of a batch on which all similarities are equal."""
         return self.pair_plateau * (batch_size if self.reduction == "sum" else 1)
 

@@ -104,7 +104,7 @@ class SearchService:
         maps_QN = relevance(queries_QD, regions.of_view(0)) * rows * columns
         similarities_Q = queries_QD @ regions.image_KD[0]
         found = [
-            {"text": " ".join(phrase).replace("_", " "), "similarity": round(similarity, 4), "cells": cells}
+            {"text": " ".join(phrase), "similarity": round(similarity, 4), "cells": cells}
             for phrase, similarity, cells in zip(
                 phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True
             )

@@ -7,10 +7,15 @@ say, in `registry.card`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipelines.config import PipelineConfig
+if TYPE_CHECKING:
+    from pipelines.config import CardConfig
+    from pipelines.config.datasets import Dataset
+    from pipelines.config.features import Features
+    from pipelines.config.model import ModelConfig
+    from pipelines.config.training import TrainingConfig
+    from pipelines.kinds import LossConfig
 
 FILE = "model_card.md"
 # The most that MLflow's database keeps of a version's description.
@@ -26,36 +31,10 @@ _RANDOM = "Random weights, of this project's own making."
 _WAYS = {"i2t": "image to text", "t2i": "text to image"}
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Findings of the stages about a model.
-
-    Attributes:
-        splits: split -> the manifest of its extraction.
-        training: manifest of the training.
-        metrics: of the evaluation split, with intervals as NAME_low and NAME_high.
-        tags: of the version: fingerprints, seed, code version.
-    """
-
-    splits: Mapping[str, Mapping[str, Any]]
-    training: Mapping[str, Any]
-    metrics: Mapping[str, float]
-    tags: Mapping[str, str]
-
-
-def model_card(config: PipelineConfig, evidence: Evidence) -> str:
-    """Write the card of a model, in Markdown."""
-    card = config.registry.card
-    sections = {
-        "Intended use": [card.intended_use or _INTENDED_USE],
-        "Metrics": _metrics(config, evidence.metrics),
-        "Data": _data(config, evidence.splits),
-        "Configuration": _configuration(config, evidence.training),
-        "Licences": [f"- Data: {_data_licence(config)}", f"- Weights it builds on: {_weights_licence(config)}"],
-        "Origin": [f"- {name.removeprefix('vse.')}: `{value}`" for name, value in sorted(evidence.tags.items())],
-    }
+def model_card(name: str, summary: str, sections: Mapping[str, Sequence[str]]) -> str:
+    """Return the card of a model in Markdown: its sections by their titles, each with its lines."""
     text = "\n\n".join(f"## {title}\n\n{chr(10).join(lines)}" for title, lines in sections.items())
-    return f"# {config.registered_model}\n\n{_summary(config)}\n\n{text}\n"
+    return f"# {name}\n\n{summary}\n\n{text}\n"
 
 
 def description(card: str) -> str:
@@ -67,21 +46,27 @@ def description(card: str) -> str:
     return "\n".join(lines[:-1]) + rest
 
 
-def _summary(config: PipelineConfig) -> str:
+def summary(preset: str, model: ModelConfig) -> str:
+    """Return one sentence on a model."""
     return (
-        f"A model of images and sentences in one space ({config.preset}): image side {config.model.image.name}, text "
-        f"side {config.model.text.name}, {config.model.embed_dim} dimensions."
+        f"A model of images and sentences in one space ({preset}): image side {model.image.name}, text side "
+        f"{model.text.name}, {model.embed_dim} dimensions."
     )
 
 
-def _metrics(config: PipelineConfig, metrics: Mapping[str, float]) -> list[str]:
-    """Return a table of recalls both ways, with 95 % intervals of a bootstrap over the images."""
+def intended_use(card: CardConfig) -> list[str]:
+    """Return the uses of a model that its owner names, else those of all such models."""
+    return [card.intended_use or _INTENDED_USE]
+
+
+def metrics_table(metrics: Mapping[str, float], split: str, folds: int) -> list[str]:
+    """Return a table of recalls both ways; their 95 % intervals are in `metrics` as NAME_low and NAME_high."""
     names = {"rsum": "RSUM"} | {f"{way}_r{k:02}": f"{said}, R@{k}" for way, said in _WAYS.items() for k in (1, 5, 10)}
     rows = [(said, _interval(name, metrics)) for name, said in names.items() if name in metrics]
     others = sorted({name.partition("/")[0] for name in metrics if "/" in name})
     more = [f"\nFurther protocols, in the run: {', '.join(others)}."] if others else []
-    folds = f", mean of {config.evaluation.folds} folds" if config.evaluation.folds > 1 else ""
-    intro = f"On the split `{config.dataset.eval_split}`{folds}, with 95 % intervals of a bootstrap over the images.\n"
+    mean = f", mean of {folds} folds" if folds > 1 else ""
+    intro = f"On the split `{split}`{mean}, with 95 % intervals of a bootstrap over the images.\n"
     return [intro, *_table(("metric", "value"), rows), *more]
 
 
@@ -90,8 +75,9 @@ def _interval(name: str, metrics: Mapping[str, float]) -> str:
     return f"{metrics[name]:.1f}" + ("" if low is None or high is None else f" ({low:.1f} to {high:.1f})")
 
 
-def _data(config: PipelineConfig, splits: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    used = {config.dataset.train_split: "training", config.dataset.eval_split: "selection and metrics"}
+def data_table(dataset: Dataset, feature: str, splits: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a table of the splits, from the manifests of their extraction."""
+    used = {dataset.train_split: "training", dataset.eval_split: "selection and metrics"}
     rows = [
         (
             f"`{split}` ({used[split]})",
@@ -102,17 +88,17 @@ def _data(config: PipelineConfig, splits: Mapping[str, Mapping[str, Any]]) -> li
         )
         for split, manifest in splits.items()
     ]
-    intro = f"Format `{config.dataset.format}`, features `{config.features.member}`.\n"
+    intro = f"Format `{dataset.format}`, features `{feature}`.\n"
     return [intro, *_table(("split", "images", "captions", "skipped", "fingerprint"), rows)]
 
 
-def _configuration(config: PipelineConfig, manifest: Mapping[str, Any]) -> list[str]:
-    training = config.training
+def training_list(training: TrainingConfig, loss: LossConfig, manifest: Mapping[str, Any]) -> list[str]:
+    """Return the hyperparameters of a training, with its best epoch and its time from the manifest."""
     epochs = [metrics["rsum"] for metrics in manifest["history"]]
     best = max(range(len(epochs)), key=epochs.__getitem__) + 1
     begun = "random weights" if training.initial is None else "the weights of an earlier model"
     rows = {
-        "loss": ", ".join(f"{name} {value}" for name, value in config.loss.model_dump(mode="json").items()),
+        "loss": ", ".join(f"{name} {value}" for name, value in loss.model_dump(mode="json").items()),
         "begins with": begun,
         "epochs": f"{training.epochs}, the best is {best}",
         "batch": f"{training.batch_size} pairs",
@@ -124,29 +110,29 @@ def _configuration(config: PipelineConfig, manifest: Mapping[str, Any]) -> list[
     return [f"- {name}: {value}" for name, value in rows.items()]
 
 
-def _data_licence(config: PipelineConfig) -> str:
-    if config.registry.card.data_licence is not None:
-        return config.registry.card.data_licence
-    return _GENERATED if config.dataset.format == "scenes" else _UNSAID.format("registry.card.data_licence")
+def licences(card: CardConfig, data_format: str, weights: Sequence[str]) -> list[str]:
+    """Return the owners of the data and of the pretrained weights, as far as the configuration names them."""
+    data = card.data_licence or (
+        _GENERATED if data_format == "scenes" else _UNSAID.format("registry.card.data_licence")
+    )
+    owner = card.weights_licence or _UNSAID.format("registry.card.weights_licence")
+    built_on = f"{', '.join(f'`{name}`' for name in weights)}. {owner}" if weights else _RANDOM
+    return [f"- Data: {data}", f"- Weights it builds on: {built_on}"]
 
 
-def _weights_licence(config: PipelineConfig) -> str:
-    weights = pretrained(config)
-    if not weights:
-        return _RANDOM
-    said = config.registry.card.weights_licence or _UNSAID.format("registry.card.weights_licence")
-    return f"{', '.join(f'`{name}`' for name in weights)}. {said}"
-
-
-def pretrained(config: PipelineConfig) -> list[str]:
+def pretrained(features: Features, model: ModelConfig) -> list[str]:
     """Names of the pretrained weights that a model builds on: of extractors, encoders and word vectors."""
-    sections = [part.model_dump(mode="json") for part in config.features.parts]
+    sections = [part.model_dump(mode="json") for part in features.parts]
     random = [section for section in sections if section.get("random_seed") is not None]
     sections = [section for section in sections if section not in random]
-    model = config.model.model_dump(mode="json")
-    sections += [model["image"], model["text"]]
+    sections += [model.image.model_dump(mode="json"), model.text.model_dump(mode="json")]
     found = (section.get(key) for section in sections for key in ("weights", "source", "word_vectors"))
     return list(dict.fromkeys(str(name) for name in found if name is not None))
+
+
+def origin(tags: Mapping[str, str]) -> list[str]:
+    """Return the fingerprints, the seed and the code version of a model, from the tags of its version."""
+    return [f"- {name.removeprefix('vse.')}: `{value}`" for name, value in sorted(tags.items())]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

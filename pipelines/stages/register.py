@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in
-from pipelines.stages.model_card import FILE, Evidence, description, model_card
+from pipelines.stages import model_card
 from preprocessing.storage.atomic import write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     _write_bundle(config.features.read, parts, stage.create())
     tags = _tags(config, upstream, metrics["rsum"])
     named = {f"{split}/{name}": value for name, value in metrics.items()}
-    card = stage.path / FILE
+    card = stage.path / model_card.FILE
     write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
     tracker.log_artifact(card)
     try:
         with tracker.active():
             registered = register_bundle(stage.path, config.registered_model, stage.fingerprint, tags, named)
-        text = description(card.read_text(encoding="utf-8"))
+        text = model_card.description(card.read_text(encoding="utf-8"))
         describe_version(registered.name, registered.version, text, config.tracking_uri)
     except (MlflowException, OSError) as error:
         raise StageError(f"{NAME}: MLflow at {config.tracking_uri} did not accept the model: {error}") from error
@@ -94,8 +94,19 @@ def _tags(config: PipelineConfig, upstream: Plans, rsum: float) -> dict[str, str
 
 
 def _card(config: PipelineConfig, upstream: Plans, metrics: Mapping[str, float], tags: Mapping[str, str]) -> str:
+    dataset, features, training = config.dataset, config.features, manifest_in(upstream["train"].directory)
     splits = {name: manifest_in(folder) for name, folder in upstream["extract"].outputs.items()}
-    return model_card(config, Evidence(splits, manifest_in(upstream["train"].directory), metrics, tags))
+    weights = model_card.pretrained(features, config.model)
+    sections = {
+        "Intended use": model_card.intended_use(config.registry.card),
+        "Metrics": model_card.metrics_table(metrics, dataset.eval_split, config.evaluation.folds),
+        "Data": model_card.data_table(dataset, features.member, splits),
+        "Configuration": model_card.training_list(config.training, config.loss, training),
+        "Licences": model_card.licences(config.registry.card, dataset.format, weights),
+        "Origin": model_card.origin(tags),
+    }
+    summary = model_card.summary(config.preset, config.model)
+    return model_card.model_card(config.registered_model, summary, sections)
 
 
 def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:

@@ -28,6 +28,7 @@ from pipelines.runtime.stage import (
     fingerprint,
     manifest_in,
 )
+from pipelines.stages.extract import splits_of
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.shard_checks import ShardCheck
 from pipelines.tracking import PipelineRuns, Tracker, recorded_run_url
@@ -67,7 +68,7 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
 
     Args:
         stages: names of the stages, in their order.
-        checks: checks that the user may ask for.
+        checks: checks of the extracted shards that the user may ask for.
     """
 
     def command() -> None:
@@ -79,7 +80,7 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
         config = load_config(options.config, options.set)
         for check in checks:
             if vars(options)[check.option]:
-                check.run(config, options.dry_run)
+                check.run(splits_of(config), config.mirror, options.dry_run)
         run_stages(config, stages, options.dry_run)
 
     sys.exit(guarded(command))
@@ -162,11 +163,12 @@ def report(config: PipelineConfig) -> Path:
 
 
 def _write_report(config: PipelineConfig, identity: str, plans: Plans) -> Path:
+    from pipelines.reporting.run import Run
     from pipelines.reporting.write import write_report
 
     useful = _applicable(config, STAGES)
     try:
-        return write_report(config, identity, {name: plan for name, plan in plans.items() if name in useful})
+        return write_report(Run.read(config, {name: plans[name] for name in plans if name in useful}), identity)
     except OSError as error:
         raise disk_error("report", config.work_dir, error) from error
 

@@ -12,9 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config import PipelineConfig
 from pipelines.runtime.progress import progress_bar
-from pipelines.stages import extract
 from pipelines.stages.shard_work import ShardedSplit
 from preprocessing.extraction.extract import NO_CAPTION
 from preprocessing.shards import ShardError, ShardIndex, read_index, verify_shard
@@ -34,23 +32,23 @@ class ShardCheck:
 
     option: str
     help: str
-    run: Callable[[PipelineConfig, bool], None]
+    run: Callable[[Sequence[ShardedSplit], Mirror, bool], None]
 
 
-def verify(config: PipelineConfig, dry_run: bool = False) -> None:
+def verify(splits: Sequence[ShardedSplit], mirror: Mirror, dry_run: bool = False) -> None:
     """Read all feature shards and remove the broken ones.
 
     The stage itself only compares the size of a shard with its sidecar; reading it shows whether bytes have changed.
     """
-    broken = broken_shards(extract.splits_of(config), config.mirror)
+    broken = broken_shards(splits, mirror)
     sys.stdout.write(f"verify: {len(broken)} of the shards that are there are broken\n")
-    remove(broken, config.mirror, dry_run)
+    remove(broken, mirror, dry_run)
 
 
-def retry_failed(config: PipelineConfig, dry_run: bool = False) -> None:
+def retry_failed(splits: Sequence[ShardedSplit], mirror: Mirror, dry_run: bool = False) -> None:
     """Remove the feature shards that lack images, so that these are tried again."""
     failed: dict[Path, str] = {}
-    for split in extract.splits_of(config):
+    for split in splits:
         split.directory.pull(lambda name: name.endswith(".json"))
         missing = split.missing()
         for path in split.shards:
@@ -58,7 +56,7 @@ def retry_failed(config: PipelineConfig, dry_run: bool = False) -> None:
             if images:
                 failed[path] = f"lacks {len(images)} images, the first {images[0]['image']}: {images[0]['reason']}"
     sys.stdout.write(f"retry: {len(failed)} shards lack images\n")
-    remove(failed, config.mirror, dry_run)
+    remove(failed, mirror, dry_run)
 
 
 SHARD_CHECKS = (

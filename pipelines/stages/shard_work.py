@@ -13,7 +13,7 @@ from preprocessing.datasets import build_dataset
 from preprocessing.shards import ShardError, verify_shard
 
 if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
+    from pipelines.config.datasets import Dataset
     from pipelines.tracking import Tracker
 
 
@@ -105,23 +105,27 @@ def track_progress(done: Iterable[int], total: int, stage: str, unit: str, track
             tracker.log_metrics({f"{stage}/{unit}_per_second": bar.n / (time.monotonic() - start)}, step=bar.n)
 
 
-def log_splits(config: PipelineConfig, extracted: StagePlan, tracker: Tracker, contexts: Mapping[str, str]) -> None:
+def log_splits(
+    name: str, dataset: Dataset, feature: str, extracted: StagePlan, contexts: Mapping[str, str], tracker: Tracker
+) -> None:
     """Log extracted splits as the data sets of a run.
 
     Args:
-        config: names the data set and the features.
+        name: of the data, before the name of each split.
+        dataset: its settings.
+        feature: key of the features that are read.
         extracted: plan of the extraction, which is complete.
-        tracker: of the run.
         contexts: split -> its use: "training", "validation", "evaluation".
+        tracker: of the run.
     """
-    root = build_dataset(config.dataset.format, **config.dataset.options()).root
+    root = build_dataset(dataset.format, **dataset.options()).root
     for split, context in contexts.items():
         manifest = manifest_in(extracted.outputs[split])
         tracker.log_dataset(
-            name=f"{config.name} {split}",
+            name=f"{name} {split}",
             digest=manifest["fingerprint"],
-            kind=config.dataset.format,
-            source={"images": root, "split": split, "features": config.features.member},
-            profile={name: manifest["counts"][name] for name in ("images", "captions")},
+            kind=dataset.format,
+            source={"images": root, "split": split, "features": feature},
+            profile={items: manifest["counts"][items] for items in ("images", "captions")},
             context=context,
         )

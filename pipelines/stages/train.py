@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.kinds.inputs import SplitData
+from pipelines.kinds.inputs import SplitPaths
 from pipelines.runtime.stage import (
     MANIFEST,
     Plans,
@@ -88,28 +87,19 @@ def run(
     stage = _stage(config, upstream)
     stage.create()
     splits = (config.dataset.train_split, config.dataset.eval_split)
-    train, evaluation = (upstream["extract"].outputs[split] for split in splits)
     graphs = upstream["parse"].outputs if config.training_reads_graphs else {}
-    train_graphs, eval_graphs = (graphs.get(split) for split in splits)
+    train, evaluation = (SplitPaths(upstream["extract"].outputs[split], graphs.get(split)) for split in splits)
+    settings = config.training_settings
     if config.training.initial is not None:
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
-    with open_splits(config, train, evaluation, train_graphs) as readers:
-        read = SplitData(readers[0], train_graphs), SplitData(readers[1], eval_graphs)
-        facts, total_steps = prepare(config, *read, stage.path)
+    with open_splits(config.mirror, settings.feature, config.training.shuffle_shards, train, evaluation) as data:
+        facts, total_steps = prepare(settings, *data, stage.path)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
-    job = TrainingJob(
-        config.model_dump(mode="json"),
-        str(train),
-        str(evaluation),
-        None if train_graphs is None else str(train_graphs),
-        None if eval_graphs is None else str(eval_graphs),
-        str(stage.path),
-        asdict(tracker.handle),
-    )
+    job = TrainingJob(settings, train, evaluation, stage.path, tracker.handle)
     began = time.monotonic()
-    outcome = fit(job, config.training, config.ray.address, config.mirror, total_steps, callbacks)
+    outcome = fit(job, config.ray.address, total_steps, callbacks)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     adopt_checkpoints(stage.path, config.mirror)
@@ -136,7 +126,7 @@ def _log_inputs(
     tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
     # Both may be the same split, to see whether a model can memorise it.
     uses = {config.dataset.eval_split: "validation", config.dataset.train_split: "training"}
-    log_splits(config, features, tracker, uses)
+    log_splits(config.name, config.dataset, config.features.member, features, uses, tracker)
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
@@ -181,6 +171,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     }
     if config.training_reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
+        content["pools"] = config.pools.model_dump(mode="json")
     content |= config.kind.versions()
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
@@ -222,13 +213,13 @@ def _of_captions(facts: Mapping[str, float]) -> str:
 def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
     """Log the curves and the checkpoints."""
     from pipelines.training.checkpoints import newest_checkpoint
-    from pipelines.training.loss_log import read_losses
-    from pipelines.training.training_curves import loss_curve
+    from pipelines.training.loss_log import loss_curve, read_losses
     from vse_core.evaluation.plots import plot_recall_curves
 
     losses = read_losses(directory)
     if losses:
-        tracker.log_figure(loss_curve(config, losses, manifest["steps_per_epoch"]), "plots/loss.png")
+        figure = loss_curve(losses, config.loss, config.training.batch_size, manifest["steps_per_epoch"])
+        tracker.log_figure(figure, "plots/loss.png")
     tracker.log_figure(plot_recall_curves(manifest["history"], manifest["chance"]), "plots/recall.png")
     for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
         for file in sorted(path.iterdir()) if path is not None else []:

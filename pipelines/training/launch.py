@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from preprocessing.storage import StorageError
 if TYPE_CHECKING:
     from ray.train import TrainingFailedError, UserCallback
 
-    from pipelines.config.training import TrainingConfig
     from preprocessing.storage import Mirror
 
 log = logging.getLogger(__name__)
@@ -35,51 +33,44 @@ _EXPECTED = (StageError, ShardError, StorageError)
 
 
 def fit(
-    job: TrainingJob,
-    training: TrainingConfig,
-    ray_address: str | None,
-    mirror: Mirror,
-    total_steps: int,
-    callbacks: Sequence[UserCallback],
+    job: TrainingJob, ray_address: str | None, total_steps: int, callbacks: Sequence[UserCallback]
 ) -> dict[str, Any]:
     """Run the workers on the cluster; returns the outcome of the first one.
 
     Ray restarts the group a few times after it has lost a worker; we restart Ray's run while training makes progress in
     between. Losing a machine while the group starts ends Ray's run as well.
     """
-    ray_internals.configure_train(training.collective_timeout)
+    ray_internals.configure_train(job.settings.training.collective_timeout)
     from ray.train import TrainingFailedError
 
     cluster.connect(ray_address)
-    directory = Path(job.directory)
+    mirror, directory = job.settings.mirror, job.directory
     with _progress_bar(directory, total_steps):
         while True:
             before = _saved_steps(mirror, directory)
             try:
-                return _ray_run(job, training, mirror.root, callbacks)
+                return _ray_run(job, callbacks)
             except TrainingFailedError as error:
                 if _saved_steps(mirror, directory) == before:
                     raise StageError(f"train: the workers failed: {_reason(error)}") from error
                 log.warning("train: the workers failed, and start again from the last checkpoint: %s", error)
 
 
-def _ray_run(
-    job: TrainingJob, training: TrainingConfig, work_dir: Path, callbacks: Sequence[UserCallback]
-) -> dict[str, Any]:
+def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, Any]:
     from ray.train import FailureConfig, LoggingConfig, RunConfig
     from ray.train.torch import TorchTrainer
 
     from pipelines.training.worker_group import GroupConfig, scaling
 
+    training = job.settings.training
     trainer = TorchTrainer(
-        train_worker,
-        train_loop_config=asdict(job),
+        lambda: train_worker(job),
         torch_config=GroupConfig(backend=training.backend, timeout_s=training.collective_timeout),
         scaling_config=scaling(training),
         run_config=RunConfig(
             # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.
-            name=f"{Path(job.directory).name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",
-            storage_path=str(work_dir / "ray"),
+            name=f"{job.directory.name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",
+            storage_path=str(job.settings.mirror.root / "ray"),
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
             logging_config=LoggingConfig(log_level="WARNING"),
             callbacks=list(callbacks),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from pipelines.kinds import LossConfig, trained_kind
-from pipelines.schema.losses import HingeLoss
+from pipelines.schema.losses import MarginLoss
 from vse_core.losses import GlobalLoss
 from vse_core.training.collapse import CollapseDetector
 
@@ -21,9 +22,9 @@ class LossSchedule:
         self._steps_per_epoch = steps_per_epoch
         kind = trained_kind(config.name)
         self._build = lru_cache(lambda items: kind.build_loss(config.name, **dict(items)))
-        self._hinge = config if isinstance(config, HingeLoss) else None
-        if self._hinge is not None:
-            self._collapse = CollapseDetector(self._hinge.pair_plateau, COLLAPSE_PATIENCE)
+        self._plateau = config if isinstance(config, MarginLoss) else None
+        if self._plateau is not None:
+            self._collapse = CollapseDetector(self._plateau.pair_plateau, COLLAPSE_PATIENCE)
         self.at(0)  # wrong options are reported before any work
 
     def at(self, step: int) -> GlobalLoss:
@@ -31,18 +32,19 @@ class LossSchedule:
         loss: GlobalLoss = self._build(tuple(self._config.options_at(step, self._steps_per_epoch).items()))
         return loss
 
-    def check(self, step: int, loss: float, pairs: float) -> int:
+    def check(self, step: int, values: Mapping[str, float], pairs: float) -> int:
         """Return the number of steps that the loss has stayed on its plateau; CollapseError if it has for too long.
 
-        The plateau is that of the hardest negatives; losses without a margin have none. `step` counts from 0, `pairs`
-        is the number of pairs that the loss was summed over.
+        The plateau is that of the hardest negatives; losses without a margin have none. `step` counts from 0, `values`
+        are the loss and its parts, `pairs` the number of pairs that they were summed over.
         """
-        if self._hinge is None or step < self._hinge.all_negatives.steps(self._steps_per_epoch):
+        if self._plateau is None or step < self._plateau.all_negatives.steps(self._steps_per_epoch):
             return 0
-        self._collapse.update(loss / (pairs if self._hinge.reduction == "sum" else 1))
+        loss = sum(values[name] for name in self._plateau.plateau_values)
+        self._collapse.update(loss * self._plateau.pair_plateau / self._plateau.plateau(pairs))
         return self._collapse.steps_on_plateau
 
     def resume(self, plateau_steps: int) -> None:
         """Resume the count of an interrupted run."""
-        if self._hinge is not None:
+        if self._plateau is not None:
             self._collapse.steps_on_plateau = plateau_steps

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pipelines.config import PipelineConfig
 from pipelines.config.model import ModelConfig
+from pipelines.config.training import TrainingConfig
+from pipelines.kinds import ImageEncoderConfig
 from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
 
 
@@ -25,9 +26,9 @@ def seed_dropout(seed: int, step: int, process: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0]))
 
 
-def build_schedule(config: PipelineConfig, steps_per_epoch: int) -> Schedule:
+def build_schedule(training: TrainingConfig, image: ImageEncoderConfig, steps_per_epoch: int) -> Schedule:
     """Return the configured learning-rate schedule, in steps."""
-    training, image, decay = config.training, config.model.image, config.training.decay
+    decay = training.decay
     if decay.name == "step":
         schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)
     elif decay.name == "cosine":

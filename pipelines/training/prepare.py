@@ -6,15 +6,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
+    from pipelines.config.training import TrainingSettings
     from pipelines.kinds.inputs import SplitData
 
 
 def prepare(
-    config: PipelineConfig, train: SplitData, evaluation: SplitData, directory: Path
+    settings: TrainingSettings, train: SplitData, evaluation: SplitData, directory: Path
 ) -> tuple[dict[str, float], int]:
     """Check that the shards can feed the run, and write what turns captions into inputs of the model.
 
@@ -25,21 +25,22 @@ def prepare(
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.loading.sampler import BatchSampler
 
-    batch, workers = config.training.batch_size, config.training.most_workers
+    training = settings.training
+    batch, workers = training.batch_size, training.most_workers
     captions = train.reader.num_captions
     if captions < batch:
         raise StageError(
-            f"train: the split {config.dataset.train_split} holds {captions} captions, fewer than training.batch_size "
-            f"{batch}: lower it or add data"
+            f"train: dataset.train_split has {captions} captions, fewer than training.batch_size {batch}: lower it or "
+            "add data"
         )
     if workers > batch // 2 or workers > len(evaluation.reader):
         raise StageError(
             f"train: training.workers {workers} are too many for batches of {batch} pairs and "
-            f"{len(evaluation.reader)} images of {config.dataset.eval_split}: lower it"
+            f"{len(evaluation.reader)} images of {settings.eval_split}: lower it"
         )
-    caption_encoder, facts = config.kind.prepare(config.kind_settings, train, evaluation, directory)
+    caption_encoder, facts = settings.kind.prepare(settings.kind_settings, train, evaluation, directory)
     texts = chain.from_iterable(captions_of(split.reader) for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
     save_caption_encoder(caption_encoder, directory)
-    batches = BatchSampler(captions, batch, config.seed).steps_per_epoch
-    return facts, config.training.epochs * config.training.steps_per_epoch(batches)
+    batches = BatchSampler(captions, batch, settings.seed).steps_per_epoch
+    return facts, training.epochs * training.steps_per_epoch(batches)

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.config import PipelineConfig
+from pipelines.config.training import TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.text_batches import text_batches
@@ -72,7 +72,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: PipelineConfig,
+        settings: TrainingSettings,
         train: SplitData,
         evaluation: SplitData,
         caption_encoder: CaptionEncoder,
@@ -81,45 +81,45 @@ class Trainer:
         observer: Observer | None,
         on_epoch: Callable[[dict[str, float]], None],
     ) -> None:
-        self.config = config
-        self.kind = config.kind
+        self.settings = settings
+        self.training = training = settings.training
+        self.kind = settings.kind
         self.evaluation = evaluation
         self.caption_encoder = caption_encoder
         self.directory = directory
         self.device = device
         self.observer = observer
         self.on_epoch = on_epoch
-        training = config.training
         specification = {
             "feature_dim": None if train.reader.is_image_files else train.reader.feature_dim,
             "vocabulary_size": len(caption_encoder),
-            **config.model.specification(),
+            **settings.model.specification(),
         }
-        self.checkpoints = Checkpoints(directory, specification, self._write_sidecars, config.mirror)
-        torch.manual_seed(config.seed)
+        self.checkpoints = Checkpoints(directory, specification, self._write_sidecars, settings.mirror)
+        torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
         if training.compile:
             compile_networks(self.model, device)
         self.sampler = BatchSampler(
             train.reader.num_captions,
             training.batch_size,
-            config.seed,
+            settings.seed,
             train.reader.shard_captions,
             training.shuffle_shards,
         )
         self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, evaluation.reader)
-        self.evaluation_inputs = self.kind.text_inputs(config.model.text, evaluation, caption_encoder)
+        self.evaluation_inputs = self.kind.text_inputs(settings.model.text, evaluation, caption_encoder, self.model)
         start_from_word_vectors(self.model, directory)
         start_from_initial(self.model, caption_encoder, directory)
         self.optimizer = build_optimizer(
-            self.model, training.learning_rate, training.weight_decay, rate_factors(config.model)
+            self.model, training.learning_rate, training.weight_decay, rate_factors(settings.model)
         )
         use_tf32(training.precision == "tf32")
         self.precision = MixedPrecision(training.precision, device)
-        self.schedule = build_schedule(config, self.steps_per_epoch)
-        self.losses = LossSchedule(config.loss, self.steps_per_epoch)
+        self.schedule = build_schedule(training, settings.model.image, self.steps_per_epoch)
+        self.losses = LossSchedule(settings.loss, self.steps_per_epoch)
         self.progress = Progress()
         self._reports: deque[StepReport] = deque()
         self._logged = ThroughputMeter.begin(0.0)
@@ -131,12 +131,10 @@ class Trainer:
         Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """
         self._restore()
-        training = self.config.training
-        with profiled(
-            training.profile_steps if self.observer else 0, self.directory / "profile", self._keep
-        ) as stepped:
+        profile_steps = self.training.profile_steps if self.observer else 0
+        with profiled(profile_steps, self.directory / "profile", self._keep) as stepped:
             wrapped, fixed = None, 0
-            for epoch in range(self.progress.epoch, training.epochs):
+            for epoch in range(self.progress.epoch, self.training.epochs):
                 if wrapped is None or self._fixed_blocks(epoch) != fixed:
                     wrapped = None  # it lets go of the parameters before the next one takes them
                     fixed = self._fixed_blocks(epoch)
@@ -148,13 +146,13 @@ class Trainer:
         return self.progress.history
 
     def _loader(self, train: SplitData) -> TrainLoader:
-        training = self.config.training
+        training, seed = self.training, self.settings.seed
         return TrainLoader(
             train.reader,
             image_source(
                 self.model,
                 train.reader,
-                self.config.seed,
+                seed,
                 training.image_augmentation,
                 training.size_augmentation,
                 training.feature_dropout,
@@ -163,31 +161,31 @@ class Trainer:
             self.sampler,
             rank=rank(),
             world=world_size(),
-            seed=self.config.seed,
+            seed=seed,
             caption_augmentation=training.caption_augmentation,
-            extra=self.kind.train_inputs(self.config.kind_settings, train, self.caption_encoder, self.directory),
+            extra=self.kind.train_inputs(self.settings.kind_settings, train, self.caption_encoder, self.directory),
             pin=self.device.type == "cuda",
         )
 
     def _write_sidecars(self, directory: Path) -> None:
         """Write next to a model its caption encoder, the name of its features, and what else its kind needs."""
         save_caption_encoder(self.caption_encoder, directory)
-        write_feature_key(directory, self.config.features.member)
-        self.kind.save_sidecars(directory, self.config.kind_settings)
+        write_feature_key(directory, self.settings.feature)
+        self.kind.save_sidecars(directory, self.settings.kind_settings)
 
     def _keep(self, path: Path) -> None:
         assert self.observer is not None
         self.observer.log_artifact(path, "profile")
 
     def _fixed_blocks(self, epoch: int) -> int:
-        image = self.config.model.image
+        image = self.settings.model.image
         return fixed_blocks(epoch, image.frozen_epochs, image.block_epochs) if image.name == "backbone" else 0
 
     def _wrapped(self, fixed: int) -> nn.Module:
         """Return the model ready for steps in which the first `fixed` blocks of a backbone stay as they are."""
         if isinstance(self.model.image_encoder, PixelEncoder):
             self.model.image_encoder.fix_blocks(fixed)
-        chunk_size = self.config.training.chunk_size
+        chunk_size = self.training.chunk_size
         trained = self.kind.trained(self.model if chunk_size is None else ChunkedModel(self.model, chunk_size))
         if world_size() == 1:
             return trained
@@ -199,7 +197,7 @@ class Trainer:
         self.model.train()
         self._logged = ThroughputMeter.begin(self.loader.wait_seconds)
         meter = self._logged
-        first = min(self.progress.step * self.config.training.accumulation, self.loader.steps_per_epoch)
+        first = min(self.progress.step * self.training.accumulation, self.loader.steps_per_epoch)
         loaded = self.loader.epoch(epoch, first)
         with contextlib.closing(loaded), contextlib.closing(prefetch_to_device(loaded, self.device)) as batches:
             for step in range(self.progress.step, self.steps_per_epoch):
@@ -213,7 +211,7 @@ class Trainer:
                 self.progress = replace(self.progress, epoch=epoch, step=step + 1)
                 self._read_reports(pending=1)
                 stepped()
-                if done % self.config.training.checkpoint_steps == 0:
+                if done % self.training.checkpoint_steps == 0:
                     self._save(done)
                 if self.observer is not None and self.observer.wants_checkpoint():
                     self._save(done)
@@ -223,14 +221,14 @@ class Trainer:
 
     def _sampled(self, epoch: int, step: int) -> list[IntArray]:
         """Return the captions of the global batches of an optimiser step."""
-        first = step * self.config.training.accumulation
-        last = min(first + self.config.training.accumulation, self.loader.steps_per_epoch)
+        first = step * self.training.accumulation
+        last = min(first + self.training.accumulation, self.loader.steps_per_epoch)
         return [self.sampler.batch(epoch, batch) for batch in range(first, last)]
 
     def _step(self, wrapped: nn.Module, batches: list[Batch], sampled: list[IntArray], step: int) -> StepResult:
         """Take a step, counted from 0."""
-        set_learning_rate(self.optimizer, self.config.training.learning_rate * self.schedule(step))
-        seed_dropout(self.config.seed, step, rank())
+        set_learning_rate(self.optimizer, self.training.learning_rate * self.schedule(step))
+        seed_dropout(self.settings.seed, step, rank())
         world = world_size()
         local_batches = [
             LocalBatch(
@@ -240,7 +238,7 @@ class Trainer:
             )
             for batch, captions in zip(batches, sampled, strict=True)
         ]
-        clip = self.config.training.gradient_clip
+        clip = self.training.gradient_clip
         return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
 
     def _read_reports(self, pending: int = 0) -> None:
@@ -253,20 +251,20 @@ class Trainer:
                     self._skipped += 1
             except NonFiniteLossError as error:
                 raise NonFiniteLossError(f"step {report.step}: {error}") from error
-            plateau_steps = self.losses.check(report.step - 1, values["loss"], report.batch_size)
+            plateau_steps = self.losses.check(report.step - 1, values, report.batch_size)
             self.progress = replace(self.progress, plateau_steps=plateau_steps)
-            is_last = report.step == self.config.training.epochs * self.steps_per_epoch
-            if self.observer is not None and (is_last or report.step % self.config.training.log_steps == 0):
+            is_last = report.step == self.training.epochs * self.steps_per_epoch
+            if self.observer is not None and (is_last or report.step % self.training.log_steps == 0):
                 self._log_step(self.observer, report, step_metrics(report, values))
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         """Return the arguments of the trained module in a step, counted from 0."""
-        extra = self.kind.step_inputs(self.config.loss, batch, step, self.steps_per_epoch)
+        extra = self.kind.step_inputs(self.settings.loss, batch, step, self.steps_per_epoch)
         return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 
     def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
         append_loss(self.directory, report.step, metrics["train/loss"])
-        if self.config.training.precision == "fp16":
+        if self.training.precision == "fp16":
             metrics["train/skipped_steps"] = self._skipped
         metrics |= report.meter.speed_since(self._logged) | machine_metrics(self.device)
         self._logged = report.meter
@@ -277,7 +275,7 @@ class Trainer:
         self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
         step = (epoch + 1) * self.steps_per_epoch
         if self.observer is not None:
-            split = self.config.dataset.eval_split
+            split = self.settings.eval_split
             self.observer.log(
                 {f"{split}/{name}": value for name, value in metrics.items()} | {"epoch": epoch + 1}, step
             )
@@ -317,7 +315,7 @@ class Trainer:
             self._gathered(images_bKD, edges),
             self._gathered(texts_cD, reader.caption_starts[edges].tolist()),
             reader.caption_counts.tolist(),
-            folds=self.config.evaluation.folds,
+            folds=self.settings.folds,
         )
         return result.as_dict()
 

@@ -6,31 +6,29 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipelines.config import PipelineConfig
-from pipelines.kinds.inputs import SplitData
+from pipelines.config.training import TrainingSettings
+from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import DISK_ERRORS, disk_error
+
+if TYPE_CHECKING:
+    from pipelines.tracking import RunHandle
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The settings of every training process: plain values, since they travel to other machines.
+    """The work of every training process, pickled to other machines; `run` is the run in MLflow."""
 
-    The configuration and the MLflow run's handle are mappings; graphs are None where nothing reads them.
-    """
-
-    config: dict[str, Any]
-    train_shards: str
-    eval_shards: str
-    train_graphs: str | None
-    eval_graphs: str | None
-    directory: str
-    run: dict[str, str]
+    settings: TrainingSettings
+    train: SplitPaths
+    evaluation: SplitPaths
+    directory: Path
+    run: RunHandle
 
 
-def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
+def train_worker(job: TrainingJob) -> dict[str, Any]:
     """Train as one of the processes; the first one's return value is the outcome of the run."""
     import torch
 
@@ -39,17 +37,16 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
 
     # Ray logs that it has received each epoch's metrics; they are in MLflow and in the final table.
     logging.getLogger().setLevel(logging.WARNING)
-    job = TrainingJob(**settings)
-    config = PipelineConfig.model_validate(job.config)
+    settings, mirror = job.settings, job.settings.mirror
     # Ray gives a worker one thread whatever it was promised.
-    torch.set_num_threads(max(1, int(config.training.cpus_per_worker)))
-    graphs = [None if path is None else Path(path) for path in (job.train_graphs, job.eval_graphs)]
-    with open_splits(config, Path(job.train_shards), Path(job.eval_shards), *graphs) as readers:
-        adopt_checkpoints(Path(job.directory), config.mirror)
-        return _train(config, job, *map(SplitData, readers, graphs))
+    torch.set_num_threads(max(1, int(settings.training.cpus_per_worker)))
+    shuffle_shards = settings.training.shuffle_shards
+    with open_splits(mirror, settings.feature, shuffle_shards, job.train, job.evaluation) as (train, evaluation):
+        adopt_checkpoints(job.directory, mirror)
+        return _train(job, train, evaluation)
 
 
-def _train(config: PipelineConfig, job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[str, Any]:
+def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[str, Any]:
     import ray.train
     from ray.train.torch import get_device
 
@@ -58,14 +55,13 @@ def _train(config: PipelineConfig, job: TrainingJob, train: SplitData, evaluatio
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
 
-    directory = Path(job.directory)
     observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
     trainer = Trainer(
-        config,
+        job.settings,
         train,
         evaluation,
-        config.kind.load_caption_encoder(directory),
-        directory,
+        job.settings.kind.load_caption_encoder(job.directory),
+        job.directory,
         get_device(),
         observer,
         # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
@@ -79,7 +75,7 @@ def _train(config: PipelineConfig, job: TrainingJob, train: SplitData, evaluatio
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        raise disk_error("train", directory, error) from error
+        raise disk_error("train", job.directory, error) from error
     finally:
         if observer is not None:
             observer.close()
@@ -93,11 +89,11 @@ def _train(config: PipelineConfig, job: TrainingJob, train: SplitData, evaluatio
 class RunObserver:
     """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint."""
 
-    def __init__(self, run: Mapping[str, str]) -> None:
-        from pipelines.tracking import RunHandle, Tracker
+    def __init__(self, run: RunHandle) -> None:
+        from pipelines.tracking import Tracker
         from pipelines.training.preemption import CheckpointRequests
 
-        self._tracker = Tracker(RunHandle(**run))
+        self._tracker = Tracker(run)
         self._requests = CheckpointRequests(ray_internals.is_preempted)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from preprocessing.captions.graph import AttributeKind, SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
 
-# C captions of a split, I images; O objects, A pairs, T triples of all captions together.
+# C captions of a split, I images; O objects, A pairs, T triples of all captions together; L words of a triple.
 
 DESCRIBING: frozenset[AttributeKind] = frozenset({"adjective", "participle"})
 """Kinds of attributes that say what an object is like, rather than how many there are."""
@@ -20,12 +21,18 @@ DESCRIBING: frozenset[AttributeKind] = frozenset({"adjective", "participle"})
 Pair = tuple[str, str]
 """Attribute and object, by their base forms."""
 Triple = tuple[str, str, str]
-"""Subject, relation and object; the relation's words are joined by "_"."""
+"""Subject, relation and object; a relation may have several words: "stand in front of"."""
+
+RelationForm = Literal["words", "joined"]
+"""How a model reads a relation: word by word, or as one word of the vocabulary."""
+
+NO_WORD = -1
+"""Fills triples up that have fewer words than others."""
 
 
-def relation_word(lemma: str) -> str:
-    """The one word by which a vocabulary knows a relation: "stand in front of" becomes "stand_in_front_of"."""
-    return lemma.replace(" ", "_")
+def relation_words(lemma: str, form: RelationForm) -> list[str]:
+    """The words of a vocabulary that a relation is read in; joined, "stand in front of" is "stand_in_front_of"."""
+    return lemma.split() if form == "words" else [lemma.replace(" ", "_")]
 
 
 def nouns_of(graph: SceneGraph) -> list[str]:
@@ -41,25 +48,24 @@ def pairs_of(graph: SceneGraph, kinds: Collection[AttributeKind] = DESCRIBING) -
 def triples_of(graph: SceneGraph) -> list[Triple]:
     """The relations with their two objects, each triple once."""
     objects = graph.objects
-    return list(
-        dict.fromkeys(
-            (objects[r.subject].lemma, relation_word(r.lemma), objects[r.object].lemma) for r in graph.relations
-        )
-    )
+    return list(dict.fromkeys((objects[r.subject].lemma, r.lemma, objects[r.object].lemma) for r in graph.relations))
 
 
 def component_words(
-    graphs: Iterable[SceneGraph], min_count: int = 4, kinds: Collection[AttributeKind] = DESCRIBING
+    graphs: Iterable[SceneGraph],
+    min_count: int = 4,
+    kinds: Collection[AttributeKind] = DESCRIBING,
+    relations: RelationForm = "words",
 ) -> list[str]:
-    """The words that a vocabulary needs for components: base forms of objects and attributes, and relations.
+    """The words that a vocabulary needs for components: base forms of objects, attributes and relations.
 
-    Base forms are often no words of the captions ("ride" where these have "riding"), and a relation of several words
-    never is one.
+    Base forms are often no words of the captions ("ride" where these have "riding").
 
     Args:
         graphs: of the training captions.
-        min_count: the fewest occurrences of a word, as an object, as an attribute or as a relation.
+        min_count: the fewest occurrences of a word, as an object, as an attribute or in a relation.
         kinds: the attributes that count.
+        relations: how relations are read; joined ones of several words are no words of the captions either.
 
     Returns:
         The words, sorted.
@@ -68,8 +74,48 @@ def component_words(
     for graph in graphs:
         counts.update(("object", o.lemma) for o in graph.objects)
         counts.update(("attribute", a.lemma) for o in graph.objects for a in o.attributes if a.kind in kinds)
-        counts.update(("relation", relation_word(r.lemma)) for r in graph.relations)
+        counts.update(("relation", word) for r in graph.relations for word in relation_words(r.lemma, relations))
     return sorted({word for (_, word), count in counts.items() if count >= min_count})
+
+
+class RelationTable:
+    """Relations by number, and the ids of the words that they are read in."""
+
+    def __init__(self, vocabulary: Vocabulary, form: RelationForm) -> None:
+        self._vocabulary = vocabulary
+        self._form: RelationForm = form
+        self._numbers: dict[str, int] = {}
+        self._lemmas: list[str] = []
+        self._words: list[list[int]] = []
+
+    def find(self, lemma: str) -> int | None:
+        """The number of a relation, None where the vocabulary lacks one of its words."""
+        if lemma not in self._numbers:
+            ids = [self._vocabulary.find(word) for word in relation_words(lemma, self._form)]
+            known = [word_id for word_id in ids if word_id is not None]
+            if len(known) < len(ids):
+                return None
+            self._numbers[lemma] = len(self._words)
+            self._lemmas.append(lemma)
+            self._words.append(known)
+        return self._numbers[lemma]
+
+    def word(self, number: int) -> str:
+        """The relation with this number."""
+        return self._lemmas[number]
+
+    def read(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Replace the relations of triples (..., 3) by their words: (..., L), filled up with :data:`NO_WORD`."""
+        used, place = np.unique(triples[..., 1], return_inverse=True)
+        words = [self._words[number] for number in used.tolist()]
+        lengths = np.array([len(ids) for ids in words], dtype=np.int64)[place.reshape(triples.shape[:-1])]
+        longest = max(map(len, words), default=1)
+        padded = np.array([ids + [NO_WORD] * (longest - len(ids)) for ids in words], np.int32).reshape(-1, longest)
+        read = np.full((*triples.shape[:-1], longest + 2), NO_WORD, dtype=np.int32)
+        read[..., 0] = triples[..., 0]
+        read[..., 1:-1] = padded[place.reshape(triples.shape[:-1])]
+        np.put_along_axis(read, lengths[..., None] + 1, triples[..., 2:], axis=-1)
+        return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +127,20 @@ class ComponentTable:
     Attributes:
         objects_O: ids of nouns, int32.
         pairs_A2: ids of attribute and noun, int32.
-        triples_T3: ids of subject, relation and object, int32.
+        triples_T3: id of the subject, number of the relation, id of the object, int32.
+        relations: the relations by number.
         object_starts: caption c has the objects from ``object_starts[c]`` up to ``object_starts[c + 1]``; int64,
             shape (C + 1,).
         pair_starts: the same of pairs.
         triple_starts: the same of triples.
         image_C: number of the caption's image, int64, ascending from 0.
-        dropped: components that were left out, by the word that the vocabulary lacks.
+        dropped: components that were left out, by the word or the relation that the vocabulary lacks.
     """
 
     objects_O: npt.NDArray[np.int32]
     pairs_A2: npt.NDArray[np.int32]
     triples_T3: npt.NDArray[np.int32]
+    relations: RelationTable
     object_starts: npt.NDArray[np.int64]
     pair_starts: npt.NDArray[np.int64]
     triple_starts: npt.NDArray[np.int64]
@@ -105,6 +153,7 @@ class ComponentTable:
         captions_by_image: Iterable[Sequence[SceneGraph]],
         vocabulary: Vocabulary,
         kinds: Collection[AttributeKind] = DESCRIBING,
+        relations: RelationForm = "words",
     ) -> ComponentTable:
         """Look the components up.
 
@@ -112,9 +161,12 @@ class ComponentTable:
             captions_by_image: the graphs of one image's captions, image by image; captions are numbered in this order.
             vocabulary: see :func:`component_words`.
             kinds: the attributes that make pairs.
+            relations: how relations are read.
         """
         dropped: Counter[str] = Counter()
-        objects, pairs, triples = _Flat(vocabulary, dropped), _Flat(vocabulary, dropped), _Flat(vocabulary, dropped)
+        word, relation_table = vocabulary.find, RelationTable(vocabulary, relations)
+        objects, pairs = _Flat((word,), dropped), _Flat((word, word), dropped)
+        triples = _Flat((word, relation_table.find, word), dropped)
         images: list[int] = []
         for image, graphs in enumerate(captions_by_image):
             for graph in graphs:
@@ -123,9 +175,10 @@ class ComponentTable:
                 pairs.add(pairs_of(graph, kinds))
                 triples.add(triples_of(graph))
         return cls(
-            objects_O=objects.ids(1)[:, 0],
-            pairs_A2=pairs.ids(2),
-            triples_T3=triples.ids(3),
+            objects_O=objects.ids()[:, 0],
+            pairs_A2=pairs.ids(),
+            triples_T3=triples.ids(),
+            relations=relation_table,
             object_starts=objects.starts(),
             pair_starts=pairs.starts(),
             triple_starts=triples.starts(),
@@ -144,8 +197,8 @@ class ComponentTable:
             captions_B: numbers of captions in the split.
 
         Returns:
-            ``objects_O``, ``pairs_A2`` and ``triples_T3``, and with ``object_owner_O``, ``pair_owner_A`` and
-            ``triple_owner_T`` the caption's row in the batch.
+            ``objects_O``, ``pairs_A2`` and ``triples_TL``, the triples' words, and with ``object_owner_O``,
+            ``pair_owner_A`` and ``triple_owner_T`` the caption's row in the batch.
         """
         objects, object_owner, _ = rows_of(self.object_starts, captions_B)
         pairs, pair_owner, _ = rows_of(self.pair_starts, captions_B)
@@ -155,7 +208,7 @@ class ComponentTable:
             "object_owner_O": object_owner,
             "pairs_A2": self.pairs_A2[pairs],
             "pair_owner_A": pair_owner,
-            "triples_T3": self.triples_T3[triples],
+            "triples_TL": self.relations.read(self.triples_T3[triples]),
             "triple_owner_T": triple_owner,
         }
 
@@ -180,10 +233,10 @@ def rows_of(
 
 
 class _Flat:
-    """Collects the components of one sort over captions."""
+    """Collects the components of one sort over captions; each of their words is looked up by a function of its own."""
 
-    def __init__(self, vocabulary: Vocabulary, dropped: Counter[str]) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, find: Sequence[Callable[[str], int | None]], dropped: Counter[str]) -> None:
+        self._find = find
         self._dropped = dropped
         self._ids: list[list[int]] = []
         self._starts = [0]
@@ -191,7 +244,7 @@ class _Flat:
     def add(self, components: Iterable[tuple[str, ...]]) -> None:
         """Add a caption's components."""
         for words in components:
-            ids = [self._vocabulary.find(word) for word in words]
+            ids = [find(word) for find, word in zip(self._find, words, strict=True)]
             known = [word_id for word_id in ids if word_id is not None]
             if len(known) == len(words):
                 self._ids.append(known)
@@ -199,9 +252,9 @@ class _Flat:
                 self._dropped.update(word for word, word_id in zip(words, ids, strict=True) if word_id is None)
         self._starts.append(len(self._ids))
 
-    def ids(self, width: int) -> npt.NDArray[np.int32]:
+    def ids(self) -> npt.NDArray[np.int32]:
         """All components, a row each."""
-        return np.array(self._ids, dtype=np.int32).reshape(-1, width)
+        return np.array(self._ids, dtype=np.int32).reshape(-1, len(self._find))
 
     def starts(self) -> npt.NDArray[np.int64]:
         """The first row of each caption, and the end."""

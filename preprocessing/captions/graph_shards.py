@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spacy.language import Language
 
 # Part of every fingerprint: raise it when the same captions and pipeline would give other bytes.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ def read_counts(shard: Path) -> GraphCounts:
 def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     """Make one shard: a record of the same key for each image, with a file of counts next to it.
 
-    A caption's record has its tokens in lower case and its graph, whose places count these tokens.
+    A caption's record has its tokens, as written and with the blanks behind them, and its graph, whose places count
+    these tokens.
     A caption that gives no graph, or a part of one, keeps its place with the reason under ``problem``.
 
     Args:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.augment import sample_rng
-from preprocessing.captions.components import ComponentTable, rows_of
+from preprocessing.captions.components import NO_WORD, ComponentTable, rows_of
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.relatedness import Relatedness
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.captions.wordnet.taxonomy import WordKind
 
-# B captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; P words of a pool;
-# S components of any sort in the split.
+# B or C captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; L words of the
+# longest triple; X triples of an image; P words of a pool; S components of any sort in the split.
 
 NEGATIVE_STREAM = 3
 """Differs from the streams of preprocessing.loading.image_source."""
@@ -64,9 +65,12 @@ class ComponentBatch:
         pairs_A2: ids of attribute and noun.
         pair_owner_A: the caption's row.
         pair_negatives_AN2: first those with another attribute, then those with another noun.
-        triples_T3: ids of subject, relation and object.
+        triples_TL: ids of subject, words of the relation, and object, filled up with
+            :data:`~preprocessing.captions.components.NO_WORD`.
         triple_owner_T: the caption's row.
-        triple_negatives_TN3: first other subjects, then other relations, then other objects.
+        triple_negatives_TNL: first other subjects, then other relations, then other objects.
+        triple_numbers_T: int64, the same for equal triples of the split.
+        true_triples_CX: numbers of the triples that some caption of the row's image has, filled up with -1.
     """
 
     objects_O: npt.NDArray[np.int32]
@@ -75,9 +79,11 @@ class ComponentBatch:
     pairs_A2: npt.NDArray[np.int32]
     pair_owner_A: npt.NDArray[np.int64]
     pair_negatives_AN2: npt.NDArray[np.int32]
-    triples_T3: npt.NDArray[np.int32]
+    triples_TL: npt.NDArray[np.int32]
     triple_owner_T: npt.NDArray[np.int64]
-    triple_negatives_TN3: npt.NDArray[np.int32]
+    triple_negatives_TNL: npt.NDArray[np.int32]
+    triple_numbers_T: npt.NDArray[np.int64]
+    true_triples_CX: npt.NDArray[np.int64]
 
 
 class NegativeSampler:
@@ -93,7 +99,8 @@ class NegativeSampler:
 
     Each is uniform over all words that fulfil this, with replacement, and drawn by a generator of the caption's own,
     keyed by (seed, epoch, caption): the negatives of a caption do not depend on the batch that it is in. (Whole triples
-    of other images, which UniVSE uses as well, are the batch's other triples.)
+    of other images, which UniVSE uses as well, are the batch's other triples; their numbers tell which of them are true
+    of an image.)
 
     Instead of drawing until no word is forbidden, the forbidden places of each pool are laid down at the beginning, and
     the draw is over the places between them: one draw for each negative of a batch, all at once.
@@ -122,7 +129,7 @@ class NegativeSampler:
         counts = counts or NegativeCounts()
         nouns = _Pool("nouns", pools.nouns, vocabulary, _related(relatedness, "noun"))
         adjectives = _Pool("adjectives", pools.adjectives, vocabulary, _related(relatedness, "adjective"))
-        relations = _Pool("relations", pools.relations, vocabulary, _related(relatedness, "verb"))
+        relations = _Pool("relations", pools.relations, components.relations, _related(relatedness, "verb"))
         c, images_C = components, components.image_C
         objects_O1 = c.objects_O[:, None]
         self._sorts = (
@@ -140,10 +147,13 @@ class NegativeSampler:
                 [(0, nouns, counts.subjects), (1, relations, counts.relations), (2, nouns, counts.objects)],
             ),
         )
+        self._relations = components.relations
+        self._image_C = images_C
+        self._triple_numbers_T, self._true_triples_IX = _true_triples(components)
         self._num_captions = len(components)
         self._seed = seed
         for sort in self._sorts:
-            sort.check(vocabulary)
+            sort.check()
 
     def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> ComponentBatch:
         """The components of these captions, and their negatives in this epoch.
@@ -158,6 +168,8 @@ class NegativeSampler:
         draws = self._draws(captions_B, epoch, [sizes_B for _, _, sizes_B in chosen])
         (objects, object_owner, _), (pairs, pair_owner, _), (triples, triple_owner, _) = chosen
         object_sort, pair_sort, triple_sort = self._sorts
+        own_T13, negatives_TN3 = triple_sort.ids[triples, None], triple_sort.exchange(triples, draws[2])
+        triples_TVL = self._relations.read(np.concatenate([own_T13, negatives_TN3], axis=1))
         return ComponentBatch(
             objects_O=object_sort.ids[objects, 0],
             object_owner_O=object_owner,
@@ -165,9 +177,11 @@ class NegativeSampler:
             pairs_A2=pair_sort.ids[pairs],
             pair_owner_A=pair_owner,
             pair_negatives_AN2=pair_sort.exchange(pairs, draws[1]),
-            triples_T3=triple_sort.ids[triples],
+            triples_TL=triples_TVL[:, 0],
             triple_owner_T=triple_owner,
-            triple_negatives_TN3=triple_sort.exchange(triples, draws[2]),
+            triple_negatives_TNL=triples_TVL[:, 1:],
+            triple_numbers_T=self._triple_numbers_T[triples],
+            true_triples_CX=self._true_triples_IX[self._image_C[captions_B]],
         )
 
     def _draws(
@@ -185,28 +199,46 @@ class NegativeSampler:
         ]
 
 
-class _Pool:
-    """Words to draw from: their ids ascending, at places from 0."""
+def _true_triples(components: ComponentTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Number the split's triples (T,), equal ones alike; and the numbers of each image's (I, X), filled up with -1."""
+    _, numbers_T = np.unique(components.triples_T3, axis=0, return_inverse=True)
+    numbers_T = numbers_T.reshape(-1).astype(np.int64)
+    image_T = np.repeat(components.image_C, np.diff(components.triple_starts))
+    images, numbers = np.unique(np.stack([image_T, numbers_T]), axis=1)
+    counts_I = np.bincount(images, minlength=components.image_C.max(initial=-1) + 1)
+    table_IX = np.full((len(counts_I), counts_I.max(initial=0)), NO_WORD, dtype=np.int64)
+    table_IX[np.arange(table_IX.shape[1]) < counts_I[:, None]] = numbers
+    return numbers_T, table_IX
 
-    def __init__(
-        self, name: str, words: Iterable[str], vocabulary: Vocabulary, related: Callable[[str, str], bool]
-    ) -> None:
-        ids = sorted(word_id for word in words if (word_id := vocabulary.find(word)) is not None)
+
+class _Names(Protocol):
+    """Names by number: words of a vocabulary, or relations."""
+
+    def find(self, word: str) -> int | None: ...
+
+    def word(self, token_id: int) -> str: ...
+
+
+class _Pool:
+    """Words or relations to draw from: their ids ascending, at places from 0."""
+
+    def __init__(self, name: str, words: Iterable[str], names: _Names, related: Callable[[str, str], bool]) -> None:
+        ids = sorted(word_id for word in words if (word_id := names.find(word)) is not None)
         if not ids:
             raise NegativesError(
                 f"the vocabulary has none of the pool's {name}: build it with the words of components as extra words"
             )
         self.name = name
         self.ids_P = np.array(ids, dtype=np.int32)
-        self._words = [vocabulary.word(word_id) for word_id in ids]
-        self._vocabulary = vocabulary
+        self._words = [names.word(word_id) for word_id in ids]
+        self.names = names
         self._related = related
         self._forbidden: dict[int, npt.NDArray[np.int64]] = {}
 
     def forbidden_by(self, word_id: int) -> npt.NDArray[np.int64]:
         """Places of a word that is true of an image, and of its relatives; it may have none."""
         if word_id not in self._forbidden:
-            true = self._vocabulary.word(word_id)
+            true = self.names.word(word_id)
             places = [place for place, word in enumerate(self._words) if self._related(word, true)]
             self._forbidden[word_id] = np.array(places, dtype=np.int64)
         return self._forbidden[word_id]
@@ -223,7 +255,7 @@ class _Sort:
         ids: words of the components, shape (S, width).
         starts: of the captions' components, shape (C + 1,).
         image_C: number of each caption's image.
-        exchanges: the column that is exchanged, the pool, and how many negatives come of it.
+        exchanges: for each column its pool, and how many negatives come of exchanging it.
     """
 
     def __init__(
@@ -239,10 +271,11 @@ class _Sort:
         image_S = np.repeat(image_C, np.diff(starts))
         self._exchanges = [_Exchange(ids, image_S, column, pool, count) for column, pool, count in exchanges]
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check(self) -> None:
         """Raise if there is nothing to draw for some component."""
+        names = [exchange.pool.names for exchange in self._exchanges]
         for exchange in self._exchanges:
-            exchange.check(self.ids, vocabulary)
+            exchange.check(self.ids, names)
 
     def choose(
         self, captions_B: npt.NDArray[np.integer]
@@ -273,7 +306,7 @@ class _Exchange:
     ) -> None:
         self.column = column
         self.count = count
-        self._pool = pool
+        self.pool = pool
         rest = np.delete(ids, column, axis=1)
         _, group_S = np.unique(np.column_stack([image_S, rest]), axis=0, return_inverse=True)
         self._group_S = group_S.reshape(-1).astype(np.int64)
@@ -287,14 +320,14 @@ class _Exchange:
         self._free_G = len(pool.ids_P) - np.diff(self._first_G1)
         self._shifted = forbidden - (np.arange(len(forbidden)) - self._first_G1[forbidden // self._stride])
 
-    def check(self, ids: npt.NDArray[np.int32], vocabulary: Vocabulary) -> None:
-        """Raise if there is nothing to draw for some component."""
+    def check(self, ids: npt.NDArray[np.int32], names: Sequence[_Names]) -> None:
+        """Raise if there is nothing to draw for some component, of which each column has names."""
         empty = np.flatnonzero(self._free_G[self._group_S] == 0)
         if self.count and len(empty):
-            words = " ".join(vocabulary.word(word) for word in ids[empty[0]].tolist())
+            words = " ".join(of.word(number) for of, number in zip(names, ids[empty[0]].tolist(), strict=True))
             raise NegativesError(
-                f"all {len(self._pool.ids_P)} {self._pool.name} of the pool are true of an image in {words!r} "
-                f"({len(empty)} such components): lower the pool's threshold, so that it has more words"
+                f"all {len(self.pool.ids_P)} {self.pool.name} of the pool are true of an image in {words!r} "
+                f"({len(empty)} such components): lower pools.min_{self.pool.name}, so that it has more words"
             )
 
     def words(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
@@ -302,5 +335,5 @@ class _Exchange:
         group = self._group_S[rows, None]
         free_place = (draws * self._free_G[group]).astype(np.int64)
         skipped = np.searchsorted(self._shifted, group * self._stride + free_place, side="right")
-        chosen: npt.NDArray[np.int32] = self._pool.ids_P[free_place + skipped - self._first_G1[group]]
+        chosen: npt.NDArray[np.int32] = self.pool.ids_P[free_place + skipped - self._first_G1[group]]
         return chosen

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from preprocessing.captions.components import relation_word
 from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 from preprocessing.storage.atomic import write_json_atomic
+
+# Part of the fingerprints of what draws from pools: raise it when the same graphs give others.
+VERSION = 2
 
 _PAPER_ADJECTIVES = (
     "white black red green brown yellow orange pink gray grey purple young wooden old snowy grassy cloudy colorful "
@@ -20,6 +23,17 @@ _PAPER_ADJECTIVES = (
 )
 PAPER_ADJECTIVES = tuple(_PAPER_ADJECTIVES.split())
 """The 37 adjectives of UniVSE's appendix ("morden" there)."""
+
+
+_UNSEEN_ADJECTIVES = (
+    "additional alternate eastern extra fair fifth final first former fourth identical last lone main martial matching "
+    "medium natural next only opposing opposite other professional public ready right same second single special "
+    "third western"
+)
+_UNSEEN = frozenset(_UNSEEN_ADJECTIVES.split())
+"""Adjectives that say which one or how many, or nothing that a photograph could contradict."""
+_MIN_SHARE = 0.5
+"""Share of an adjective's uses in which it is one; below it stand a parser's slips: "like", "front", "off"."""
 
 
 class PoolsError(ValueError):
@@ -33,7 +47,7 @@ class Pools:
     Attributes:
         nouns: base forms of objects.
         adjectives: attributes.
-        relations: as :func:`~preprocessing.captions.components.relation_word` spells them.
+        relations: base forms, of one word or several.
     """
 
     nouns: tuple[str, ...]
@@ -54,7 +68,10 @@ class Pools:
         """Collect the words that captions use often enough.
 
         UniVSE takes the nouns that occur 100 times in COCO's 414,000 captions, and all relations; the defaults ask of
-        Flickr8k's 30,000 the like, and leave out what was seen once or twice: mostly a parser's slips.
+        Flickr8k's 30,000 the like, and leave out what was seen once or twice: mostly a parser's slips. Those are also
+        left out which occur more often: "nouns" that WordNet knows as something else alone, and "adjectives" that it
+        does not know as such, or that the captions mostly use otherwise. Adjectives are such that a photograph shows or
+        contradicts them: not "second", "lone", "ready".
 
         Args:
             graphs: of the training captions alone.
@@ -69,16 +86,23 @@ class Pools:
         nouns: Counter[str] = Counter()
         attributes: Counter[str] = Counter()
         relations: Counter[str] = Counter()
+        other_uses: Counter[str] = Counter()
         for graph in graphs:
             nouns.update(o.lemma for o in graph.objects)
             attributes.update(a.lemma for o in graph.objects for a in o.attributes if a.kind == "adjective")
-            relations.update(relation_word(r.lemma) for r in graph.relations)
+            relations.update(r.lemma for r in graph.relations)
+            other_uses.update(_words_besides_adjectives(graph))
+        visible = {
+            word: count
+            for word, count in attributes.items()
+            if _is_visible(word) and count >= _MIN_SHARE * (count + other_uses[word])
+        }
         return cls(
-            nouns=_frequent(nouns, min_nouns, "nouns"),
+            nouns=_frequent({word: nouns[word] for word in nouns if _is_noun(word)}, min_nouns, "nouns"),
             adjectives=(
                 tuple(sorted(PAPER_ADJECTIVES))
                 if adjectives == "paper"
-                else _frequent(attributes, min_adjectives, "adjectives")
+                else _frequent(visible, min_adjectives, "adjectives")
             ),
             relations=_frequent(relations, min_relations, "relations"),
         )
@@ -106,11 +130,30 @@ class Pools:
         return cls(**pools)
 
 
-def _frequent(counts: Counter[str], min_count: int, name: str) -> tuple[str, ...]:
+def _words_besides_adjectives(graph: SceneGraph) -> Iterator[str]:
+    """Yield the words of a graph that are no adjectives."""
+    for thing in graph.objects:
+        yield from {thing.lemma, *thing.phrase.split()}
+        yield from (attribute.lemma for attribute in thing.attributes if attribute.kind != "adjective")
+    for relation in graph.relations:
+        yield from {*relation.words.split(), *relation.lemma.split()}
+
+
+def _is_visible(adjective: str) -> bool:
+    return adjective not in _UNSEEN and "adjective" in load_taxonomy().kinds(adjective)
+
+
+def _is_noun(noun: str) -> bool:
+    """Return whether a word may be a noun; words that WordNet lacks ("wetsuit") may be."""
+    kinds = load_taxonomy().kinds(noun)
+    return "noun" in kinds or (not kinds and noun.isalpha())
+
+
+def _frequent(counts: Mapping[str, int], min_count: int, name: str) -> tuple[str, ...]:
     words = tuple(sorted(word for word, count in counts.items() if count >= min_count))
     if not words:
         raise PoolsError(
-            f"none of {len(counts)} different {name} occurs {min_count} times or more: lower min_{name} or give more "
-            "captions"
+            f"none of {len(counts)} different {name} occurs {min_count} times or more: lower pools.min_{name} or give "
+            "more captions"
         )
     return words

@@ -29,6 +29,7 @@ class PatchExtractor(StateExtractor):
         rows, columns = patch_grid(len(state), *self._network.example_pixels().shape[1:])
         # What is over are class, distillation and register tokens, the class token first.
         self._others = len(state) - rows * columns
+        self._is_square = rows == columns
         if class_token and not self._others:
             raise ExtractorError(f"{weights}: {len(state)} tokens, all of them patches; set class_token to false")
         self._class_token = class_token
@@ -45,7 +46,9 @@ class PatchExtractor(StateExtractor):
 
     def identity(self) -> dict[str, Any]:
         """Digests of weights and configuration, all that is done to the image before, and which tokens are kept."""
-        return {**super().identity(), "class_token": self._class_token}
+        # Some patches of images that are no squares were once taken for class tokens.
+        others = {} if self._is_square else {"others": self._others}
+        return {**super().identity(), "class_token": self._class_token, **others}
 
 
 def patch_grid(tokens: int, height: int, width: int) -> tuple[int, int]:

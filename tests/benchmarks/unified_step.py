@@ -85,9 +85,11 @@ def make_components() -> Components:
         pairs_A2=pairs_A2,
         pair_owner_A=torch.randint(0, BATCH, (PAIRS,)),
         pair_negatives_AN2=pair_negatives_AN2,
-        triples_T3=triples_T3,
+        triples_TL=triples_T3,
         triple_owner_T=torch.randint(0, BATCH, (TRIPLES,)),
-        triple_negatives_TN3=triple_negatives_TN3,
+        triple_negatives_TNL=triple_negatives_TN3,
+        triple_numbers_T=torch.arange(TRIPLES),
+        true_triples_CX=torch.full((BATCH, 10), -1),
     )
 
 

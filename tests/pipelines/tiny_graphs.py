@@ -33,7 +33,9 @@ def write_split(root: Path, images: int, seed: int) -> None:
             words, graph = _caption(number, colours, shapes, relation)
             caption = {"caption_id": f"{image}#{number}", "text": " ".join(words)}
             captions.append(caption)
-            parsed.append({**caption, "tokens": words, "graph": graph.to_json(), "problem": None})
+            parsed.append(
+                {**caption, "tokens": [f"{word} " for word in words], "graph": graph.to_json(), "problem": None}
+            )
         meta = {"image_id": str(image), "image": f"scene://0/{image}", "split": "train", "captions": captions}
         key = f"{image:08d}"
         features.append(Sample(key, {"grid": cells.astype(np.float16)}, meta))

@@ -3,10 +3,13 @@
 C captions, L tokens, W words, U distinct ones, M phrases, D width of the joint space.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from vse_core.encoders.gru_start import GRUStart, start_gru
 from vse_core.encoders.word_vectors import fill_embedding
 from vse_core.similarity import unit_length
 
@@ -60,9 +63,10 @@ class ObjectEncoder(nn.Module):
 class NeuralCombiner(nn.Module):
     """A GRU that reads encoded words and ends in their meaning: the combiner psi (UniVSE, section 3.2)."""
 
-    def __init__(self, embed_dim: int) -> None:
+    def __init__(self, embed_dim: int, start: GRUStart = "published") -> None:
         super().__init__()
         self.gru = nn.GRU(embed_dim, embed_dim, batch_first=True)
+        start_gru(self.gru, start)
 
     def sentences(self, words_CLD: Tensor, lengths_C: Tensor) -> Tensor:
         """Read C sequences of different lengths (C,): (C, D) last states of unit length."""
@@ -70,24 +74,30 @@ class NeuralCombiner(nn.Module):
         return unit_length(self.gru(packed)[1][0])
 
     def phrases(self, words_UD: Tensor, phrases_MK: Tensor) -> Tensor:
-        """Read M sequences of K words each, given as rows of ``words_UD``: (M, D) last states of unit length.
+        """Read M sequences of up to K words, rows of ``words_UD`` before any -1: (M, D) last states of unit length.
 
         A triple and its negatives begin alike, and so do many triples of a batch. What begins alike is read once: each
         step goes over the distinct beginnings only, and each state and each word are multiplied with the GRU's weights
         once, however many beginnings they are followed by or occur in.
         """
-        used_U, phrases = phrases_MK.unique(return_inverse=True)
+        used_U, phrases = phrases_MK.clamp(min=0).unique(return_inverse=True)
         input_weight, state_weight, input_bias, state_bias = self.gru.all_weights[0]
         inputs_UG = nn.functional.linear(words_UD[used_U], input_weight, input_bias)
-        states_PD = words_UD.new_zeros(1, words_UD.shape[1])
+        steps = [words_UD.new_zeros(1, words_UD.shape[1])]
+        first = 0  # of the last step's states among those of all steps
         beginnings_M = phrases.new_zeros(len(phrases))
-        for word_M in phrases.unbind(1):
-            keys_P, beginnings_M = (beginnings_M * len(used_U) + word_M).unique(return_inverse=True)
+        for word_M, is_read_M in zip(phrases.unbind(1), (phrases_MK >= 0).unbind(1), strict=True):
+            rows_R = is_read_M.nonzero().squeeze(1)
+            keys_R = (beginnings_M[rows_R] - first) * len(used_U) + word_M[rows_R]
+            keys_P, place_R = keys_R.unique(return_inverse=True)
             # At least 1: without any phrase there is no word either.
             before_P = keys_P.div(max(len(used_U), 1), rounding_mode="floor")
-            recurrent_PG = nn.functional.linear(states_PD, state_weight, state_bias)[before_P]
-            states_PD = _gru_step(inputs_UG[keys_P - before_P * len(used_U)], recurrent_PG, states_PD[before_P])
-        return unit_length(states_PD)[beginnings_M]
+            recurrent_PG = nn.functional.linear(steps[-1], state_weight, state_bias)[before_P]
+            first += len(steps[-1])
+            steps.append(_gru_step(inputs_UG[keys_P - before_P * len(used_U)], recurrent_PG, steps[-1][before_P]))
+            beginnings_M = beginnings_M.index_copy(0, rows_R, first + place_R)
+        ends_E, place_M = beginnings_M.unique(return_inverse=True)
+        return unit_length(torch.cat(steps)[ends_E])[place_M]
 
 
 def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Tensor:
@@ -102,7 +112,12 @@ def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Ten
 class ComponentEncoder(nn.Module):
     """Sentences, nouns, pairs and triples in one space, with the same weights (UniVSE, section 3.2).
 
-    The arguments are those of :class:`ObjectEncoder`; captions and components have one vocabulary.
+    The arguments are those of :class:`ObjectEncoder`; captions and components have one vocabulary. Besides:
+
+    Args:
+        start: of the combiner's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
+        relations: whether triples have the words of relations one by one, or a joined word that stands for them. The
+            paper does not say; the encoder reads what it is given, and this is kept for those who give it.
     """
 
     def __init__(
@@ -112,11 +127,14 @@ class ComponentEncoder(nn.Module):
         word_dim: int = 300,
         modifier_dim: int = 100,
         train_words: bool = True,
+        start: GRUStart = "orthogonal_bias",
+        relations: Literal["words", "joined"] = "joined",
     ) -> None:
         super().__init__()
         self.vocabulary_size = vocabulary_size
+        self.relations: Literal["words", "joined"] = relations
         self.objects = ObjectEncoder(vocabulary_size, embed_dim, word_dim, modifier_dim, train_words)
-        self.combiner = NeuralCombiner(embed_dim)
+        self.combiner = NeuralCombiner(embed_dim, start)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
         """Initialise some of the basic embeddings (:meth:`ObjectEncoder.set_word_vectors`)."""
@@ -127,16 +145,18 @@ class ComponentEncoder(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Encode sentences and components at once, each distinct word and pair a single time.
 
-        Objects (...) are ids of nouns, pairs (..., 2) of adjectives and nouns, triples (..., 3) of subjects, relations
-        and objects. Returns unit vectors of the sentences (C, D), the objects, the pairs and the triples (..., D).
+        Objects (...) are ids of nouns, pairs (..., 2) of adjectives and nouns, triples (..., L) of subjects, words of
+        relations and objects, filled up with -1. Returns unit vectors of the sentences (C, D), the objects, the pairs
+        and the triples (..., D).
         """
-        keys = [self._word_keys(tokens_CL), self._word_keys(objects), self._pair_keys(pairs), self._word_keys(triples)]
+        read = triples.clamp(min=0)
+        keys = [self._word_keys(tokens_CL), self._word_keys(objects), self._pair_keys(pairs), self._word_keys(read)]
         words_UD, (words_CL, words, phrases, sequences) = self._encode_distinct(keys)
         return (
             self.combiner.sentences(words_UD[words_CL], lengths_C),
             words_UD[words],
             words_UD[phrases],
-            self._read_triples(words_UD, sequences),
+            self._read_triples(words_UD, sequences.masked_fill(triples < 0, -1)),
         )
 
     def encode_sentences(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
@@ -155,13 +175,13 @@ class ComponentEncoder(nn.Module):
         return words_UD[rows]
 
     def encode_triples(self, triples: Tensor) -> Tensor:
-        """Encode subjects, relations and objects (..., 3): (..., D)."""
-        words_UD, (sequences,) = self._encode_distinct([self._word_keys(triples)])
-        return self._read_triples(words_UD, sequences)
+        """Encode subjects, words of relations and objects (..., L), filled up with -1: (..., D)."""
+        words_UD, (sequences,) = self._encode_distinct([self._word_keys(triples.clamp(min=0))])
+        return self._read_triples(words_UD, sequences.masked_fill(triples < 0, -1))
 
     def _read_triples(self, words_UD: Tensor, sequences: Tensor) -> Tensor:
-        """Encode triples (..., 3) of rows of the words' vectors: (..., D)."""
-        vectors_MD = self.combiner.phrases(words_UD, sequences.reshape(-1, 3))
+        """Encode triples (..., L) of rows of the words' vectors: (..., D)."""
+        vectors_MD = self.combiner.phrases(words_UD, sequences.flatten(end_dim=-2))
         return vectors_MD.view(*sequences.shape[:-1], vectors_MD.shape[1])
 
     def _word_keys(self, words: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from vse_core.encoders.gru_start import GRUStart, start_gru
 from vse_core.encoders.word_vectors import fill_embedding
 from vse_core.similarity import unit_length
 
@@ -19,6 +20,7 @@ class BiGRUEncoder(nn.Module):
             ``last`` for the pooling); else a ValueError.
         dropout: share of the word vectors' values that training leaves out (0.2 in HGR's code, over which VSE-infinity
             ran its video experiments).
+        start: of the GRU's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class BiGRUEncoder(nn.Module):
         word_dim: int = 300,
         directions: int = 2,
         dropout: float = 0.0,
+        start: GRUStart = "published",
     ) -> None:
         super().__init__()
         if directions not in (1, 2):
@@ -36,6 +39,7 @@ class BiGRUEncoder(nn.Module):
         self.embed = nn.Embedding(vocabulary_size, word_dim)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=directions == 2)
+        start_gru(self.rnn, start)
         self.pooling = pooling
         self.dropout = nn.Dropout(dropout)
 

@@ -35,7 +35,8 @@ class UnifiedOutput:
     """UniVSE's output for this process's b pairs of an image and a caption.
 
     Regions are zero where there is none; ``sentences_bD`` is u_sent, and ``composed_bD`` is u_comp, zero for a caption
-    without components.
+    without components. The numbers of triples are equal where the triples are; those of all that are true of an image
+    are filled up with -1.
     """
 
     images_bKD: Tensor
@@ -47,6 +48,8 @@ class UnifiedOutput:
     objects: ComponentVectors
     pairs: ComponentVectors
     triples: ComponentVectors
+    triple_numbers_T: Tensor
+    true_triples_bX: Tensor
 
     @classmethod
     def join(cls, parts: Sequence[UnifiedOutput]) -> UnifiedOutput:

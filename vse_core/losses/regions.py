@@ -23,9 +23,13 @@ def region_similarities(components: ComponentVectors, regions_bND: Tensor) -> Te
     return sims_bXN.view(images, most, kinds, regions_bND.shape[1])[index]
 
 
-def relevance(sims_MN: Tensor, mask_MN: Tensor) -> Tensor:
-    """Return each region's relevance to a component: a softmax over regions (UniVSE, equation (2)), 0 for padding."""
-    return sims_MN.masked_fill(~mask_MN, -torch.inf).softmax(dim=1)
+def relevance(sims_MN: Tensor, mask_MN: Tensor, temperature: float) -> Tensor:
+    """Return each region's relevance to a component: a softmax over regions (UniVSE, equation (2)), 0 for padding.
+
+    The paper has no temperature, which is 1. Cosine similarities are then too close to each other for any region to
+    stand out.
+    """
+    return (sims_MN / temperature).masked_fill(~mask_MN, -torch.inf).softmax(dim=1)
 
 
 def region_hinges(relevance_MN: Tensor, own_MN: Tensor, negatives_MVN: Tensor, margin: float) -> Tensor:

@@ -30,8 +30,8 @@ class UnifiedLoss(GlobalLoss):
       divided by the number of objects.
     - ``l_attr``: the same for pairs, once with another adjective and once with another noun, averaged; divided by the
       number of pairs.
-    - ``l_rel``: textual negatives only: the hinge against the hardest triple of the batch that belongs to another
-      image, and against the hardest with one word exchanged, averaged; divided by the number of triples.
+    - ``l_rel``: textual negatives only: the hinge against the hardest triple of the batch that no caption of the image
+      has (footnote 2), and against the hardest with one word exchanged, averaged; divided by the number of triples.
 
     The paper sums without naming normalisations or how many negatives count. Those above follow the appendix as a
     public re-implementation reports it, except that all triples of the batch are compared, not one drawn per caption.
@@ -42,9 +42,12 @@ class UnifiedLoss(GlobalLoss):
         object_weight: o.
         attribute_weight: a.
         relation_weight: r, in the paper 0 for the first two epochs.
-        negatives: of sentences and composed components, ``hardest``, or ``all`` to begin with.
+        negatives: of sentences and composed components, ``hardest``, or ``all`` to begin with: the mean hinge of those
+            that violate the margin takes the place of the hardest one's, so that the weights of the terms hold as well.
         mask_same_image: do not take other captions of the same image as negatives of sentences and composed components;
             relations never do.
+        relevance_temperature: divisor of the similarities in equation (2). At 1, as published, the map of an image of
+            49 regions is nearly even; the paper draws its maps at 0.1.
 
     Raises:
         ValueError: an option has an unknown value.
@@ -59,6 +62,7 @@ class UnifiedLoss(GlobalLoss):
         relation_weight: float = 1.0,
         negatives: Negatives = "hardest",
         mask_same_image: bool = False,
+        relevance_temperature: float = 1.0,
     ) -> None:
         super().__init__()
         check_hinge(negatives, "mean")
@@ -72,6 +76,9 @@ class UnifiedLoss(GlobalLoss):
         }
         if min(self.weights.values()) < 0:
             raise ValueError(f"the weights of the loss's terms must not be negative, got {self.weights}")
+        if relevance_temperature <= 0:
+            raise ValueError(f"relevance_temperature must be positive, got {relevance_temperature}")
+        self.relevance_temperature = relevance_temperature
         self.negatives: Negatives = negatives
         self.mask_same_image = mask_same_image
 
@@ -101,7 +108,7 @@ class UnifiedLoss(GlobalLoss):
         objects, pairs, triples = (sum(numbers) for numbers in zip(*held, strict=True))
         sums = all_reduce_sum(torch.stack([*self._regions(output), self._exchanged(output)]))
         obj, adjectives, nouns, entropy, exchanged = sums
-        in_batch = self._in_batch(output, images_BKD, image_ids_B, counts, [numbers[2] for numbers in held])
+        in_batch = self._in_batch(output, images_BKD, counts, [numbers[2] for numbers in held])
         terms["obj"] = obj / max(objects, 1)
         terms["attr"] = (adjectives + nouns) / 2 / max(pairs, 1)
         terms["rel"] = (in_batch + exchanged) / 2 / max(triples, 1)
@@ -140,8 +147,9 @@ class UnifiedLoss(GlobalLoss):
         """Equation (1) over the captions that take part, divided by the number of all."""
         # A caption that has no part is nobody's negative, and its image does not look for it.
         captions, images = hinge_terms(sims_BB, negative_BB & takes_part_B, self.margin, self.negatives)
-        found_by_image = takes_part_B if captions.dim() == 1 else takes_part_B.unsqueeze(1)
-        return (captions.masked_fill(~found_by_image, 0.0).sum() + images.sum()) / len(sims_BB)
+        if self.negatives == "all":
+            captions, images = _mean_of_active(captions, dim=1), _mean_of_active(images, dim=0)
+        return (captions.masked_fill(~takes_part_B, 0.0).sum() + images.sum()) / len(sims_BB)
 
     def _regions(self, output: UnifiedOutput) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sums over this process's objects, over its pairs with each half of the negatives, and of the entropies."""
@@ -158,7 +166,8 @@ class UnifiedLoss(GlobalLoss):
     def _relevant(self, components: ComponentVectors, output: UnifiedOutput) -> tuple[Tensor, Tensor]:
         """Relevance (M, N) of the regions to each component, and all similarities (M, V, N)."""
         sims_MVN = region_similarities(components, output.regions_bND)
-        return relevance(sims_MVN[:, 0], output.region_mask_bN[components.owners_M]), sims_MVN
+        mask_MN = output.region_mask_bN[components.owners_M]
+        return relevance(sims_MVN[:, 0], mask_MN, self.relevance_temperature), sims_MVN
 
     def _exchanged(self, output: UnifiedOutput) -> Tensor:
         """Sum over this process's triples of the hinge against the hardest one with a word exchanged."""
@@ -169,20 +178,29 @@ class UnifiedLoss(GlobalLoss):
         return (self.margin + sims_TV[:, 1:].amax(dim=1) - sims_TV[:, 0]).clamp(min=0).sum()
 
     def _in_batch(
-        self,
-        output: UnifiedOutput,
-        images_BKD: Tensor,
-        image_ids_B: Tensor,
-        counts: list[int],
-        triple_counts: list[int],
+        self, output: UnifiedOutput, images_BKD: Tensor, counts: list[int], triple_counts: list[int]
     ) -> Tensor:
-        """Sum over all triples of the hinge against the hardest triple that belongs to another image."""
+        """Sum over all triples of the hinge against the hardest triple that is not true of the image."""
         if not sum(triple_counts):
             return images_BKD.new_zeros(())
         triples_TD = gather_rows(output.triples.own, triple_counts)
         owners_T = gather_rows(output.triples.owners_M + sum(counts[: rank()]), triple_counts)
+        numbers_T = gather_rows(output.triple_numbers_T, triple_counts)
+        true_BX = gather_rows(output.true_triples_bX, counts)
         sims_BT = similarity_matrix(images_BKD, triples_TD)
-        other_BT = image_ids_B.unsqueeze(1) != image_ids_B[owners_T]
-        hardest_B = sims_BT.masked_fill(~other_BT, -torch.inf).amax(dim=1)
+        hardest_B = sims_BT.masked_fill(_contained(numbers_T, true_BX), -torch.inf).amax(dim=1)
         own_T = sims_BT.gather(0, owners_T.unsqueeze(0)).squeeze(0)
         return (self.margin + hardest_B[owners_T] - own_T).clamp(min=0).sum()
+
+
+@torch.no_grad()
+def _contained(numbers_T: Tensor, rows_BX: Tensor) -> Tensor:
+    """Whether each number, from 0, is in each row: (B, T)."""
+    firsts_B1 = torch.arange(len(rows_BX), device=rows_BX.device).unsqueeze(1) * (numbers_T.max() + 1)
+    wanted_BX = rows_BX.where((rows_BX >= 0) & (rows_BX <= numbers_T.max()), -1 - firsts_B1)
+    return torch.isin(firsts_B1 + numbers_T, firsts_B1 + wanted_BX)
+
+
+def _mean_of_active(hinges_BB: Tensor, dim: int) -> Tensor:
+    """Mean hinge (B,) over the negatives that violate the margin; 0 where none does."""
+    return hinges_BB.sum(dim=dim) / (hinges_BB > 0).sum(dim=dim).clamp(min=1)

@@ -1,7 +1,7 @@
 """The components of captions as a model takes them (UniVSE).
 
 O objects, A pairs of an adjective and a noun, T triples of a subject, a relation and an object, N negatives of a
-component, C captions.
+component, L words of the longest triple, X triples of an image, C captions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ class Components:
         pairs_A2: ids of an adjective and of its noun.
         pair_owner_A: rows of their captions.
         pair_negatives_AN2: the first half with another adjective, the second half with another noun; or None.
-        triples_T3: ids of subject, relation and object.
+        triples_TL: ids of subject, words of the relation, and object, filled up with -1.
         triple_owner_T: rows of their captions.
-        triple_negatives_TN3: triples of which one word is another; or None.
+        triple_negatives_TNL: triples of which subject, relation or object is another; or None.
+        triple_numbers_T: the same for equal triples, whatever batch or process they are in; or None.
+        true_triples_CX: numbers of the triples that are true of the caption's image, filled up with -1; or None.
     """
 
     objects_O: Tensor
@@ -38,9 +40,11 @@ class Components:
     pairs_A2: Tensor
     pair_owner_A: Tensor
     pair_negatives_AN2: Tensor | None = None
-    triples_T3: Tensor
+    triples_TL: Tensor
     triple_owner_T: Tensor
-    triple_negatives_TN3: Tensor | None = None
+    triple_negatives_TNL: Tensor | None = None
+    triple_numbers_T: Tensor | None = None
+    true_triples_CX: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Components:
         """Copy to a device; from pinned memory the copy overlaps with computation."""
@@ -52,25 +56,33 @@ class Components:
 
     def without_negatives(self) -> Components:
         """The components alone, as inference needs them."""
-        return replace(self, object_negatives_ON=None, pair_negatives_AN2=None, triple_negatives_TN3=None)
+        return replace(
+            self,
+            object_negatives_ON=None,
+            pair_negatives_AN2=None,
+            triple_negatives_TNL=None,
+            triple_numbers_T=None,
+            true_triples_CX=None,
+        )
 
     def __getitem__(self, rows: slice) -> Components:
         """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
         start, stop = rows.start, rows.stop
-        owners = (self.object_owner_O, self.pair_owner_A, self.triple_owner_T)
-        objects, pairs, triples = ((rows >= start) & (rows < stop) for rows in owners)
-        return Components(
-            objects_O=self.objects_O[objects],
-            object_owner_O=self.object_owner_O[objects] - start,
-            object_negatives_ON=None if self.object_negatives_ON is None else self.object_negatives_ON[objects],
-            pairs_A2=self.pairs_A2[pairs],
-            pair_owner_A=self.pair_owner_A[pairs] - start,
-            pair_negatives_AN2=None if self.pair_negatives_AN2 is None else self.pair_negatives_AN2[pairs],
-            triples_T3=self.triples_T3[triples],
-            triple_owner_T=self.triple_owner_T[triples] - start,
-            triple_negatives_TN3=None if self.triple_negatives_TN3 is None else self.triple_negatives_TN3[triples],
-        )
+        owners = {"O": self.object_owner_O, "A": self.pair_owner_A, "T": self.triple_owner_T}
+        kept: dict[str, Tensor | slice] = {axis: (owner >= start) & (owner < stop) for axis, owner in owners.items()}
+        kept["C"] = rows
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        chosen = {
+            name: value[kept[_first_axis(name)]] - (start if "_owner_" in name else 0)
+            for name, value in values.items()
+            if value is not None
+        }
+        return replace(self, **chosen)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Components:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: change(value) for name, value in values.items() if value is not None})
+
+
+def _first_axis(name: str) -> str:
+    return name.rpartition("_")[2][0]

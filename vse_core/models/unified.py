@@ -80,9 +80,9 @@ class UnifiedModel(Model):
         """Nouns with an adjective: (A, D)."""
         return self.text_encoder.encode_pairs(torch.stack([adjectives_A, nouns_A], dim=-1))
 
-    def encode_triples(self, subjects_T: Tensor, relations_T: Tensor, objects_T: Tensor) -> Tensor:
-        """Relations between a subject and an object: (T, D)."""
-        return self.text_encoder.encode_triples(torch.stack([subjects_T, relations_T, objects_T], dim=-1))
+    def encode_triples(self, triples_TL: Tensor) -> Tensor:
+        """Subjects, the words of their relations and objects, filled up with -1: (T, D)."""
+        return self.text_encoder.encode_triples(triples_TL)
 
     def forward(
         self,
@@ -95,11 +95,16 @@ class UnifiedModel(Model):
         """Encode all inputs of the loss, in one call as DistributedDataParallel requires.
 
         Every parameter takes part in the sentences and the images already, so that none is without a gradient in a
-        batch that has no components.
+        batch that has no components. Components without the numbers of triples are a ValueError.
         """
+        if components.triple_numbers_T is None or components.true_triples_CX is None:
+            raise ValueError(
+                "training contrasts triples, and needs their numbers and those that are true of each image"
+            )
         images_B1D, regions_BND, mask_BN = self.image_encoder.images_and_regions(features_BNF, lengths_B)
-        sentences_BD, composed_BD, has_B, *kinds = self._encode_captions(tokens_BL, token_lengths_B, components)
-        return UnifiedOutput(images_B1D, regions_BND, mask_BN, sentences_BD, composed_BD, has_B, *kinds)
+        captions = self._encode_captions(tokens_BL, token_lengths_B, components)
+        numbers_T, true_BX = components.triple_numbers_T, components.true_triples_CX
+        return UnifiedOutput(images_B1D, regions_BND, mask_BN, *captions, numbers_T, true_BX)
 
     def _encode_captions(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components
@@ -110,7 +115,7 @@ class UnifiedModel(Model):
             lengths_C,
             _before_negatives(components.objects_O, components.object_negatives_ON),
             _before_negatives(components.pairs_A2, components.pair_negatives_AN2),
-            _before_negatives(components.triples_T3, components.triple_negatives_TN3),
+            _before_negatives(components.triples_TL, components.triple_negatives_TNL),
         )
         kinds = (
             ComponentVectors(objects_OVD, components.object_owner_O),

@@ -33,7 +33,8 @@ def components(inputs: EvaluationInputs) -> Results:
     """Evaluate every kind of component as a query: mean average precision, next to that of a random ranking.
 
     Every distinct component of the split's captions is a query, and all images whose captions have it are relevant.
-    With detections, the labels are queries as well ("detected_objects"; of two words, "hot dog", the first describes).
+    With detections, the labels are queries as well ("detected_objects"; of several words, "hot dog", the last is the
+    noun and the others describe it).
     Metrics are ``components/objects_map`` and so on, in per cent; ``components/sum`` adds up the three kinds of
     captions' components.
     """
@@ -44,7 +45,7 @@ def components(inputs: EvaluationInputs) -> Results:
         "relations": [[triple for graph in of_image for triple in triples_of(graph)] for of_image in graphs],
     }
     if inputs.detections is not None:
-        kinds["detected_objects"] = [[tuple(name.split()) for name in names] for names in inputs.detections]
+        kinds["detected_objects"] = [[_label_phrase(name) for name in names] for names in inputs.detections]
     metrics: dict[str, float] = {}
     for kind, of_images in kinds.items():
         queries, relevant_R, first_Q1 = _relevant(of_images)
@@ -57,6 +58,11 @@ def components(inputs: EvaluationInputs) -> Results:
     metrics["components/sum"] = sum(value for kind, value in maps.items() if kind != "detected_objects")
     summary = ", ".join(f"{kind} {value:.1f}" for kind, value in maps.items())
     return Results("components", metrics, f"mAP of {summary or 'nothing'}", relevance_figures(inputs, kinds))
+
+
+def _label_phrase(name: str) -> Phrase:
+    *before, noun = name.split()
+    return (" ".join(before), noun) if before else (noun,)
 
 
 def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torch.Tensor, torch.Tensor]:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.inference.text_embedder import TextEmbedder
+from pipelines.runtime.stage import StageError
 from preprocessing.captions.adversarial import Lexicon, TokenizedCaption
 from preprocessing.captions.graph_shards import read_captions
-from preprocessing.captions.pools import Pools
+from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.relatedness import Relatedness
 
 if TYPE_CHECKING:
     from pipelines.retrieval.gallery import Gallery
+    from pipelines.schema.pools import PoolsConfig
     from preprocessing.shards.reader import ShardReader
 
 Item = TypeVar("Item")
@@ -37,6 +39,7 @@ class EvaluationInputs:
     train_graphs: Path
     graphs: Path
     directory: Path
+    pools: PoolsConfig
     detections: Sequence[Sequence[str]] | None
 
     @cached_property
@@ -46,10 +49,13 @@ class EvaluationInputs:
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The words of the training captions, and which of them are related."""
+        """The words of the training captions, and which of them are related; StageError where they are too few."""
         images = list(read_captions(self.train_graphs))
         graphs = [[caption.graph for caption in captions] for captions in images]
-        pools = Pools.build(graph for of_image in graphs for graph in of_image)
+        try:
+            pools = Pools.build((graph for of_image in graphs for graph in of_image), **self.pools.model_dump())
+        except PoolsError as error:
+            raise StageError(f"evaluate: {error}") from error
         return Lexicon((caption for captions in images for caption in captions), pools, Relatedness.build(graphs))
 
 

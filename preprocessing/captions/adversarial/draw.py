@@ -9,11 +9,11 @@ from typing import TypeVar
 import numpy as np
 
 from preprocessing.captions.adversarial.files import Adversarial
-from preprocessing.captions.adversarial.sentence import Edit, TokenizedCaption, apply, join
+from preprocessing.captions.adversarial.sentence import Edit, TokenizedCaption, plain, rewrite
 from preprocessing.captions.augment import sample_rng
 
-Change = Callable[[np.random.Generator], list[str] | None]
-"""Makes a caption's tokens with a random change; None if this one came to nothing."""
+Change = Callable[[np.random.Generator], str | None]
+"""Makes a caption's text with a random change; None if this one came to nothing."""
 
 _TRIES_PER_TEXT = 40
 
@@ -46,15 +46,15 @@ def draw_different(
         caption: that is changed.
         attack: its name.
         changes: drawn from with equal chances.
-        true_texts: what must not come out.
+        true_texts: what must not come out, as :func:`~preprocessing.captions.adversarial.sentence.plain` has it.
         count: texts asked for.
         rng: from :func:`caption_rng`.
         reason: why there are no changes, if there are none.
     """
     texts: dict[str, None] = {}
     for _ in range(_TRIES_PER_TEXT * count if changes else 0):
-        tokens = pick(changes, rng)(rng)
-        if tokens is not None and (text := join(tokens)) not in true_texts:
+        text = pick(changes, rng)(rng)
+        if text is not None and plain(text) not in true_texts:
             texts[text] = None
         if len(texts) == count:
             break
@@ -77,8 +77,8 @@ def limit_shuffled(
     """Shuffle the candidates and keep the first ``limit`` different texts; ``reason`` says why there may be fewer."""
     texts: dict[str, None] = {}
     for index in rng.permutation(len(candidates)).tolist():
-        text = join(apply(caption.tokens, candidates[index]))
-        if text not in true_texts:
+        text = rewrite(caption, candidates[index])
+        if plain(text) not in true_texts:
             texts[text] = None
         if len(texts) == limit:
             reason = ""

@@ -24,8 +24,8 @@ class Adversarial:
         image_id: of its image.
         caption_id: of the true caption.
         attack: which attack, such as "object".
-        caption: the true caption, written as the adversarial ones are (lower case, the same spaces), so that nothing
-            but the meaning tells them apart.
+        caption: the true caption, which the adversarial ones follow in spelling, case and blanks, so that nothing but
+            the changed words tells them apart.
         texts: the adversarial captions, all different, none equal to a true caption of the image.
         reason: why there are fewer than were asked for; "" if there are as many.
     """

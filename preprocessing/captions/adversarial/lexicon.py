@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, get_args
 
 from preprocessing.captions.adversarial.prepositions import PREPOSITIONS
-from preprocessing.captions.adversarial.sentence import Frame, TokenizedCaption, frame_of
-from preprocessing.captions.components import relation_word
+from preprocessing.captions.adversarial.sentence import Frame, TokenizedCaption, frame_of, plain
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.relatedness import Relatedness
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Part of the fingerprints of what reads adversarial captions: raise it when the same captions and seed give others.
-VERSION = 2
+VERSION = 3
 
 VerbForm = Literal["preposition", "ing", "s", "base", "past"]
 
@@ -23,6 +23,14 @@ _MIN_USES = 3
 _MIN_SHARE: dict[Frame, float] = {"indefinite": 0.1, "bare": 0.3, "plural": 0.02, "definite": 0.0}
 
 
+_IN_EVERY_IMAGE = (
+    "area background color colour corner edge end image landscape photo photograph picture place position scene "
+    "setting shadow side spot surface thing top view"
+)
+_EVERYWHERE = frozenset(_IN_EVERY_IMAGE.split())
+"""Nouns of what is to be seen in nearly every image."""
+
+
 class Lexicon:
     """The pools' words in forms that fit a place in a sentence, and which of them are wrong for an image.
 
@@ -30,7 +38,9 @@ class Lexicon:
     and so on: see :data:`Frame`. A relation fits where another of the same form stood ("riding", "rides", "near").
 
     Differs from VSE-C: nouns above a concreteness of 0.6 become those of the pool (frequent objects of training
-    captions); captions as well as WordNet tell which words are related (:class:`Relatedness`).
+    captions); captions as well as WordNet tell which words are related (:class:`Relatedness`). What nearly every image
+    shows, whether its captions say so or not, is put in no place: parts of the body ("with a neck") and words such as
+    "surface".
 
     Args:
         captions: of the training split.
@@ -41,13 +51,13 @@ class Lexicon:
     def __init__(self, captions: Iterable[TokenizedCaption], pools: Pools, relatedness: Relatedness) -> None:
         uses: dict[Frame, dict[str, Counter[str]]] = {frame: defaultdict(Counter) for frame in get_args(Frame)}
         relations: dict[VerbForm, Counter[tuple[str, str]]] = {form: Counter() for form in get_args(VerbForm)}
-        nouns, known_relations = set(pools.nouns), set(pools.relations)
+        nouns, known_relations = {noun for noun in pools.nouns if not _is_everywhere(noun)}, set(pools.relations)
         for caption in captions:
             for thing in caption.graph.objects:
                 if thing.lemma in nouns:
                     uses[frame_of(caption, thing)][thing.lemma][thing.word] += 1
             for relation in caption.graph.relations:
-                if relation_word(relation.lemma) in known_relations:
+                if relation.lemma in known_relations:
                     relations[verb_form(relation.words, relation.lemma)][relation.lemma, relation.words] += 1
         self._nouns = _fitting(uses)
         self._relations = {
@@ -94,7 +104,7 @@ class ImageWords:
     where prepositions of one of VSE-C's classes count as related.
 
     Attributes:
-        texts: the captions.
+        texts: the captions, as they are compared with others.
     """
 
     def __init__(self, captions: Sequence[TokenizedCaption], lexicon: Lexicon) -> None:
@@ -105,7 +115,7 @@ class ImageWords:
         self._excluded = said.union(*(lexicon.related(word) for word in said))
         self._relations = {r.lemma.split()[0] for caption in captions for r in caption.graph.relations}
         self._found: dict[str, list[str]] = {}
-        self.texts = {caption.text for caption in captions}
+        self.texts = {plain(caption.text) for caption in captions}
 
     def nouns(self, frame: Frame) -> list[str]:
         """Irrelevant nouns in the form that fits."""
@@ -157,6 +167,10 @@ def verb_form(words: str, lemma: str) -> VerbForm:
     if word == base:
         return "base"
     return "s" if word.endswith("s") else "past"
+
+
+def _is_everywhere(noun: str) -> bool:
+    return noun in _EVERYWHERE or load_taxonomy().is_body_part(noun)
 
 
 def _fitting(uses: dict[Frame, dict[str, Counter[str]]]) -> dict[Frame, dict[str, str]]:

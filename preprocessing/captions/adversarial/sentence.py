@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from preprocessing.captions.adversarial.grammar import article, is_plural
@@ -13,11 +13,10 @@ Frame = Literal["indefinite", "plural", "bare", "definite"]
 """The surroundings of a noun, which decide on the nouns that fit: after "a"; many; nothing before it; "the"."""
 
 Edit = tuple[int, int, Sequence[str]]
-"""The tokens from the first place up to the second become these."""
+"""The tokens from the first place up to the second, at least one, become these words, at least one."""
 
 _INDEFINITE = frozenset(("a", "an", "one", "another", "each", "every"))
 _DEFINITE = frozenset(["the", "this", "that", "these", "those", "his", "her", "its", "their", "my", "your", "our"])
-_ATTACHED = frozenset((".", ",", "!", "?", ";", ":", "n't"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,69 +26,92 @@ class TokenizedCaption:
     Attributes:
         image_id: of its image.
         caption_id: its own, unique in the split.
-        tokens: in lower case; the graph's objects refer to them.
+        written: its tokens as written, each with the blank that follows it, if any: together they are the caption.
         graph: what it says.
+        tokens: in lower case, without blanks; the graph's objects refer to them.
     """
 
     image_id: str
     caption_id: str
-    tokens: tuple[str, ...]
+    written: tuple[str, ...]
     graph: SceneGraph
+    tokens: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", tuple(token.rstrip().lower() for token in self.written))
         for thing in self.graph.objects:
             if thing.word not in self.tokens[thing.start : thing.end]:
                 raise ValueError(
                     f"caption {self.caption_id!r}: the noun {thing.word!r} is not among its tokens {thing.start} to "
-                    f"{thing.end} ({' '.join(self.tokens)!r}): give the lower-case tokens that the graph was made from"
+                    f"{thing.end} ({self.text!r}): give the tokens that the graph was made from"
                 )
 
     @property
     def text(self) -> str:
-        """The caption as a line of text, written in the same way as one with changed words."""
-        return join(self.tokens)
+        """The caption."""
+        return "".join(self.written)
 
 
-def join(tokens: Iterable[str]) -> str:
-    """Tokens as text: a space between them, except before punctuation and contracted endings ("'s", "n't")."""
-    text = ""
-    for token in tokens:
-        attached = token in _ATTACHED or (token.startswith("'") and token[1:].isalpha())
-        text += token if attached or not text else " " + token
-    return text
+def plain(text: str) -> str:
+    """Return a text as it is compared with others: without case and blanks, which differ between true captions."""
+    return text.lower().replace(" ", "")
 
 
-def apply(tokens: Sequence[str], edits: Iterable[Edit]) -> list[str]:
-    """Change tokens in places that do not overlap; "a" and "an" follow the sound of what then comes after them."""
+def rewrite(caption: TokenizedCaption, edits: Iterable[Edit]) -> str:
+    """Change words in places that do not overlap, and nothing else: the rest stays spelled as it is, so that nothing
+    but the words tells the text from a true caption. "A" and "an" follow the sound of what then comes after them.
+    """
     changed: list[str] = []
     done = 0
     for start, end, replacement in sorted(edits, key=lambda edit: edit[:2]):
-        changed.extend(tokens[done:start])
+        changed.extend(caption.written[done:start])
         first = len(changed)
-        changed.extend(replacement)
-        changed.extend(tokens[end : end + 1])  # an article at the edit's end agrees with it
+        last = caption.written[end - 1]
+        changed.extend(word + " " for word in replacement[:-1])
+        changed.append(replacement[-1] + last[len(last.rstrip()) :])
+        if caption.written[start][0].isupper():
+            changed[first] = changed[first][0].upper() + changed[first][1:]
+        following = caption.written[end : end + 1]
+        changed.extend(following)  # an article at the edit's end agrees with it
         _agree(changed, first - 1, len(changed) - 1)
-        del changed[len(changed) - len(tokens[end : end + 1]) :]
+        del changed[len(changed) - len(following) :]
         done = end
-    changed.extend(tokens[done:])
-    return changed
+    return "".join([*changed, *caption.written[done:]])
 
 
-def _agree(tokens: list[str], first: int, end: int) -> None:
-    """Correct the articles among the tokens from ``first`` up to ``end``."""
+def _agree(written: list[str], first: int, end: int) -> None:
+    """Correct the articles among the words from ``first`` up to ``end``."""
     for i in range(max(first, 0), end):
-        if tokens[i] in ("a", "an"):
-            tokens[i] = article(tokens[i + 1])
+        word = written[i].rstrip()
+        if word.lower() in ("a", "an"):
+            fitting = article(written[i + 1].lower())
+            written[i] = (fitting.capitalize() if word[0].isupper() else fitting) + written[i][len(word) :]
 
 
 def noun_span(caption: TokenizedCaption, thing: SceneObject) -> tuple[int, int]:
-    """First token of the noun with the nouns compounded with it, and the token after it."""
+    """First token of the noun with the nouns compounded with it, and the token after it; whole words as written."""
     head = max(i for i in range(thing.start, thing.end) if caption.tokens[i] == thing.word)
     phrase = thing.phrase.split()
     first = head + 1 - len(phrase)
     if first >= thing.start and list(caption.tokens[first : head + 1]) == phrase:
-        return first, head + 1
-    return head, head + 1
+        return _whole_words(caption, first, head + 1)
+    return _whole_words(caption, head, head + 1)
+
+
+def _whole_words(caption: TokenizedCaption, start: int, end: int) -> tuple[int, int]:
+    """Widen a span to the words in which it is written: the noun of "t-shirt" may be "shirt" to the parser."""
+
+    def is_inside_word(place: int) -> bool:
+        around = caption.tokens[place - 1 : place + 1]
+        return caption.written[place - 1] == caption.written[place - 1].rstrip() and all(
+            token == "-" or token.isalnum() for token in around
+        )
+
+    while start > 0 and is_inside_word(start):
+        start -= 1
+    while end < len(caption.tokens) and is_inside_word(end):
+        end += 1
+    return start, end
 
 
 def frame_of(caption: TokenizedCaption, thing: SceneObject) -> Frame:
@@ -106,10 +128,12 @@ def frame_of(caption: TokenizedCaption, thing: SceneObject) -> Frame:
 
 
 def find_words(caption: TokenizedCaption, words: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the place of these words in a row between two places; None unless exactly once."""
+    """Return the place of these words in a row between two places, as far as they are written together with others
+    with these; None unless exactly once.
+    """
     wanted = words.split()
     places = [i for i in range(start, end - len(wanted) + 1) if list(caption.tokens[i : i + len(wanted)]) == wanted]
-    return (places[0], places[0] + len(wanted)) if wanted and len(places) == 1 else None
+    return _whole_words(caption, places[0], places[0] + len(wanted)) if wanted and len(places) == 1 else None
 
 
 def relation_span(caption: TokenizedCaption, relation: Relation) -> tuple[int, int] | None:

@@ -15,11 +15,11 @@ from preprocessing.captions.adversarial.lexicon import ImageWords, Lexicon, verb
 from preprocessing.captions.adversarial.sentence import (
     Edit,
     TokenizedCaption,
-    apply,
     find_words,
     frame_of,
     noun_span,
     relation_span,
+    rewrite,
 )
 from preprocessing.captions.graph import Attribute, Relation, SceneObject
 
@@ -102,25 +102,31 @@ _CHANGES = {"object": _object_changes, "attribute": _attribute_changes, "relatio
 
 def _exchange(
     caption: TokenizedCaption, span: tuple[int, int], choices: Sequence[str], rng: np.random.Generator
-) -> list[str] | None:
+) -> str | None:
     if not choices:
         return None
-    return apply(caption.tokens, [(*span, pick(choices, rng).split())])
+    return rewrite(caption, [(*span, pick(choices, rng).split())])
 
 
 def _replace_noun(
     caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
-) -> list[str] | None:
+) -> str | None:
     return _exchange(caption, noun_span(caption, thing), words.nouns(frame_of(caption, thing)), rng)
 
 
-def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: np.random.Generator) -> list[str] | None:
+def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: np.random.Generator) -> str | None:
     nouns = words.nouns("indefinite")
     if not nouns:
         return None
-    end = len(caption.tokens) - (caption.tokens[-1] in (".", "!", "?"))
+    end = len(caption.tokens)
+    ends_with_point = end > 1 and caption.tokens[-1] in (".", "!", "?")
     noun = pick(nouns, rng)
-    return apply(caption.tokens, [(end, end, ("with", article(noun), noun))])
+    return rewrite(caption, [_added_after(caption, end - ends_with_point, "with", article(noun), noun)])
+
+
+def _added_after(caption: TokenizedCaption, end: int, *words: str) -> Edit:
+    """Put words behind the token before this place."""
+    return end - 1, end, (caption.written[end - 1].rstrip(), *words)
 
 
 def _attribute_span(caption: TokenizedCaption, thing: SceneObject, attribute: Attribute) -> tuple[int, int] | None:
@@ -136,24 +142,26 @@ def _attribute_span(caption: TokenizedCaption, thing: SceneObject, attribute: At
 
 def _add_adjective(
     caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
-) -> list[str] | None:
+) -> str | None:
     start, _ = noun_span(caption, thing)
-    return _exchange(caption, (start, start), words.adjectives(), rng)
+    adjectives = words.adjectives()
+    return (
+        rewrite(caption, [(start, start + 1, (pick(adjectives, rng), caption.tokens[start]))]) if adjectives else None
+    )
 
 
 def _replace_relation(
     caption: TokenizedCaption, words: ImageWords, relation: Relation, span: tuple[int, int], rng: np.random.Generator
-) -> list[str] | None:
+) -> str | None:
     return _exchange(caption, span, words.relations(verb_form(relation.words, relation.lemma)), rng)
 
 
 def _add_relation(
     caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
-) -> list[str] | None:
+) -> str | None:
     _, end = noun_span(caption, thing)
     prepositions, nouns = words.relations("preposition"), words.nouns("indefinite")
     if not prepositions or not nouns or caption.tokens[end : end + 1] in (("'s",), ("'",)):
         return None
     noun = pick(nouns, rng)
-    edit: Edit = (end, end, (*pick(prepositions, rng).split(), article(noun), noun))
-    return apply(caption.tokens, [edit])
+    return rewrite(caption, [_added_after(caption, end, *pick(prepositions, rng).split(), article(noun), noun)])

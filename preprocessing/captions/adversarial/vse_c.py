@@ -22,6 +22,7 @@ from preprocessing.captions.adversarial.sentence import (
     find_words,
     frame_of,
     noun_span,
+    plain,
     relation_span,
 )
 from preprocessing.captions.graph import SceneObject
@@ -63,7 +64,7 @@ def vse_c_attack(
     for captions in images:
         words = {token for caption in captions for token in caption.tokens}
         words.update(thing.lemma for caption in captions for thing in caption.graph.objects)
-        true_texts = {caption.text for caption in captions}
+        true_texts = {plain(caption.text) for caption in captions}
         for caption in captions:
             if attack == "noun":
                 candidates = list(_noun_candidates(caption, lexicon, words))
@@ -154,7 +155,8 @@ def _swapped_phrases(caption: TokenizedCaption) -> Iterator[list[Edit]]:
             group[i] = group[i - 1]
     for (i, one), (j, other) in itertools.combinations(enumerate(spans), 2):
         if group[i] != group[j] and one[1] <= other[0]:
-            yield [(*one, caption.tokens[slice(*other)]), (*other, caption.tokens[slice(*one)])]
+            phrases = ["".join(caption.written[slice(*span)]).rstrip().lower() for span in (one, other)]
+            yield [(*one, [phrases[1]]), (*other, [phrases[0]])]
 
 
 def _other_prepositions(caption: TokenizedCaption) -> Iterator[list[Edit]]:

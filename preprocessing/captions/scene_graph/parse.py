@@ -34,7 +34,8 @@ class ParsedCaption:
     """The graph of a caption, and the problem in reading it, if any.
 
     Attributes:
-        tokens: of the cleaned caption, in lower case; of a long one those that were parsed.
+        tokens: of the cleaned caption, as written, each with the blank that follows it, if any; of a long one those
+            that were parsed.
         graph: empty or partial where there was a problem; its offsets count the tokens.
         problem: None, or the first that applies: "empty" (nothing but blanks); "no words" (neither letters nor digits);
             "too long" (only the first MAX_TOKENS tokens were read); "control characters" (read without these); "not
@@ -75,7 +76,8 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
     for doc, problem in documents:
         tree = read_tree(doc, lemmas)
         graph = read_graph(tree)
-        yield ParsedCaption(tree.words, graph, problem or (None if graph.objects else "no objects"))
+        tokens = [token.text_with_ws for token in doc]
+        yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
 
 
 def _document(nlp: Language, text: str, english: bool) -> tuple[Doc, Problem | None]:

@@ -16,6 +16,10 @@ WordKind = Literal["noun", "verb", "adjective"]
 _OTHER_FORMS = {"people": "person"}
 
 
+# WordNet's number of the lexicographer file noun.body.
+_BODY = 8
+
+
 class Taxonomy:
     """Nouns, verbs and adjectives with their most frequent senses.
 
@@ -47,6 +51,14 @@ class Taxonomy:
         """Return whether the most frequent senses of two nouns are of one category, or WordNet lacks one of them."""
         first = {self._category[senses[0]] for noun in (one, other) if (senses := self._find(noun, "noun"))}
         return len(first) < 2
+
+    def kinds(self, word: str) -> set[WordKind]:
+        """Return the kinds of which WordNet knows a word to be."""
+        return {kind for kind in self._senses if self._find(word, kind)}
+
+    def is_body_part(self, noun: str) -> bool:
+        """Return whether the most frequent sense of a noun is of the body: "neck", "ponytail"."""
+        return [self._category[sense] for sense in self._find(noun, "noun")[:1]] == [_BODY]
 
     def _find(self, word: str, kind: WordKind) -> list[int]:
         """Return the senses of a word; a plural ("jeans") that WordNet lacks has those of the singular."""

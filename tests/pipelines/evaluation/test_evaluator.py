@@ -24,7 +24,7 @@ SPECIFICATION = {
 
 def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path) -> None:
     config = load_config(None)
-    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, config.model.text)
+    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, config.model.text, config.pools)
     with pytest.raises(StageError, match=r"evaluate: .* holds no model: model\.json is missing"):
         embed_split(data, tmp_path)
     save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)

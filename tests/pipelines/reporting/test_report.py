@@ -18,7 +18,7 @@ from pipelines.reporting.configuration import differences
 from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import best_queries, galleries, worst_queries
-from pipelines.reporting.published import RECALLS, published_rows, recall_names
+from pipelines.reporting.published import published_rows, recall_names
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
@@ -26,7 +26,7 @@ from pipelines.reporting.write import section_html, write_report
 from pipelines.runtime.stage import StagePlan
 from tests.pipelines.reporting.finished_run import EVIL, STAGES, finished_run, plan, write_manifest
 from tests.pipelines.templates.tags import tags
-from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
+from vse_core.evaluation.protocols import RECALLS, RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
 
 def recorded(status: str = "FINISHED", seconds: float = 20.0, **metrics: Sequence[float]) -> RecordedRun:
@@ -59,7 +59,7 @@ def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_has_all_parts_is_small_and_the_same_each_time(tmp_path: Path, no_mlflow: None) -> None:
     config, plans = finished_run(tmp_path)
-    path = write_report(config, "f" * 64, plans)
+    path = write_report(Run.read(config, plans), "f" * 64)
     assert path == tmp_path / "pipelines" / ("f" * 16) / "report.html"
     first = path.read_bytes()
     assert len(first) < 5_000_000
@@ -72,12 +72,12 @@ def test_the_page_has_all_parts_is_small_and_the_same_each_time(tmp_path: Path, 
     assert all(source is not None and source.startswith("data:image/") for source in sources)
     links = [attributes["href"] for tag, attributes in parsed.seen if tag == "a"]
     assert all(link is not None and link.startswith("#") for link in links)
-    assert write_report(config, "f" * 64, plans).read_bytes() == first
+    assert write_report(Run.read(config, plans), "f" * 64).read_bytes() == first
 
 
 def test_hostile_captions_and_names_do_no_harm(tmp_path: Path, no_mlflow: None) -> None:
     config, plans = finished_run(tmp_path)
-    content = write_report(config, "f" * 64, plans).read_text()
+    content = write_report(Run.read(config, plans), "f" * 64).read_text()
     assert "&lt;script&gt;alert(" in content
     parsed = tags(content)
     assert "script" not in {tag for tag, _ in parsed.seen}
@@ -87,7 +87,7 @@ def test_hostile_captions_and_names_do_no_harm(tmp_path: Path, no_mlflow: None) 
 def test_what_is_missing_is_said_by_every_part(tmp_path: Path, no_mlflow: None) -> None:
     config = load_config(None, [f"work_dir={tmp_path}"])
     plans = {name: plan(tmp_path, name, is_done=False) for name in STAGES}
-    content = write_report(config, "f" * 64, plans).read_text()
+    content = write_report(Run.read(config, plans), "f" * 64).read_text()
     assert "0 of 4 stages are done." in content
     said = re.findall(r'<p class="missing">Not there: (.*?)</p>', content)
     for beginning in (
@@ -115,12 +115,17 @@ def test_mlflow_may_be_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize("preset", ["hgr", "hgr_infty"])
 def test_a_file_that_only_the_user_can_name_is_no_difference(preset: str) -> None:
     config = load_config(None, [f"preset={preset}", "model.text.graphs=/data/graphs.json"])
-    assert "model.text.graphs" not in {key for key, _, _ in differences(config)}
+    assert "model.text.graphs" not in {
+        key for key, _, _ in differences(config.preset, config.model, config.loss, config.training)
+    }
 
 
 def test_differences_from_the_preset_are_those_of_the_configuration() -> None:
     config = load_config(None, ["loss.margin=0.3", "model.image.pooling={name: kmax, k: 5}"])
-    found = {key: (there, here) for key, there, here in differences(config)}
+    found = {
+        key: (there, here)
+        for key, there, here in differences(config.preset, config.model, config.loss, config.training)
+    }
     assert found["loss.margin"] == ("0.2", "0.3")
     assert found["model.image.pooling.name"] == ("gpo", "kmax")
     assert found["model.image.pooling.k"] == ("not there", "5")

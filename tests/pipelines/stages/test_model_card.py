@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.config import PipelineConfig, load_config
-from pipelines.stages.model_card import DESCRIPTION_CHARACTERS, Evidence, description, model_card, pretrained
+from pipelines.config import CardConfig, load_config
+from pipelines.stages import model_card
+from pipelines.stages.model_card import DESCRIPTION_CHARACTERS, description
 
 METRICS = {
     "rsum": 251.34,
@@ -22,61 +23,65 @@ METRICS = {
 }
 
 
-@pytest.fixture
-def evidence() -> Evidence:
-    counts = {"train": (1600, 8000, 2), "dev": (500, 2500, 0)}
-    splits = {
-        split: {
-            "counts": {"images": images, "captions": captions},
-            "set_aside": [{"reason": "truncated"}] * aside,
-            "fingerprint": split[0] * 64,
-        }
-        for split, (images, captions, aside) in counts.items()
-    }
-    training = {"history": [{"rsum": 200.0}, {"rsum": 251.3}, {"rsum": 250.0}], "seconds": 1234.5}
-    return Evidence(splits, training, METRICS, {"vse.seed": "7", "mlflow.source.git.commit": "abc123"})
+def test_a_card_has_its_sections_in_their_order() -> None:
+    card = model_card.model_card("shop", "A model.", {"Metrics": ["| RSUM | 1 |"], "Origin": ["- seed: `7`", "- b"]})
+    assert card == "# shop\n\nA model.\n\n## Metrics\n\n| RSUM | 1 |\n\n## Origin\n\n- seed: `7`\n- b\n"
 
 
-def config(*overrides: str) -> PipelineConfig:
-    return load_config(None, ["name=shop", *overrides])
-
-
-def test_figures_are_those_of_the_stages(evidence: Evidence) -> None:
-    card = model_card(config("training.epochs=3"), evidence)
-    lines = card.splitlines()
-    assert lines[0] == "# shop"
+def test_metrics_have_their_intervals() -> None:
+    lines = model_card.metrics_table(METRICS, "dev", 5)
+    assert lines[0].startswith("On the split `dev`, mean of 5 folds, with 95 % intervals")
     assert "| RSUM | 251.3 (244.0 to 260.0) |" in lines
     assert "| image to text, R@1 | 21.0 |" in lines
     assert "| text to image, R@10 | 60.5 (58.0 to 63.0) |" in lines
-    assert "Further protocols, in the run: attack." in lines
-    assert "## Configuration" in lines
+    assert lines[-1] == "\nFurther protocols, in the run: attack."
+
+
+def test_data_are_those_of_the_manifests() -> None:
+    manifests = {
+        split: {
+            "counts": {"images": images, "captions": captions},
+            "set_aside": [{"reason": "truncated"}] * skipped,
+            "fingerprint": split[0] * 64,
+        }
+        for split, (images, captions, skipped) in {"train": (1600, 8000, 2), "dev": (500, 2500, 0)}.items()
+    }
+    lines = model_card.data_table(load_config(None).dataset, "grid", manifests)
     assert "| `train` (training) | 1,600 | 8,000 | 2 | `tttttttttttttttt` |" in lines
     assert "| `dev` (selection and metrics) | 500 | 2,500 | 0 | `dddddddddddddddd` |" in lines
-    assert "- epochs: 3, the best is 2" in lines
-    assert "- begins with: random weights" in lines
-    assert "- time: 1,234 s" in lines
-    assert "- seed: `7`" in lines
-    assert "- mlflow.source.git.commit: `abc123`" in lines
 
 
-def test_what_the_project_made_itself_it_may_license(evidence: Evidence) -> None:
-    card = model_card(config(), evidence)
-    assert "- Data: Generated images and captions" in card
-    assert "- Weights it builds on: Random weights" in card
+def test_training_is_that_of_the_manifest() -> None:
+    config = load_config(None, ["training.epochs=3"])
+    manifest = {"history": [{"rsum": 200.0}, {"rsum": 251.3}, {"rsum": 250.0}], "seconds": 1234.5}
+    lines = model_card.training_list(config.training, config.loss, manifest)
+    assert {"- epochs: 3, the best is 2", "- begins with: random weights", "- time: 1,234 s"} <= set(lines)
 
 
-def test_of_others_nothing_is_claimed(evidence: Evidence) -> None:
+def test_the_origin_is_that_of_the_tags() -> None:
+    lines = model_card.origin({"vse.seed": "7", "mlflow.source.git.commit": "abc123"})
+    assert lines == ["- mlflow.source.git.commit: `abc123`", "- seed: `7`"]
+
+
+def test_what_the_project_made_itself_it_may_license() -> None:
+    data, weights = model_card.licences(CardConfig(), "scenes", [])
+    assert data.startswith("- Data: Generated images and captions")
+    assert weights.startswith("- Weights it builds on: Random weights")
+
+
+def test_of_others_nothing_is_claimed() -> None:
     """Neither data nor weights: whoever configures them says whose they are."""
-    table = "dataset={format: table, tables: {train: /t.csv, dev: /d.csv}}"
-    foreign = [table, "features={extractor: grid, weights: microsoft/resnet-50, random_seed: null}"]
-    card = model_card(config(*foreign), evidence)
-    assert "- Data: Not stated: set registry.card.data_licence in the configuration." in card
-    assert "`microsoft/resnet-50`. Not stated: set registry.card.weights_licence in the configuration." in card
-    said = ["data_licence=Ours.", "weights_licence=Apache-2.0.", "intended_use=Finding shoes."]
-    card = model_card(config(*foreign, *(f"registry.card.{each}" for each in said)), evidence)
-    assert "- Data: Ours." in card
-    assert "- Weights it builds on: `microsoft/resnet-50`. Apache-2.0." in card
-    assert "## Intended use\n\nFinding shoes." in card
+    assert model_card.licences(CardConfig(), "table", ["microsoft/resnet-50"]) == [
+        "- Data: Not stated: set registry.card.data_licence in the configuration.",
+        "- Weights it builds on: `microsoft/resnet-50`. Not stated: set registry.card.weights_licence in the "
+        "configuration.",
+    ]
+    card = CardConfig(data_licence="Ours.", weights_licence="Apache-2.0.", intended_use="Finding shoes.")
+    assert model_card.licences(card, "table", ["microsoft/resnet-50"]) == [
+        "- Data: Ours.",
+        "- Weights it builds on: `microsoft/resnet-50`. Apache-2.0.",
+    ]
+    assert model_card.intended_use(card) == ["Finding shoes."]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,8 @@ def test_of_others_nothing_is_claimed(evidence: Evidence) -> None:
     ],
 )
 def test_pretrained_weights(overrides: list[str], weights: list[str]) -> None:
-    assert [Path(name).name for name in pretrained(config(*overrides))] == weights
+    config = load_config(None, overrides)
+    assert [Path(name).name for name in model_card.pretrained(config.features, config.model)] == weights
 
 
 def test_a_description_fits_the_database() -> None:

@@ -81,7 +81,7 @@ def flip(path: Path, place: int = 600) -> None:
 def test_whole_shards_stay(config: PipelineConfig, capsys: pytest.CaptureFixture[str]) -> None:
     make(config)
     before = state(config)
-    shard_checks.verify(config)
+    shard_checks.verify(extract.splits_of(config), config.mirror)
     assert state(config) == before
     assert extract.plan(config, {}).complete
     assert capsys.readouterr().out == "verify: 0 of the shards that are there are broken\n"
@@ -95,9 +95,9 @@ def test_a_flipped_bit_costs_one_shard(config: PipelineConfig, capsys: pytest.Ca
     if config.mirror.address is not None:
         config.mirror.push(second)
     assert extract.plan(config, {}).complete, "size and sidecar do not tell"
-    shard_checks.verify(config, dry_run=True)
+    shard_checks.verify(extract.splits_of(config), config.mirror, dry_run=True)
     assert second in state(config)
-    shard_checks.verify(config)
+    shard_checks.verify(extract.splits_of(config), config.mirror)
     assert capsys.readouterr().out.count(f"{second}: shard {second} has sha256") == 2
     assert set(before) - set(state(config)) == {second}
     assert not extract.plan(config, {}).complete
@@ -111,7 +111,7 @@ def test_a_broken_copy_is_taken_from_the_storage(tmp_path: Path) -> None:
     _, second, *_ = make(config)
     good = second.read_bytes()
     flip(second)
-    shard_checks.verify(config)
+    shard_checks.verify(extract.splits_of(config), config.mirror)
     assert second.read_bytes() == good
     assert make(config) == []
 
@@ -127,9 +127,9 @@ def test_images_that_failed_are_tried_once_more(config: PipelineConfig, capsys: 
         plan_stages(config, ["parse"], last="parse")["parse"],
     )
     assert "skipped: 2 cannot be read" in plan.size
-    shard_checks.retry_failed(config, dry_run=True)
+    shard_checks.retry_failed(extract.splits_of(config), config.mirror, dry_run=True)
     assert state(config) == before
-    shard_checks.retry_failed(config)
+    shard_checks.retry_failed(extract.splits_of(config), config.mirror)
     assert f"{shards[1]}: lacks 1 images, the first {uris[4]}: cannot be read" in capsys.readouterr().out
     assert set(before) - set(state(config)) == set(lacking)
     assert make(config, failing=[uris[7]]) == lacking
@@ -148,6 +148,6 @@ def test_a_retry_in_vain_changes_nothing(config: PipelineConfig) -> None:
     failing = [next(split.dataset.records("train")).image_uri]
     make(config, failing)
     plan = extract.plan(config, {})
-    shard_checks.retry_failed(config)
+    shard_checks.retry_failed(extract.splits_of(config), config.mirror)
     make(config, failing)
     assert extract.plan(config, {}) == plan

@@ -10,11 +10,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from pipelines.config import load_config
+from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
 from pipelines.stages import extract
+from pipelines.training.metrics import Observer
 from pipelines.training.trainer import Trainer
-from preprocessing.captions.encoder import load_caption_encoder
+from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.shards.reader import ShardReader
 from tests.ports import free_port
 
@@ -36,6 +37,19 @@ class Quiet:
 
     def checkpoint_is_safe(self) -> None:
         raise AssertionError("it was not asked for")
+
+
+def quiet_trainer(
+    config: PipelineConfig,
+    train: SplitData,
+    evaluation: SplitData,
+    encoder: CaptionEncoder,
+    out: Path,
+    observer: Observer | None,
+) -> Trainer:
+    """Return a trainer on the CPU whose epochs nobody hears of."""
+    settings, cpu = config.training_settings, torch.device("cpu")
+    return Trainer(settings, train, evaluation, encoder, out, cpu, observer, on_epoch=lambda metrics: None)
 
 
 def train_by_hand(
@@ -72,14 +86,5 @@ def _rank(
     config = load_config(None, settings)
     outputs = extract.plan(config, {}).outputs
     train, dev = (SplitData(ShardReader(outputs[split], config.features.member)) for split in ("train", "dev"))
-    Trainer(
-        config,
-        train,
-        dev,
-        load_caption_encoder(trained),
-        out,
-        torch.device("cpu"),
-        observer if rank == 0 else None,
-        on_epoch=lambda metrics: None,
-    ).run()
+    quiet_trainer(config, train, dev, load_caption_encoder(trained), out, observer if rank == 0 else None).run()
     dist.destroy_process_group()

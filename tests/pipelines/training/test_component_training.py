@@ -22,6 +22,7 @@ from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.tiny_graphs import write_split
+from tests.pipelines.training.by_hand import quiet_trainer
 from tests.pipelines.training.test_trainer import KilledError, Recorder
 from tests.ports import free_port
 from vse_core.models import load_model
@@ -83,7 +84,7 @@ def make_trainer(
         ]
         write_adversarials(out / "adversarial.jsonl", entries)
     vocabulary = Vocabulary.build(texts, 1, component_words(graphs, 1))
-    return Trainer(config, train, dev, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return quiet_trainer(config, train, dev, vocabulary, out, observer)
 
 
 def losses_of(out: Path) -> list[float]:

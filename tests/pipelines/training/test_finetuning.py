@@ -25,7 +25,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
-from tests.pipelines.training.by_hand import Quiet
+from tests.pipelines.training.by_hand import Quiet, quiet_trainer
 from tests.ports import free_port
 from vse_core.encoders import resnet
 from vse_core.models import build_model, load_model
@@ -97,16 +97,7 @@ def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Reco
     train, dev = SplitData(ShardReader(shards / "train", "jpg")), SplitData(ShardReader(shards / "dev", "jpg"))
     captions = (caption["text"] for meta in train.reader.metas() for caption in meta["captions"])
     out.mkdir(exist_ok=True)
-    trainer = Trainer(
-        config,
-        train,
-        dev,
-        Vocabulary.build(captions, 1),
-        out,
-        torch.device("cpu"),
-        observer,
-        on_epoch=lambda metrics: None,
-    )
+    trainer = quiet_trainer(config, train, dev, Vocabulary.build(captions, 1), out, observer)
     if observer is not None:
         observer.trainer = trainer
     return trainer

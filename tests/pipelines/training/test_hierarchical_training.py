@@ -19,6 +19,7 @@ from pipelines.stages.runner import run_stages
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.shards.reader import ShardReader
+from tests.pipelines.training.by_hand import quiet_trainer
 from tests.pipelines.training.test_trainer import KilledError, Recorder, losses_of, write_split
 from tests.ports import free_port
 from vse_core.evaluation.recall import evaluate_retrieval
@@ -74,7 +75,7 @@ def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Reco
     train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     words = SpacedWords.build(texts_of(train.reader), 1)
     out.mkdir(exist_ok=True)
-    return Trainer(config, train, dev, words, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return quiet_trainer(config, train, dev, words, out, observer)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     assert isinstance(model, HierarchicalModel)
     kind = saved_kind(directory)
     words = kind.load_caption_encoder(directory)
-    inputs = kind.text_inputs(config.model.text, SplitData(reader), words)
+    inputs = kind.text_inputs(config.model.text, SplitData(reader), words, model)
     gallery = build_gallery(model, reader, words, "", inputs, batch_size=4)
     gallery.save(tmp_path / "gallery")
     with pytest.raises(GalleryError, match="has no embeddings"):

@@ -7,6 +7,8 @@ from pydantic import TypeAdapter
 from pipelines.kinds import LossConfig
 from pipelines.training import loss_schedule
 from pipelines.training.loss_schedule import LossSchedule
+from vse_core.losses.components import ComponentVectors, UnifiedOutput
+from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.training.collapse import CollapseError
 
 TRIPLET = {"name": "triplet", "margin": 0.2, "mask_same_image": False, "all_negatives": "3 steps"}
@@ -30,9 +32,9 @@ def test_a_hinge_may_begin_with_the_hardest() -> None:
 def test_the_plateau_is_counted_after_all_negatives(reduction: str, loss: float, monkeypatch) -> None:
     monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
     losses = schedule(**TRIPLET, reduction=reduction)
-    assert [losses.check(step, loss, pairs=8) for step in range(5)] == [0, 0, 0, 1, 2]
+    assert [losses.check(step, {"loss": loss}, pairs=8) for step in range(5)] == [0, 0, 0, 1, 2]
     with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
-        losses.check(5, loss, pairs=8)
+        losses.check(5, {"loss": loss}, pairs=8)
 
 
 @pytest.mark.parametrize(("bound", "loss"), [("joint", 0.4), ("journal", 0.2)])
@@ -59,4 +61,53 @@ def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:
     losses = schedule(**TRIPLET, reduction="mean")
     losses.resume(2)
     with pytest.raises(CollapseError):
-        losses.check(5, 0.4, pairs=8)
+        losses.check(5, {"loss": 0.4}, pairs=8)
+
+
+VSE_C = {"name": "vse_c", "reduction": "sum", "adversarial_after": "0 epochs"}
+HIERARCHICAL = {"name": "hierarchical", "reduction": "mean"}
+UNIFIED = {
+    "name": "unified",
+    "component_weight": 0.5,
+    "object_weight": 0.5,
+    "attribute_weight": 0.5,
+    "relation_weight": 1.0,
+    "relations_after": "2 epochs",
+    "object_negatives": 16,
+    "attribute_negatives": 8,
+    "relation_negatives": [2, 4, 2],
+}
+
+
+def collapsed_outputs(name: str, size: int) -> tuple:
+    """What the models give for equal embeddings, with adversarial captions and a few components."""
+    vectors = torch.nn.functional.normalize(torch.ones(size, 4), dim=-1)
+    if name == "vse_c":
+        return vectors.unsqueeze(1), vectors, vectors
+    if name == "hierarchical":
+        mask = torch.ones(size, 3, dtype=torch.bool)
+        each = vectors.unsqueeze(1).expand(-1, 3, -1)
+        return VideoLevels(vectors, each, each, mask), TextLevels(vectors, each, mask, each, mask)
+    one = torch.zeros(1, dtype=torch.int64)
+    components = ComponentVectors(vectors[:1].unsqueeze(1).expand(-1, 3, -1), one)
+    regions = vectors.unsqueeze(1).expand(-1, 3, -1)
+    has = torch.arange(size) == 0
+    composed = vectors * has.unsqueeze(1)
+    true = torch.full((size, 1), -1)
+    return (
+        UnifiedOutput(
+            vectors.unsqueeze(1), regions, torch.ones(size, 3, dtype=torch.bool), vectors, composed, has,
+            components, components, components, one, true,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [VSE_C, HIERARCHICAL, UNIFIED], ids=lambda own: own["name"])
+def test_collapse_is_recognised_for_every_loss_with_a_plateau(own: dict, monkeypatch) -> None:
+    monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
+    losses = schedule(**TRIPLET | own)
+    result = losses.at(30)(*collapsed_outputs(own["name"], 8), torch.arange(8))
+    values = {"loss": result.total.item()} | {f"part/{name}": part.item() for name, part in result.parts.items()}
+    assert [losses.check(step, values, pairs=8) for step in (2, 30, 31)] == [0, 1, 2]
+    with pytest.raises(CollapseError):
+        losses.check(32, values, pairs=8)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import torch
 
-from pipelines.config import PipelineConfig, load_config
+from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime.stage import StageError
 from pipelines.training.readers import open_splits
 from preprocessing.captions.vocabulary import Vocabulary
@@ -36,16 +37,13 @@ def storage(tmp_path: Path) -> Path:
     return tmp_path / "storage"
 
 
-def config(tmp_path: Path, storage: Path, shards_that_fit: float, *overrides: str) -> PipelineConfig:
+def opened(
+    tmp_path: Path, storage: Path, shards_that_fit: float, window: int | None = None
+) -> AbstractContextManager[tuple[SplitData, SplitData]]:
+    """Open both splits on a machine whose cache is that large."""
     size = (storage / "train" / "shard-00000.tar").stat().st_size
-    return load_config(
-        None,
-        [
-            f"work_dir={tmp_path}/machine",
-            f"storage={{address: {storage}, cache_gb: {shards_that_fit * size / 1e9}}}",
-            *overrides,
-        ],
-    )
+    mirror = Mirror(tmp_path / "machine", str(storage), int(shards_that_fit * size))
+    return open_splits(mirror, "grid", window, *(SplitPaths(mirror.root / split) for split in ("train", "dev")))
 
 
 def batches(reader: ShardReader, window: int | None) -> list[torch.Tensor]:
@@ -56,50 +54,48 @@ def batches(reader: ShardReader, window: int | None) -> list[torch.Tensor]:
 
 
 def test_streamed_batches_are_those_of_a_split_that_fits(tmp_path: Path, storage: Path) -> None:
-    settings = config(tmp_path, storage, 2 * WINDOW + 3.5, f"training.shuffle_shards={WINDOW}")
-    root = settings.work_dir
-    with open_splits(settings, root / "train", root / "dev") as (train, evaluation):
-        assert train.is_streamed
-        assert len(evaluation) == IN_EACH
-        streamed = batches(train, WINDOW)
-        assert settings.mirror.limit is not None
-        assert sum(path.stat().st_size for path in root.glob("*/*.tar")) <= settings.mirror.limit
+    with opened(tmp_path, storage, 2 * WINDOW + 3.5, WINDOW) as (train, evaluation):
+        assert train.reader.is_streamed
+        assert len(evaluation.reader) == IN_EACH
+        streamed = batches(train.reader, WINDOW)
+        sizes = [path.stat().st_size for path in (tmp_path / "machine").glob("*/*.tar")]
+        assert sum(sizes) <= (2 * WINDOW + 3.5) * max(sizes)
     local = batches(ShardReader(tmp_path / "writer" / "train", "grid"), WINDOW)
     assert len(streamed) == len(local) == 2 * SHARDS * IN_EACH * 2 // 8
     assert all(torch.equal(one, other) for one, other in zip(streamed, local, strict=True))
 
 
 def test_what_fits_is_here_as_a_whole(tmp_path: Path, storage: Path) -> None:
-    settings = config(tmp_path, storage, SHARDS + 1.5)
-    root = settings.work_dir
-    with open_splits(settings, root / "train", root / "dev") as (train, _):
-        assert not train.is_streamed
-        assert len(list(root.glob("train/*.tar"))) == SHARDS
+    with opened(tmp_path, storage, SHARDS + 1.5) as (train, _):
+        assert not train.reader.is_streamed
+        assert len(list((tmp_path / "machine" / "train").glob("*.tar"))) == SHARDS
+
+
+def test_graphs_of_both_splits_are_here_with_the_shards(tmp_path: Path, storage: Path) -> None:
+    mirror = Mirror(tmp_path / "machine", str(storage))
+    train, dev = mirror.root / "train", mirror.root / "dev"
+    with open_splits(mirror, "grid", None, SplitPaths(dev, train), SplitPaths(dev, dev)) as (_, evaluation):
+        assert evaluation.graphs == dev
+        assert len(list(train.glob("*.tar"))) == SHARDS
 
 
 @pytest.mark.parametrize(
-    ("fits", "overrides", "message"),
+    ("fits", "window", "message"),
     [
-        (7.5, [], r"drawn from all shards.* set training.shuffle_shards to 2 or less, or raise storage.cache_gb"),
-        (7.5, ["training.shuffle_shards=3"], r"from 3 shards at a time .* to 2 or less"),
-        (4.5, ["training.shuffle_shards=1"], r"needs 4 of them at a time: raise it"),
+        (7.5, None, r"drawn from all shards.* set training.shuffle_shards to 2 or less, or raise storage.cache_gb"),
+        (7.5, 3, r"from 3 shards at a time .* to 2 or less"),
+        (4.5, 1, r"needs 4 of them at a time: raise it"),
     ],
 )
 def test_an_order_that_needs_more_shards_than_fit_is_refused(
-    tmp_path: Path, storage: Path, fits: float, overrides: list[str], message: str
+    tmp_path: Path, storage: Path, fits: float, window: int | None, message: str
 ) -> None:
-    settings = config(tmp_path, storage, fits, *overrides)
-    root = settings.work_dir
-    with pytest.raises(StageError, match=message), open_splits(settings, root / "train", root / "dev"):
+    with pytest.raises(StageError, match=message), opened(tmp_path, storage, fits, window):
         pass
 
 
 def test_a_shard_that_the_storage_has_lost_is_named_before_the_start(tmp_path: Path, storage: Path) -> None:
     (storage / "train" / "shard-00003.tar").unlink()
-    settings = config(tmp_path, storage, 7.5, f"training.shuffle_shards={WINDOW}")
-    root = settings.work_dir
-    with (
-        pytest.raises(ShardError, match=r"shard-00003.tar should have .* the storage has nothing.* --verify"),
-        open_splits(settings, root / "train", root / "dev"),
-    ):
+    message = r"shard-00003.tar should have .* the storage has nothing.* --verify"
+    with pytest.raises(ShardError, match=message), opened(tmp_path, storage, 7.5, WINDOW):
         pass

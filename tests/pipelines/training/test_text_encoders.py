@@ -22,6 +22,7 @@ from pipelines.training.trainer import Trainer
 from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encoder
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
+from tests.pipelines.training.by_hand import quiet_trainer
 from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
 from tests.ports import free_port
 from vse_core.encoders.pretrained import load_pretrained
@@ -92,7 +93,7 @@ def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
     train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     encoder = prepared(config, shards, out)
-    return Trainer(config, train, dev, encoder, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return quiet_trainer(config, train, dev, encoder, out, observer)
 
 
 def test_a_run_with_bert_learns_at_two_rates(shards: Path, bert: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pipelines.training.trainer import Trainer
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
-from tests.pipelines.training.by_hand import Quiet
+from tests.pipelines.training.by_hand import Quiet, quiet_trainer
 from tests.ports import free_port
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
@@ -99,7 +99,7 @@ def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Reco
     train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     vocabulary = Vocabulary.build((caption["text"] for meta in train.reader.metas() for caption in meta["captions"]), 1)
     out.mkdir(exist_ok=True)
-    return Trainer(config, train, dev, vocabulary, out, torch.device("cpu"), observer, on_epoch=lambda metrics: None)
+    return quiet_trainer(config, train, dev, vocabulary, out, observer)
 
 
 def losses_of(out: Path) -> list[float]:

@@ -33,9 +33,9 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     monkeypatch.setattr("pipelines.training.trainer.Trainer", Failing)
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
     monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
-    job = TrainingJob({}, "", "", None, None, str(directory), {})
-    config = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
-    return worker._train(config, job, None, None)  # type: ignore[arg-type]
+    settings = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
+    job = TrainingJob(settings, None, None, directory, None)  # type: ignore[arg-type]
+    return worker._train(job, None, None)  # type: ignore[arg-type]
 
 
 def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

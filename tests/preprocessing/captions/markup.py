@@ -2,9 +2,11 @@
 
 ``[a {black} dog] (rides|ride) [two bikes|bike]``: behind a stroke stands the base form, where it differs; round
 brackets hold a relation of the phrase before and the phrase after. ``{two#}`` is a numeral, ``{smiling*}`` a
-participle, ``{group~}`` a quantifier. A line below joins compounded nouns: ``[a tennis_racket]``.
+participle, ``{group~}`` a quantifier. A line below joins compounded nouns: ``[a tennis_racket]``. What begins with
+punctuation is written without a blank before it, and so is what follows a hyphen: ``[a t - shirt]``.
 """
 
+import itertools
 import re
 
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
@@ -36,7 +38,13 @@ def caption(marked: str, caption_id: str = "image#0", image_id: str = "image") -
         else:
             tokens.append(part)
     found = tuple(Relation(subject, subject + 1, words, lemma) for subject, words, lemma in relations)
-    return TokenizedCaption(image_id, caption_id, tuple(tokens), SceneGraph(tuple(objects), found))
+    return TokenizedCaption(image_id, caption_id, tuple(written(tokens)), SceneGraph(tuple(objects), found))
+
+
+def written(tokens: list[str]) -> list[str]:
+    """Tokens with the blanks behind them."""
+    glued = [not following[0].isalnum() or token == "-" for token, following in itertools.pairwise(tokens)]
+    return [token + " " * (not is_glued) for token, is_glued in zip(tokens, [*glued, True], strict=bool(tokens))]
 
 
 def _noun_phrase(marked: str, tokens: list[str]) -> SceneObject:

@@ -1,8 +1,17 @@
 """Components of captions: which words, how they are looked up, and what is left out."""
 
 import numpy as np
+import pytest
 
-from preprocessing.captions.components import ComponentTable, component_words, nouns_of, pairs_of, triples_of
+from preprocessing.captions.components import (
+    NO_WORD,
+    ComponentTable,
+    RelationForm,
+    component_words,
+    nouns_of,
+    pairs_of,
+    triples_of,
+)
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
 from tests.preprocessing.captions.markup import graph
@@ -14,7 +23,7 @@ def test_one_word_for_each_part() -> None:
     assert nouns_of(TWO_DOGS) == ["dog", "racket"]
     assert pairs_of(TWO_DOGS) == [("black", "dog"), ("smiling", "dog")]
     assert pairs_of(TWO_DOGS, {"numeral"}) == [("two", "dog")]
-    assert triples_of(TWO_DOGS) == [("dog", "stand_in_front_of", "racket")]
+    assert triples_of(TWO_DOGS) == [("dog", "stand in front of", "racket")]
 
 
 def test_a_component_counts_once_in_a_caption() -> None:
@@ -27,24 +36,39 @@ def test_a_component_counts_once_in_a_caption() -> None:
 def test_words_of_components_above_a_count() -> None:
     graphs = [TWO_DOGS, graph("[a {black} dog]"), graph("[a black]")]
     assert component_words(graphs, min_count=2) == ["black", "dog"]
-    assert component_words(graphs, min_count=1) == ["black", "dog", "racket", "smiling", "stand_in_front_of"]
+    assert component_words(graphs, 1) == ["black", "dog", "front", "in", "of", "racket", "smiling", "stand"]
+    joined = ["black", "dog", "racket", "smiling", "stand_in_front_of"]
+    assert component_words(graphs, 1, relations="joined") == joined
     # "black" as an object and "black" as an attribute are counted apart.
     assert component_words(graphs, min_count=3) == []
 
 
-def test_ids_by_caption() -> None:
+FORMS: list[tuple[RelationForm, list[str]]] = [
+    ("words", ["dog stand in front of racket", "dog on grass"]),
+    ("joined", ["dog stand_in_front_of racket", "dog on grass"]),
+]
+
+
+@pytest.mark.parametrize(("form", "triples"), FORMS)
+def test_ids_by_caption(form: RelationForm, triples: list[str]) -> None:
     images = [[TWO_DOGS, SceneGraph()], [graph("[a {black} dog] (on|on) [grass]")]]
-    vocabulary = Vocabulary.build([], extra_words=component_words([g for image in images for g in image], 1))
-    components = ComponentTable.build(images, vocabulary)
+    words_of_all = component_words([g for image in images for g in image], 1, relations=form)
+    vocabulary = Vocabulary.build([], extra_words=words_of_all)
+    components = ComponentTable.build(images, vocabulary, relations=form)
 
     def words(ids: np.ndarray) -> list[str]:
-        return [" ".join(vocabulary.word(i) for i in row) for row in ids.reshape(len(ids), -1).tolist()]
+        return [" ".join(vocabulary.word(i) for i in row if i != NO_WORD) for row in ids.reshape(len(ids), -1).tolist()]
 
     assert len(components) == 3
     assert components.image_C.tolist() == [0, 0, 1]
     assert words(components.objects_O) == ["dog", "racket", "dog", "grass"]
     assert words(components.pairs_A2) == ["black dog", "smiling dog", "black dog"]
-    assert words(components.triples_T3) == ["dog stand_in_front_of racket", "dog on grass"]
+    assert words(components.select(np.arange(3))["triples_TL"]) == triples
+    assert words(components.select(np.array([2]))["triples_TL"]) == triples[1:]
+    # No wider than the longest of the batch.
+    assert components.select(np.array([2]))["triples_TL"].shape == (1, 3)
+    assert components.select(np.array([1]))["triples_TL"].shape == (0, 3)
+    assert [components.relations.word(n) for n in components.triples_T3[:, 1]] == ["stand in front of", "on"]
     assert components.object_starts.tolist() == [0, 2, 2, 4]
     assert components.pair_starts.tolist() == [0, 2, 2, 3]
     assert components.triple_starts.tolist() == [0, 1, 1, 2]
@@ -58,6 +82,18 @@ def test_unknown_words_are_left_out_and_counted() -> None:
     assert len(components.pairs_A2) == 1
     assert components.triples_T3.shape == (0, 3)
     assert components.dropped == {"grass": 3}  # as an object, in a pair and in a triple
+
+
+def test_a_relation_in_words_is_known_where_its_words_are() -> None:
+    """Joined, it has to be seen as often as a word to be known; in words, its words have."""
+    known, unseen = (
+        graph("[a dog] (stand next to|stand next to) [a cat]"),
+        graph("[a dog] (sit next to|sit next to) [a cat]"),
+    )
+    captions = ["a dog can sit and a cat can stand"]
+    for form, dropped in (("words", {}), ("joined", {"sit next to": 1})):
+        vocabulary = Vocabulary.build(captions, 1, component_words([known], 1, relations=form))
+        assert ComponentTable.build([[unseen]], vocabulary, relations=form).dropped == dropped
 
 
 def test_no_captions_at_all() -> None:

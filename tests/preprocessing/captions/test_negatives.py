@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocessing.captions.components import ComponentTable, component_words, nouns_of, pairs_of, triples_of
+from preprocessing.captions.components import (
+    NO_WORD,
+    ComponentTable,
+    component_words,
+    nouns_of,
+    pairs_of,
+    triples_of,
+)
 from preprocessing.captions.graph import Attribute, Relation, SceneGraph, SceneObject
 from preprocessing.captions.negatives import ComponentBatch, NegativeCounts, NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools
@@ -19,12 +26,11 @@ from tests.preprocessing.captions.markup import graph
 
 NOUNS = [f"n{i}" for i in range(7)]
 ADJECTIVES = [f"a{i}" for i in range(5)]
-RELATIONS = [f"r{i}" for i in range(4)]
+RELATIONS = ["r0", "r1 of", "r2", "r3"]
 # Spare words of each pool, which no caption has: so there is always one to draw.
-POOLS = Pools((*NOUNS[:5], "spare noun"), (*ADJECTIVES[:3], "spare adjective"), (*RELATIONS[:3], "spare relation"))
-VOCABULARY = Vocabulary.build(
-    [], extra_words=[*NOUNS, *ADJECTIVES, *RELATIONS, *POOLS.nouns, *POOLS.adjectives, *POOLS.relations]
-)
+POOLS = Pools((*NOUNS[:5], "spare noun"), (*ADJECTIVES[:3], "spare adjective"), (*RELATIONS[:3], "spare in relation"))
+RELATION_WORDS = {word for relation in (*RELATIONS, *POOLS.relations) for word in relation.split()}
+VOCABULARY = Vocabulary.build([], extra_words=[*NOUNS, *ADJECTIVES, *RELATION_WORDS, *POOLS.nouns, *POOLS.adjectives])
 
 objects = st.builds(
     lambda noun, adjectives: SceneObject(
@@ -54,6 +60,12 @@ def words(ids: np.ndarray) -> list[tuple[str, ...]]:
     return [tuple(VOCABULARY.word(i) for i in row) for row in ids.reshape(-1, ids.shape[-1]).tolist()]
 
 
+def triples(ids: np.ndarray) -> list[tuple[str, str, str]]:
+    """Subjects, relations and objects, of rows that are filled up."""
+    rows = [[VOCABULARY.word(i) for i in row if i != NO_WORD] for row in ids.reshape(-1, ids.shape[-1]).tolist()]
+    return [(subject, " ".join(relation), thing) for subject, *relation, thing in rows]
+
+
 @settings(deadline=None)
 @given(splits, st.integers(0, 3))
 def test_a_negative_differs_in_its_word_and_is_true_of_no_caption(images: list[list[SceneGraph]], epoch: int) -> None:
@@ -76,10 +88,23 @@ def test_a_negative_differs_in_its_word_and_is_true_of_no_caption(images: list[l
 
         triples_of_row = batch.triple_owner_T == row
         true_triples = {triple for other in image for triple in triples_of(other)}
-        assert words(batch.triples_T3[triples_of_row]) == triples_of(one)
-        for triple, negatives in zip(triples_of(one), batch.triple_negatives_TN3[triples_of_row], strict=True):
-            assert not set(words(negatives)) & true_triples
-            assert changed(triple, words(negatives)) == [0] * 2 + [1] * 4 + [2] * 2
+        assert triples(batch.triples_TL[triples_of_row]) == triples_of(one)
+        for triple, negatives in zip(triples_of(one), batch.triple_negatives_TNL[triples_of_row], strict=True):
+            assert not set(triples(negatives)) & true_triples
+            assert changed(triple, triples(negatives)) == [0] * 2 + [1] * 4 + [2] * 2
+
+
+@settings(deadline=None)
+@given(splits)
+def test_numbers_tell_which_triples_are_true_of_an_image(images: list[list[SceneGraph]]) -> None:
+    captions = [(image, one) for image in images for one in image]
+    batch = sampler(images).batch(np.arange(len(captions)), 0)
+    numbers = dict(zip(triples(batch.triples_TL), batch.triple_numbers_T.tolist(), strict=True))
+    assert len(set(numbers.values())) == len(numbers)
+    assert batch.triple_numbers_T.tolist() == [numbers[triple] for triple in triples(batch.triples_TL)]
+    for row, (image, _) in enumerate(captions):
+        true = {numbers[triple] for other in image for triple in triples_of(other)}
+        assert set(batch.true_triples_CX[row].tolist()) - {-1} == true
 
 
 def changed(component: tuple[str, ...], negatives: list[tuple[str, ...]]) -> list[int]:
@@ -105,14 +130,18 @@ def test_a_caption_gets_the_same_negatives_in_every_batch(images: list[list[Scen
     whole = drawn.batch(np.array(captions), 2)
     alone = [drawn.batch(np.array([caption]), 2) for caption in captions]
     for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(whole, name), np.concatenate([getattr(one, name) for one in alone]))
+        parts = [getattr(one, name) for one in alone]
+        if name.endswith("L"):  # as wide as the longest triple of the batch
+            assert triples(getattr(whole, name)) == list(itertools.chain(*map(triples, parts)))
+        else:
+            np.testing.assert_array_equal(getattr(whole, name), np.concatenate(parts))
     for name in ("object_owner_O", "pair_owner_A", "triple_owner_T"):
         sizes = [len(getattr(one, name)) for one in alone]
         assert getattr(whole, name).tolist() == list(itertools.chain(*([i] * n for i, n in enumerate(sizes))))
 
 
 BUSY = [
-    [graph("[a {a0} n0] (r0|r0) [a {a1} n1]"), graph("[a {a2} n0] (r1|r1) [a n1]")],
+    [graph("[a {a0} n0] (r0|r0) [a {a1} n1]"), graph("[a {a2} n0] (r1 of|r1 of) [a n1]")],
     [graph("[a {a1} n0] (r2|r2) [a n1] (r2|r2) [a {a0} n2]")],  # what is true of another image may be drawn
 ]
 
@@ -128,15 +157,20 @@ def test_epoch_seed_and_caption_decide() -> None:
 def test_all_words_that_may_be_drawn_are_as_likely() -> None:
     drawn = sampler(BUSY)
     batches = [drawn.batch(np.array([0]), epoch) for epoch in range(1500)]
-    for ids, expected in [
-        (np.stack([b.object_negatives_ON[0] for b in batches]), {"n2", "n3", "n4", "spare noun"}),
+    read = [triples(b.triple_negatives_TNL[0]) for b in batches]
+    for drawn_words, expected in [
+        ([[n for (n,) in words(b.object_negatives_ON[0, :, None])] for b in batches], {"n2", "n3", "n4", "spare noun"}),
         # "a2 n0" is true of the image, by the other caption.
-        (np.stack([b.pair_negatives_AN2[0, :8, 0] for b in batches]), {"a1", "spare adjective"}),
-        (np.stack([b.pair_negatives_AN2[0, 8:, 1] for b in batches]), {"n1", "n2", "n3", "n4", "spare noun"}),
-        (np.stack([b.triple_negatives_TN3[0, 2:6, 1] for b in batches]), {"r2", "spare relation"}),
-        (np.stack([b.triple_negatives_TN3[0, 6:, 2] for b in batches]), {"n0", "n2", "n3", "n4", "spare noun"}),
+        ([[a for a, _ in words(b.pair_negatives_AN2[0, :8])] for b in batches], {"a1", "spare adjective"}),
+        (
+            [[n for _, n in words(b.pair_negatives_AN2[0, 8:])] for b in batches],
+            {"n1", "n2", "n3", "n4", "spare noun"},
+        ),
+        ([[relation for _, relation, _ in each[2:6]] for each in read], {"r2", "spare in relation"}),
+        ([[thing for *_, thing in each[6:]] for each in read], {"n0", "n2", "n3", "n4", "spare noun"}),
     ]:
-        counts = Counter(VOCABULARY.word(i) for i in ids.ravel().tolist())
+        ids = np.array([[sorted(expected).index(word) for word in each] for each in drawn_words])
+        counts = Counter(word for each in drawn_words for word in each)
         assert set(counts) == expected
         mean = ids.size / len(expected)
         assert all(abs(count - mean) < 5 * np.sqrt(mean) for count in counts.values())
@@ -158,12 +192,12 @@ def test_relatives_of_what_is_true_may_be_left_out() -> None:
     assert {noun for (noun,) in words(drawn.object_negatives_ON[:, :, None])} == {"n4", "spare noun"}
     assert set(words(drawn.pair_negatives_AN2[0, 99:])) == {("a0", n) for n in ("n1", "n3", "n4", "spare noun")}
     assert set(words(drawn.pair_negatives_AN2[0, :99])) == {("spare adjective", "n0")}
-    assert {relation for _, relation, _ in words(drawn.triple_negatives_TN3[0, 99:198])} == {
-        "r1",
+    assert {relation for _, relation, _ in triples(drawn.triple_negatives_TNL[0, 99:198])} == {
+        "r1 of",
         "r2",
-        "spare relation",
+        "spare in relation",
     }
-    assert {noun for *_, noun in words(drawn.triple_negatives_TN3[0, 198:])} == {"n0", "n2", "n4", "spare noun"}
+    assert {noun for *_, noun in triples(drawn.triple_negatives_TNL[0, 198:])} == {"n0", "n2", "n4", "spare noun"}
 
 
 def test_counts_may_differ_and_vanish() -> None:
@@ -171,7 +205,7 @@ def test_counts_may_differ_and_vanish() -> None:
     assert batch.object_negatives_ON.shape == (4, 3)
     assert batch.pair_negatives_AN2.shape == (3, 2, 2)
     assert changed(("a0", "n0"), words(batch.pair_negatives_AN2[0])) == [1, 1]
-    assert batch.triple_negatives_TN3.shape == (2, 1, 3)
+    assert batch.triple_negatives_TNL.shape == (2, 1, 4)
     with pytest.raises(NegativesError, match="subjects must be at least 0"):
         NegativeCounts(subjects=-1)
 
@@ -180,9 +214,9 @@ def test_captions_without_components() -> None:
     batch = sampler([[SceneGraph()]]).batch(np.array([0, 0]), 0)
     assert batch.object_negatives_ON.shape == (0, 16)
     assert batch.pair_negatives_AN2.shape == (0, 16, 2)
-    assert batch.triple_negatives_TN3.shape == (0, 8, 3)
-    assert batch.objects_O.dtype == batch.triple_negatives_TN3.dtype == np.int32
-    assert sampler(BUSY).batch(np.array([], dtype=np.int64), 0).triple_negatives_TN3.shape == (0, 8, 3)
+    assert batch.triple_negatives_TNL.shape == (0, 8, 3)
+    assert batch.objects_O.dtype == batch.triple_negatives_TNL.dtype == np.int32
+    assert sampler(BUSY).batch(np.array([], dtype=np.int64), 0).triple_negatives_TNL.shape == (0, 8, 3)
 
 
 def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:

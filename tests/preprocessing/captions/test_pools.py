@@ -14,12 +14,26 @@ GRAPHS = [
 
 
 def test_words_above_their_thresholds() -> None:
-    assert Pools.build(GRAPHS, 2, 2, 2) == Pools(("car",), ("black",), ("stand_in_front_of",))
+    assert Pools.build(GRAPHS, 2, 2, 2) == Pools(("car",), ("black",), ("stand in front of",))
     assert Pools.build(GRAPHS[::-1], 1, 1, 1).nouns == ("car", "house", "tree")
 
 
 def test_only_adjectives_describe() -> None:
     assert Pools.build(GRAPHS, 1, 1, 1).adjectives == ("black",)
+
+
+def test_adjectives_are_visible_and_nouns_are_nouns() -> None:
+    """The pools of 30,000 captions had "-", "off", "like" and "second" as adjectives, "-" and "up" as nouns."""
+    graphs = [
+        graph("[a {-} {off} {like} {second} {muddy} {karate} dog] (jumps off|jump off) [a wetsuit]"),
+        graph("[a {red} orange] (jumps off|jump off) [a -]"),
+        graph("[an orange] (looks like|look like) [an up]"),
+        graph("[an orange] (looks like|look like) [a dog]"),
+        graph("[an {orange} dog]"),
+    ]
+    pools = Pools.build(graphs, 1, 1, 1)
+    assert pools.adjectives == ("muddy", "red")
+    assert pools.nouns == ("dog", "orange", "wetsuit")
 
 
 def test_the_published_adjectives() -> None:
@@ -32,7 +46,7 @@ def test_the_published_adjectives() -> None:
     ("thresholds", "name"), [((9, 1, 1), "nouns"), ((1, 9, 1), "adjectives"), ((1, 1, 9), "relations")]
 )
 def test_an_empty_pool_is_an_error(thresholds: tuple[int, int, int], name: str) -> None:
-    with pytest.raises(PoolsError, match=f"lower min_{name}"):
+    with pytest.raises(PoolsError, match=f"lower pools.min_{name}"):
         Pools.build(GRAPHS, *thresholds)
 
 

@@ -72,6 +72,11 @@ def test_triples_and_sentences_are_read_by_one_gru() -> None:
     triples = [[3, 1, 4], [3, 1, 5], [3, 2, 4], [4, 1, 3], [3, 1, 4], [4, 4, 4]]
     expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in triple]) for triple in triples]
     assert_close(encoder.encode_triples(torch.tensor(triples)), expected)
+    # Relations of several words, filled up; one triple is the beginning of another.
+    triples = [[3, 1, 4, -1, -1], [3, 1, 4, 5, -1], [3, 1, 4, 5, 0], [0, 1, 4, -1, -1], [3, 2, 2, 2, 2]]
+    expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in row if w >= 0]) for row in triples]
+    assert_close(encoder.encode_triples(torch.tensor(triples)), expected)
+    assert_close(encoder.encode_triples(torch.tensor(triples[:1])[:, :3]), expected[:1])
     tokens, lengths = torch.tensor([[3, 1, 4, 0], [7, 8, 9, 10], [2, 0, 0, 0]]), torch.tensor([3, 4, 1])
     sentences = [row[:length] for row, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
     expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in sentence]) for sentence in sentences]
@@ -83,7 +88,9 @@ def test_everything_at_once_is_each_by_itself() -> None:
     tokens, lengths = torch.randint(0, 11, (4, 5), generator=generator), torch.tensor([5, 1, 3, 2])
     objects = torch.randint(0, 11, (6, 3), generator=generator)
     pairs = torch.randint(0, 11, (5, 3, 2), generator=generator)
-    triples = torch.randint(0, 11, (7, 4, 3), generator=generator)
+    lengths_of_triples = torch.randint(3, 6, (7, 4, 1), generator=generator)
+    triples = torch.randint(0, 11, (7, 4, 5), generator=generator)
+    triples[torch.arange(5) >= lengths_of_triples] = -1
     found = encoder(tokens, lengths, objects, pairs, triples)
     expected = (
         encoder.encode_sentences(tokens, lengths),
@@ -93,8 +100,8 @@ def test_everything_at_once_is_each_by_itself() -> None:
     )
     torch.testing.assert_close(found, expected)
     assert [x.shape for x in found] == [(4, 6), (6, 3, 6), (5, 3, 6), (7, 4, 6)]
-    # Triples are sentences of three words.
-    as_sentences = encoder.encode_sentences(triples.view(-1, 3), torch.full((28,), 3))
+    # Triples are sentences of three to five words.
+    as_sentences = encoder.encode_sentences(triples.view(-1, 5).clamp(min=0), lengths_of_triples.flatten())
     torch.testing.assert_close(found[3].view(-1, 6), as_sentences)
 
 
@@ -102,13 +109,14 @@ def test_gradients_of_shared_beginnings() -> None:
     torch.manual_seed(0)
     combiner = NeuralCombiner(3).double()
     words = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    phrases = torch.tensor([[0, 1, 2], [0, 1, 3], [0, 2, 2], [3, 1, 2], [0, 1, 2]])
+    phrases = torch.tensor([[0, 1, 2], [0, 1, 3], [0, 2, -1], [3, 1, 2], [0, 1, -1]])
+    lengths = torch.tensor([3, 3, 2, 3, 2])
     assert torch.autograd.gradcheck(lambda x: combiner.phrases(x, phrases), words)
     weights = [torch.randn(5, 3, dtype=torch.float64) for _ in range(2)]
     for found, expected in zip(
         torch.autograd.grad((combiner.phrases(words, phrases) * weights[0]).sum(), [words, *combiner.parameters()]),
         torch.autograd.grad(
-            (combiner.sentences(words[phrases], torch.full((5,), 3)) * weights[0]).sum(),
+            (combiner.sentences(words[phrases.clamp(min=0)], lengths) * weights[0]).sum(),
             [words, *combiner.parameters()],
         ),
         strict=True,

@@ -30,6 +30,9 @@ def random_output(
     """Unit vectors in float64, some images without components, some regions padding, some images equal."""
     generator = torch.Generator().manual_seed(seed)
     has = torch.rand(images, generator=generator) < 0.7
+    ids = torch.randint(0, max(2, images - 1), (images,), generator=generator)
+    triples = components(counts[2], images, 3, dim, generator)
+    numbers = torch.randint(0, 4, (counts[2],), generator=generator)
     mask = torch.arange(6) < torch.randint(1, 7, (images, 1), generator=generator)
     output = UnifiedOutput(
         images_bKD=units(images, 1, dim, generator=generator),
@@ -40,9 +43,22 @@ def random_output(
         has_components_b=has,
         objects=components(counts[0], images, 3, dim, generator),
         pairs=components(counts[1], images, 4, dim, generator),
-        triples=components(counts[2], images, 3, dim, generator),
+        triples=triples,
+        triple_numbers_T=numbers,
+        true_triples_bX=true_triples(ids, triples.owners_M, numbers, generator),
     )
-    return output, torch.randint(0, max(2, images - 1), (images,), generator=generator)
+    return output, ids
+
+
+def true_triples(
+    ids: torch.Tensor, owners: torch.Tensor, numbers: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """For each image the triples of its captions, those of the batch and now and then another one."""
+    rows = [
+        {*numbers[ids[owners] == image].tolist(), *torch.randint(0, 9, (1,), generator=generator).tolist()}
+        for image in ids.tolist()
+    ]
+    return torch.tensor([[*row, *[-1] * (9 - len(row))] for row in rows])
 
 
 @settings(max_examples=40, deadline=None)
@@ -52,13 +68,15 @@ def random_output(
     counts=st.tuples(*[st.integers(0, 6)] * 3),
     mask=st.booleans(),
     negatives=st.sampled_from(["hardest", "all"]),
+    temperature=st.sampled_from([1.0, 0.1]),
 )
-def test_against_loops_over_the_equations(seed, images, counts, mask, negatives):
+def test_against_loops_over_the_equations(seed, images, counts, mask, negatives, temperature):
     output, ids = random_output(seed, images, counts)
     weights = {"component_weight": 0.4, "object_weight": 0.6, "attribute_weight": 0.7, "relation_weight": 0.9}
+    weights |= {"relevance_temperature": temperature}
     loss = UnifiedLoss(margin=0.3, mask_same_image=mask, negatives=negatives, **weights)
     result = loss(output, ids)
-    expected = unified_terms(output, ids.tolist(), 0.3, mask, negatives)
+    expected = unified_terms(output, ids.tolist(), 0.3, mask, negatives, temperature)
     for name, term in expected.items():
         assert result.parts[name].item() == pytest.approx(term, abs=1e-9), name
     assert result.total.item() == pytest.approx(
@@ -91,7 +109,17 @@ def rebuilt(output: UnifiedOutput, tensors: tuple[torch.Tensor, ...]) -> Unified
     images, regions, sentences, composed, *kinds = tensors
     old = (output.objects, output.pairs, output.triples)
     new = [ComponentVectors(vectors, kind.owners_M) for vectors, kind in zip(kinds, old, strict=True)]
-    return UnifiedOutput(images, regions, output.region_mask_bN, sentences, composed, output.has_components_b, *new)
+    objects, pairs, triples = new
+    return replace(
+        output,
+        images_bKD=images,
+        regions_bND=regions,
+        sentences_bD=sentences,
+        composed_bD=composed,
+        objects=objects,
+        pairs=pairs,
+        triples=triples,
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -121,8 +149,10 @@ def test_the_order_of_regions_components_and_negatives_does_not_matter():
     expected = UnifiedLoss()(output, ids)
     regions = torch.randperm(6)
 
-    def shuffled(kind: ComponentVectors, halves: int) -> ComponentVectors:
-        order, negatives = torch.randperm(len(kind)), kind.vectors_MVD.shape[1] - 1
+    triples = torch.randperm(len(output.triples))
+
+    def shuffled(kind: ComponentVectors, halves: int, order: torch.Tensor | None = None) -> ComponentVectors:
+        order, negatives = torch.randperm(len(kind)) if order is None else order, kind.vectors_MVD.shape[1] - 1
         half = negatives // halves
         places = torch.cat([torch.zeros(1).long(), *(1 + h * half + torch.randperm(half) for h in range(halves))])
         return ComponentVectors(kind.vectors_MVD[order][:, places], kind.owners_M[order])
@@ -134,7 +164,8 @@ def test_the_order_of_regions_components_and_negatives_does_not_matter():
             region_mask_bN=output.region_mask_bN[:, regions],
             objects=shuffled(output.objects, 1),
             pairs=shuffled(output.pairs, 2),
-            triples=shuffled(output.triples, 1),
+            triples=shuffled(output.triples, 1, triples),
+            triple_numbers_T=output.triple_numbers_T[triples],
         ),
         ids,
     )
@@ -156,7 +187,7 @@ def test_relevance_is_part_of_what_is_differentiated():
     """Two regions, one negative: the gradient of the relevance is the difference between the regions' hinges."""
     own = torch.tensor([[0.4, 0.1]], dtype=torch.float64, requires_grad=True)
     negatives = torch.tensor([[[0.5, 0.6]]], dtype=torch.float64)
-    weights = relevance(own, torch.ones(1, 2, dtype=torch.bool))
+    weights = relevance(own, torch.ones(1, 2, dtype=torch.bool), 1.0)
     region_hinges(weights, own, negatives, 0.2).sum().backward()
     first = math.exp(0.4) / (math.exp(0.4) + math.exp(0.1))
     hinges = (0.3, 0.7)
@@ -195,7 +226,70 @@ def test_components_without_negatives_are_refused():
         UnifiedLoss()(replace(output, pairs=odd), ids)
 
 
-@pytest.mark.parametrize("options", [{"negatives": "some"}, {"object_weight": -1.0}])
+def one_triple_each(numbers: list[int], true: list[list[int]]) -> UnifiedOutput:
+    """Two images, each with a caption of one triple: those are perpendicular, and match the other image."""
+    output, _ = random_output(1, images=2, counts=(1, 1, 2), dim=2)
+    axes = torch.eye(2, dtype=torch.float64)
+    vectors = torch.stack([axes.flip(0), -axes], dim=1)  # each triple, and one negative that is far from its image
+    return replace(
+        output,
+        images_bKD=axes.unsqueeze(1),
+        triples=ComponentVectors(vectors, torch.arange(2)),
+        triple_numbers_T=torch.tensor(numbers),
+        true_triples_bX=torch.tensor(true),
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "true", "expected"),
+    [
+        ([0, 1], [[0, -1], [1, -1]], 2 * 1.2),  # both are negatives of each other's image
+        ([0, 0], [[0, -1], [0, -1]], 0.0),  # the same triple
+        ([0, 1], [[0, 1], [1, -1]], 1.2),  # another caption of the first image has the second triple
+        ([0, 1], [[0, 1], [1, 0]], 0.0),
+    ],
+)
+def test_triples_that_are_true_of_an_image_are_no_negatives(numbers, true, expected):
+    """Footnote 2: a negative is in none of the captions of the image. The images differ."""
+    result = UnifiedLoss()(one_triple_each(numbers, true), torch.tensor([5, 6]))
+    assert result.parts["rel_in_batch"].item() == pytest.approx(expected / 2)
+
+
+def collapsed(size: int) -> UnifiedOutput:
+    """A batch in which all vectors are equal, but for a little noise that decides nothing."""
+    output, _ = random_output(2, images=size, counts=(2 * size, size, size), dim=6)
+    centre = units(1, 6, generator=torch.Generator().manual_seed(1))
+    tensors = [
+        torch.nn.functional.normalize(centre + 1e-4 * tensor.detach(), dim=-1).requires_grad_()
+        for tensor in differentiable(output)
+    ]
+    return replace(
+        rebuilt(output, tuple(tensors)),
+        triple_numbers_T=torch.arange(size),
+        true_triples_bX=output.triples.owners_M.new_full((size, 1), -1),
+        has_components_b=torch.ones(size, dtype=torch.bool),
+        region_mask_bN=torch.ones(size, 6, dtype=torch.bool),
+    )
+
+
+@pytest.mark.parametrize("negatives", ["all", "hardest"])
+@pytest.mark.parametrize("size", [4, 64])
+def test_the_weights_of_equation_4_hold_while_all_negatives_count(negatives: str, size: int):
+    """Each of the 2 B hinges pulls with the weight of one negative, however many there are; objects pull once."""
+    output, ids = collapsed(size), torch.arange(size)
+    result = UnifiedLoss(negatives=negatives)(output, ids)
+    result.total.backward()
+    for name, level in {"sent": 0.4, "comp": 0.4, "obj": 0.2, "attr": 0.2, "rel": 0.2}.items():
+        assert result.parts[name].item() == pytest.approx(level, abs=1e-2)
+    # A hinge moves its own text and negatives of the same weight: 2 / B each.
+    assert output.sentences_bD.grad.norm(dim=1).sum() <= 4
+    assert output.composed_bD.grad.norm(dim=1).sum() <= 0.5 * 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"negatives": "some"}, {"object_weight": -1.0}, {"relevance_temperature": 0.0}],
+)
 def test_bad_options_are_refused(options: dict[str, object]):
     with pytest.raises(ValueError, match="must"):
         UnifiedLoss(**options)

@@ -14,11 +14,14 @@ def dot(a: Vector, b: Vector) -> float:
 
 
 def hinge(margin: float, negatives: list[float], positive: float, which: str = "hardest") -> float:
-    terms = [max(0.0, margin + negative - positive) for negative in negatives]
-    return sum(terms) if which == "all" else max(terms, default=0.0)
+    terms = [margin + negative - positive for negative in negatives]
+    violations = [term for term in terms if term > 0] or [0.0]
+    return sum(violations) / len(violations) if which == "all" else max(violations)
 
 
-def unified_terms(output: UnifiedOutput, ids: list[int], margin: float, mask: bool, which: str) -> dict[str, float]:
+def unified_terms(
+    output: UnifiedOutput, ids: list[int], margin: float, mask: bool, which: str, temperature: float = 1.0
+) -> dict[str, float]:
     images = [views[0] for views in output.images_bKD.tolist()]
     regions = [
         [row for row, real in zip(rows, reals, strict=True) if real]
@@ -33,13 +36,13 @@ def unified_terms(output: UnifiedOutput, ids: list[int], margin: float, mask: bo
     for own, negatives, own_regions in pairs:
         half = len(negatives) // 2
         for group in (negatives[:half], negatives[half:]):
-            attributes += local(own, group, own_regions, margin) / 2
+            attributes += local(own, group, own_regions, margin, temperature) / 2
     return {
         "sent": global_term(images, sentences, ids, list(everyone), margin, mask, which) / len(ids),
         "comp": global_term(images, composed, ids, with_components, margin, mask, which) / len(ids),
-        "obj": sum(local(*item, margin) for item in objects) / max(len(objects), 1),
+        "obj": sum(local(*item, margin, temperature) for item in objects) / max(len(objects), 1),
         "attr": attributes / max(len(pairs), 1),
-        "rel": relations(images, output.triples, ids, margin),
+        "rel": relations(images, output, margin),
     }
 
 
@@ -63,9 +66,9 @@ def global_term(
     return total
 
 
-def local(own: Vector, negatives: list[Vector], regions: list[Vector], margin: float) -> float:
+def local(own: Vector, negatives: list[Vector], regions: list[Vector], margin: float, temperature: float) -> float:
     """Equations (2) and (3)."""
-    weights = [math.exp(dot(own, region)) for region in regions]
+    weights = [math.exp(dot(own, region) / temperature) for region in regions]
     total = 0.0
     for weight, region in zip(weights, regions, strict=True):
         hardest = max(dot(negative, region) for negative in negatives)
@@ -73,11 +76,17 @@ def local(own: Vector, negatives: list[Vector], regions: list[Vector], margin: f
     return total
 
 
-def relations(images: list[Vector], triples: ComponentVectors, ids: list[int], margin: float) -> float:
-    total, everything = 0.0, items(triples)
+def relations(images: list[Vector], output: UnifiedOutput, margin: float) -> float:
+    total, everything = 0.0, items(output.triples)
+    numbers = output.triple_numbers_T.tolist()
     for own, negatives, b in everything:
         positive = dot(own, images[b])
-        elsewhere = [dot(other, images[b]) for other, _, j in everything if ids[j] != ids[b]]
+        true = set(output.true_triples_bX[b].tolist())
+        elsewhere = [
+            dot(other, images[b])
+            for (other, _, _), number in zip(everything, numbers, strict=True)
+            if number not in true
+        ]
         total += hinge(margin, elsewhere, positive) / 2
         total += hinge(margin, [dot(negative, images[b]) for negative in negatives], positive) / 2
     return total / max(len(everything), 1)

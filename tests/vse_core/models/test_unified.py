@@ -34,7 +34,7 @@ def test_a_caption_is_its_sentence_and_its_components() -> None:
     sentences = model.encode_sentences(tokens, lengths)
     objects = model.encode_objects(components.objects_O)
     pairs = model.encode_pairs(*components.pairs_A2.unbind(1))
-    triples = model.encode_triples(*components.triples_T3.unbind(1))
+    triples = model.encode_triples(components.triples_TL)
     for caption in range(6):
         own = [objects[components.object_owner_O == caption], pairs[components.pair_owner_A == caption]]
         total = torch.cat([*own, triples[components.triple_owner_T == caption]]).sum(dim=0)
@@ -67,7 +67,7 @@ def test_the_order_of_components_and_their_negatives_do_not_matter() -> None:
     model = tiny_unified().double()
     tokens, lengths, components = captions()
     expected = model.encode_texts(tokens, lengths, components)
-    counts = {"object": components.objects_O, "pair": components.pairs_A2, "triple": components.triples_T3}
+    counts = {"object": components.objects_O, "pair": components.pairs_A2, "triple": components.triples_TL}
     shuffled = selected(components, {kind: torch.randperm(len(rows)) for kind, rows in counts.items()})
     torch.testing.assert_close(model.encode_texts(tokens, lengths, shuffled), expected)
     torch.testing.assert_close(model.encode_texts(tokens, lengths, components.without_negatives()), expected)
@@ -93,11 +93,11 @@ def test_training_is_given_what_inference_gives() -> None:
     torch.testing.assert_close(output.sentences_bD, model.encode_sentences(tokens, lengths))
     torch.testing.assert_close(output.objects.own, model.encode_objects(components.objects_O))
     torch.testing.assert_close(output.pairs.own, model.encode_pairs(*components.pairs_A2.unbind(1)))
-    torch.testing.assert_close(output.triples.own, model.encode_triples(*components.triples_T3.unbind(1)))
+    torch.testing.assert_close(output.triples.own, model.encode_triples(components.triples_TL))
     for kind, encode, negatives in (
         (output.objects, model.encode_objects, [components.object_negatives_ON]),
         (output.pairs, model.encode_pairs, components.pair_negatives_AN2.unbind(2)),
-        (output.triples, model.encode_triples, components.triple_negatives_TN3.unbind(2)),
+        (output.triples, model.encode_triples, [components.triple_negatives_TNL]),
     ):
         torch.testing.assert_close(kind.vectors_MVD[:, 1:], encode(*negatives))
         torch.testing.assert_close(kind.vectors_MVD.norm(dim=-1), torch.ones(kind.vectors_MVD.shape[:2]).double())
@@ -146,7 +146,7 @@ def test_components_move_as_one() -> None:
     assert all(getattr(moved, field.name).device.type == "meta" for field in fields(moved))
     bare = components.without_negatives().to("cpu")
     assert bare.object_negatives_ON is None
-    assert torch.equal(bare.triples_T3, components.triples_T3)
+    assert torch.equal(bare.triples_TL, components.triples_TL)
     assert replace(bare, object_negatives_ON=components.object_negatives_ON).pair_negatives_AN2 is None
 
 

@@ -54,10 +54,16 @@ def random_components(size: int, generator: torch.Generator, without: tuple[int,
         return torch.randint(0, WORDS, shape, generator=generator)
 
     object_owner, pair_owner, triple_owner = owners(2, size), owners(1, size), owners(1, size // 2)
-    pairs, triples = words(len(pair_owner), 2), words(len(triple_owner), 3)
+    pairs, triples = words(len(pair_owner), 2), words(len(triple_owner), 5)
+    # Relations of one to three words; in the negatives it is the subject, the object or the relation's first word that
+    # is another.
+    lengths = torch.randint(3, 6, (len(triples), 1), generator=generator)
+    triples[torch.arange(5) >= lengths] = -1
+    numbers = torch.randint(0, 6, (len(triples),), generator=generator)
     pair_negatives, triple_negatives = pairs.unsqueeze(1).repeat(1, 4, 1), triples.unsqueeze(1).repeat(1, 4, 1)
     pair_negatives[:, :2, 0], pair_negatives[:, 2:, 1] = words(len(pairs), 2), words(len(pairs), 2)
-    triple_negatives[:, 0, 0], triple_negatives[:, 3, 2] = words(len(triples)), words(len(triples))
+    triple_negatives[:, 0, 0] = words(len(triples))
+    triple_negatives[:, 3].scatter_(1, lengths - 1, words(len(triples), 1))
     triple_negatives[:, 1:3, 1] = words(len(triples), 2)
     return Components(
         objects_O=words(len(object_owner)),
@@ -66,9 +72,11 @@ def random_components(size: int, generator: torch.Generator, without: tuple[int,
         pairs_A2=pairs,
         pair_owner_A=pair_owner,
         pair_negatives_AN2=pair_negatives,
-        triples_T3=triples,
+        triples_TL=triples,
         triple_owner_T=triple_owner,
-        triple_negatives_TN3=triple_negatives,
+        triple_negatives_TNL=triple_negatives,
+        triple_numbers_T=numbers,
+        true_triples_CX=torch.randint(-1, 6, (size, 3), generator=generator),
     )
 
 
@@ -97,7 +105,7 @@ def selected(components: Components, kinds: dict[str, Tensor]) -> Components:
         **{
             field.name: getattr(components, field.name)[kinds[field.name.split("_")[0].removesuffix("s")]]
             for field in fields(components)
-            if getattr(components, field.name) is not None
+            if getattr(components, field.name) is not None and field.name != "true_triples_CX"
         },
     )
 
@@ -138,4 +146,5 @@ def _components_of(components: Components, rows: slice) -> Components:
         object_owner_O=own.object_owner_O - rows.start,
         pair_owner_A=own.pair_owner_A - rows.start,
         triple_owner_T=own.triple_owner_T - rows.start,
+        true_triples_CX=components.true_triples_CX[rows],
     )

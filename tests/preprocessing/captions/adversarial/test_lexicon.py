@@ -3,7 +3,7 @@
 import pytest
 
 from preprocessing.captions.adversarial.lexicon import ImageWords, irrelevant_to, verb_form
-from tests.preprocessing.captions.adversarial.training import MASS, NOUNS, lexicon
+from tests.preprocessing.captions.adversarial.training import MASS, NOUNS, lexicon, lexicon_of, training_captions
 from tests.preprocessing.captions.markup import image
 
 LEXICON = lexicon()
@@ -14,6 +14,13 @@ def test_nouns_fit_the_places_in_which_training_captions_have_them() -> None:
     assert LEXICON.nouns("plural") == {noun: "men" if noun == "man" else noun + "s" for noun in sorted(NOUNS)}
     assert set(LEXICON.nouns("bare")) == set(MASS)
     assert set(LEXICON.nouns("definite")) == {*NOUNS, *MASS}
+
+
+def test_what_nearly_every_image_shows_is_not_put_in_a_place() -> None:
+    """Of 12,629 nouns appended to Flickr8k's dev captions 172 were such: "with a neck", "with a surface"."""
+    always = [f"[a dog] (with) [a {noun}]" for noun in ("neck", "face", "surface", "view", "hat")] * 4
+    found = lexicon_of([*training_captions(), *always])
+    assert set(found.nouns("indefinite")) == set(NOUNS)
 
 
 @pytest.mark.parametrize(

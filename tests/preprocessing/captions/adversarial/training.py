@@ -26,6 +26,10 @@ def training_captions() -> list[str]:
 
 
 def lexicon() -> Lexicon:
-    captions = [caption(marked) for marked in training_captions()]
+    return lexicon_of(training_captions())
+
+
+def lexicon_of(marked: list[str]) -> Lexicon:
+    captions = [caption(text) for text in marked]
     pools = Pools.build((c.graph for c in captions), 3, 3, 3)
     return Lexicon(captions, pools, Relatedness())

@@ -11,6 +11,14 @@ from hypothesis import strategies as st
 from preprocessing.captions.wordnet.export import export
 from preprocessing.captions.wordnet.taxonomy import Taxonomy, WordKind, load_taxonomy
 
+
+def test_kinds_of_a_word_and_parts_of_the_body() -> None:
+    taxonomy = load_taxonomy()
+    assert taxonomy.kinds("red") == {"noun", "adjective"}
+    assert taxonomy.kinds("wetsuit") == set()
+    assert [word for word in ("neck", "dog", "beard", "wetsuit") if taxonomy.is_body_part(word)] == ["neck", "beard"]
+
+
 WORDS = st.sampled_from(
     [
         "dog",
