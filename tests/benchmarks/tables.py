@@ -103,6 +103,37 @@ def components_table() -> str:
     )
 
 
+def gru_start_table() -> str:
+    """RSUM of short runs by the start of the GRU, for each model and the seeds that were measured."""
+    rows = _read("univse_start")["rows"]
+    starts = {"published": "PyTorch's, as published", "bias": "update gate that keeps", "orthogonal": "orthogonal"}
+    starts["orthogonal_bias"] = "**both (default)**"
+    models = ("VSE++", "UniVSE")
+    return _table(
+        ["start of the GRU", *models],
+        [[label, *(_rsums(rows.get(f"{model}, {start}", {})) for model in models)] for start, label in starts.items()],
+    )
+
+
+def _rsums(seeds: dict[str, Any]) -> str:
+    return ", ".join(f"{run['metrics']['rsum']:.1f}" for run in seeds.values()) or "not measured"
+
+
+def balance_table() -> str:
+    """Gradient norms of the weighted terms of UniVSE's loss."""
+    result = _read("univse_balance")
+    terms = ("sent", "comp", "obj", "attr", "rel")
+    rows = []
+    for when in ("start", "trained"):
+        norms = {
+            "all negatives, added up (before)": result["sum"][when]["all"],
+            "all negatives, mean of violations": result["mean of violations"][when]["all"],
+            "hardest negatives": result["mean of violations"][when]["hardest"],
+        }
+        rows += [[when, label, *(f"{values[term]:.2f}" for term in terms)] for label, values in norms.items()]
+    return _table(["", "", "sentences", "components together", "objects", "attributes", "relations"], rows)
+
+
 def _component_figures(metrics: dict[str, float]) -> list[str]:
     def row(pattern: str, names: tuple[str, ...]) -> str:
         return " / ".join(f"{metrics[pattern.format(name)]:.1f}" for name in names)
@@ -379,6 +410,8 @@ def sizing_tables() -> dict[str, Callable[[], str]]:
 TABLES: dict[str, Callable[[], str]] = {
     "quality": quality_table,
     "components": components_table,
+    "gru start": gru_start_table,
+    "univse balance": balance_table,
     "gpo study": gpo_study_table,
     "retraining": retraining_table,
     "serving": serving_table,

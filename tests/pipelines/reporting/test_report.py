@@ -18,7 +18,7 @@ from pipelines.reporting.configuration import differences
 from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import best_queries, galleries, worst_queries
-from pipelines.reporting.published import RECALLS, published_rows, recall_names
+from pipelines.reporting.published import published_rows, recall_names
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
@@ -26,7 +26,7 @@ from pipelines.reporting.write import section_html, write_report
 from pipelines.runtime.stage import StagePlan
 from tests.pipelines.reporting.finished_run import EVIL, STAGES, finished_run, plan, write_manifest
 from tests.pipelines.templates.tags import tags
-from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
+from vse_core.evaluation.protocols import RECALLS, RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
 
 def recorded(status: str = "FINISHED", seconds: float = 20.0, **metrics: Sequence[float]) -> RecordedRun:
