@@ -90,7 +90,7 @@ class Arguments:
         where it hangs on a later one that has no determiner of its own ("a [man and woman] with a dog").
         """
         tree, first = self._tree, noun
-        while tree.labels[first] == "conj" and self._object[tree.heads[first]] >= 0:
+        while tree.labels[first] == "conj" and tree.heads[first] >= 0 and self._object[tree.heads[first]] >= 0:
             first = tree.heads[first]
         group = self.members(first)
         if modifier < noun or noun not in group:

@@ -109,7 +109,7 @@ class _Finder:
             agents = [c for c in obliques if [tree.lemmas[case] for case in tree.case_words(c)] == ["by"]]
             obliques = [c for c in obliques if c not in agents]
         head = tree.heads[token]
-        if tree.labels[token] == "conj" and not objects and not obliques:
+        if head >= 0 and tree.labels[token] == "conj" and not objects and not obliques:
             objects = [c for c in tree.children[head] if c > token and tree.labels[c] in OBJECTS]
             obliques = [c for c in tree.children[head] if c > token and tree.labels[c] in _OBLIQUES]
         return objects, obliques, agents

@@ -268,7 +268,7 @@ def _refine_labels(tree: Tree) -> None:
                 labels[token] = "compound:prt"
         elif label == "case":
             head = tree.heads[token]
-            if tree.words[token] in _GENITIVE_MARKERS and labels[head] == "nmod":
+            if head >= 0 and tree.words[token] in _GENITIVE_MARKERS and labels[head] == "nmod":
                 labels[head] = "nmod:poss"
         elif label in ("nmod", "det") and "Poss=Yes" in tree.features[token]:
             labels[token] = "nmod:poss"
