@@ -56,6 +56,10 @@ STUDIES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "VSE++, GRU, last state": (VSE_PP, ()),
         "VSE-C, BiGRU, mean": ("flickr8k_vse_c", ("loss.adversarial_after=525 steps",)),
         "UniVSE, GRU, last state": (UNIVSE, ()),
+        "UniVSE, BiGRU and GPO (beyond the paper)": (
+            UNIVSE,
+            ("model.text.pooling={name: gpo}", "model.image.pooling={name: gpo}"),
+        ),
     },
 }
 PROTOCOLS = {"start": (), "systems": ("components", "dependencies", "attack")}
