@@ -114,7 +114,7 @@ def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...])
         best = next(out.glob("best-*"))
         data = EvaluationData(
             config.dataset, config.evaluation, directory / "dev/features", config.features.member,
-            {split: directory / split / "graphs" for split in IMAGES}, config.model.text,
+            {split: directory / split / "graphs" for split in IMAGES}, config.model.text, config.pools,
         )  # fmt: skip
         embedded = embed_split(data, best)
         for protocol in protocols:
