@@ -19,7 +19,8 @@ INTRODUCTION = """\
 
 Every table and figure of the four papers, and the commands that make it here. A model is trained by `full.py`, which
 selects and registers it by the development split, and is evaluated on the test split by `evaluate.py`. Where it has
-been trained for another row, the command ends at once.
+been trained for another row, the command ends at once. Searches (`tune.py`) print their tables of the development
+split: rows compare with each other, not with the printed ones, which are of the test split.
 
 `$VSE_DATA` has the data ([formats](data.md)), `$VSE_WEIGHTS` the weights of fine-tuned networks. The printed results
 are in `pipelines/reporting/published.csv`. None of these trainings was run here: no GPU and no COCO features were

@@ -55,6 +55,27 @@ def test_the_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8") == experiments().page()
 
 
+def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
+    page = experiments().page()
+    configurations = ROOT / "pipelines" / "config"
+    searches = {path.name for path in (configurations / "searches").glob("*.yaml")}
+    presets = {path.stem for path in (configurations / "presets").glob("[!_]*.yaml")}
+    # Searches of no paper; presets of released code instead of a table, and the default of their configurations.
+    assert {name for name in searches if name not in page} == {
+        "learning_rate.yaml",
+        "margin.yaml",
+        "vse_2ad_temperature_margin.yaml",
+    }
+    assert {name for name in presets if f"preset={name} " not in page and f"preset={name}\n" not in page} == {
+        "hgr_infty",
+        "mv_vse_release",
+        "vse_2ad_release",
+        "vse_2ad_release_bert",
+        "vse_infty_video",
+    }
+    assert [name for name in draw.FIGURES if f"figures.py {name} " not in page] == []
+
+
 def captions_of(image: int) -> list[str]:
     return [f"dog {image} from {side}" for side in ("ahead", "behind", "above", "below", "afar")]
 

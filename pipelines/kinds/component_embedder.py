@@ -94,12 +94,16 @@ class ComponentEmbedder:
             vectors |= zip(rows, torch.cat(parts), strict=True)
         return torch.stack([vectors[row] for row in range(len(phrases))])
 
-    @torch.inference_mode()
     def embed_regions(self, features_1NF: Tensor, lengths_1: Tensor) -> Tensor:
         """Embed the regions of one image into (N, D) unit vectors, on the CPU."""
+        return self.embed_all_regions(features_1NF, lengths_1)[0][0]
+
+    @torch.inference_mode()
+    def embed_all_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Embed the regions of images into (B, N, D) unit vectors, on the CPU, with the mask (B, N) of regions."""
         device = next(self._model.parameters()).device
-        regions_1ND, _ = self._model.encode_regions(features_1NF.to(device), lengths_1.to(device))
-        return regions_1ND[0].cpu()
+        regions_BND, mask_BN = self._model.encode_regions(features_BNF.to(device), lengths_B.to(device))
+        return regions_BND.cpu(), mask_BN.cpu()
 
     def _ids(self, phrase: Phrase) -> list[int]:
         """The ids of a phrase's words, those of its relation one by one or joined."""

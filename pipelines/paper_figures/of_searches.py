@@ -45,8 +45,8 @@ def search_rows(stage: StageDir, search: SearchConfig) -> dict[str, Figure]:
 def view_diversity(models: Sequence[tuple[EvaluatedModel, float | None]], name: str) -> dict[str, Figure]:
     """Draw RSUM, the views' similarity and the captions' choice of views, over lambda and K (MV-VSE, figure 4).
 
-    The choice is drawn of two models of several views, as in the paper: of the highest lambda, and of the best one with
-    another.
+    The choice is drawn of two models with the same number of views, as in the paper: of the highest lambda, and of the
+    best one with another.
 
     Args:
         models: of a search, each with the lambda it was trained with.
@@ -55,7 +55,11 @@ def view_diversity(models: Sequence[tuple[EvaluatedModel, float | None]], name: 
     summaries = [view_summary(model.reference, Gallery.load(model.directory / GALLERY), lam) for model, lam in models]
     several = [summary for summary in summaries if summary.lam is not None and len(summary.shares) > 1]
     alone = max(several, key=lambda summary: (summary.lam, summary.rsum), default=None)
-    others = [summary for summary in several if alone is not None and summary.lam != alone.lam]
+    others = [
+        summary
+        for summary in several
+        if alone is not None and summary.lam != alone.lam and len(summary.shares) == len(alone.shares)
+    ]
     shown = [alone, max(others, key=lambda summary: summary.rsum)] if alone is not None and others else summaries
     return {name: plot_view_diversity(summaries, shown)}
 

@@ -186,7 +186,7 @@ def _draw_points(axes: Axes, title: str, names: Sequence[str], values: Mapping[s
             fontsize=8,
         )
     tidy(axes)
-    axes.margins(x=0.18)
+    axes.margins(x=0.25)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(title)

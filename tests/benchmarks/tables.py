@@ -97,7 +97,7 @@ def components_table() -> str:
             "attack: object / attribute / relation",
             "sum",
             "mAP: objects / attributes / relations",
-            "dependencies: attributes / relations",
+            "dependencies: attributes / relations (with a wrong image)",
         ],
         rows,
     )
@@ -143,8 +143,13 @@ def _component_figures(metrics: dict[str, float]) -> list[str]:
         row("attack/{}_recall_sum", ("object", "attribute", "relation")),
         f"{metrics['attack/total']:.1f}",
         row("components/{}_map", ("objects", "attributes", "relations")),
-        row("dependencies/{}_accuracy", ("attributes", "relations")),
+        " / ".join(_dependency_figures(metrics, kind) for kind in ("attributes", "relations")),
     ]
+
+
+def _dependency_figures(metrics: dict[str, float], kind: str) -> str:
+    wrong = metrics.get(f"dependencies/{kind}_wrong_image")
+    return f"{metrics[f'dependencies/{kind}_accuracy']:.1f}" + ("" if wrong is None else f" ({wrong:.1f})")
 
 
 def gpo_study_table() -> str:

@@ -76,8 +76,8 @@ def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSumma
         raise ValueError("there is nothing to plot: name at least one model")
     curves = [curve for curve in (_over_views(models), _over_lambda(models)) if curve is not None]
     count = len(shown) + sum(2 if similar else 1 for _, _, similar in curves)
-    columns = min(count, _MOST_COLUMNS)
-    rows = -(-count // columns)
+    rows = -(-count // _MOST_COLUMNS)
+    columns = -(-count // rows)
     figure = Figure(figsize=(3.9 * columns, 3.5 * rows), layout="constrained")
     panels = iter(figure.subplots(rows, columns, squeeze=False).flat)
     for label, points, has_similarity in curves:

@@ -134,6 +134,13 @@ def test_differences_from_the_preset_are_those_of_the_configuration() -> None:
     assert "loss.reduction" not in found
 
 
+def test_another_text_encoder_than_that_of_a_preset_which_leaves_a_file_to_name() -> None:
+    other = load_config(None)
+    found = differences("hgr_infty", other.model, other.loss, other.training)
+    assert ("model.text.name", "role_graphs", "bigru") in found
+    assert "model.text.graphs" not in {key for key, _, _ in found}
+
+
 def test_data_counts_splits_and_reasons(tmp_path: Path) -> None:
     section = section_html(data, run_of(finished_run(tmp_path)))
     found = rows(section)
