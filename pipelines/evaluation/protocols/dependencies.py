@@ -115,7 +115,8 @@ def _best_regions(inputs: EvaluationInputs, embedder: ComponentEmbedder, vectors
     """Return the similarities (N,) of vectors (N, D) with the best regions of their images (N,)."""
     scores_N = torch.empty(len(vectors_ND))
     first = 0
-    for features_BNF, lengths_B in image_batches(image_source(inputs.texts.model, inputs.reader), _IMAGES_AT_ONCE):
+    source, images = image_source(inputs.texts.model, inputs.reader), range(len(inputs.captions))
+    for features_BNF, lengths_B in image_batches(source, _IMAGES_AT_ONCE, images):
         regions_BND, mask_BN = embedder.embed_all_regions(features_BNF, lengths_B)
         of_batch_N = (image_N >= first) & (image_N < first + len(regions_BND))
         if of_batch_N.any():
