@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, word_set
+from preprocessing.captions.scene_graph.lexicon import COLOURS, MATERIALS, NON_THINGS, SPORTS, word_set
+from preprocessing.captions.scene_graph.negation import is_absent
 from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Roles in which a noun is part of another word's phrase, or a measure ("this morning", "three miles").
 _NO_THING = word_set(
@@ -17,6 +19,7 @@ _NO_THING = word_set(
 )
 _NOMINAL_ROLES = frozenset({"root", "nsubj", "nsubj:pass", "obj", "iobj", "obl", "obl:agent", "nmod", "dep"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
+_DESCRIBING = frozenset({"ADJ", "ADV", "ADP", "NUM", "VERB"})
 _NAME_PARTS = frozenset({"compound", "flat", "goeswith"})
 _BEFORE_NOUN = frozenset(
     {"det", "amod", "nummod", "compound", "flat", "goeswith", "nmod:poss", "advmod", "appos", QUANTIFIER}
@@ -43,7 +46,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     """The tokens that head the noun phrases of a caption, ascending.
 
     These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
-    elderly"). Pronouns are not among them.
+    elderly"). Pronouns are not among them, nor are sports that are played and what is said not to be there.
 
     Args:
         tree: the caption.
@@ -52,7 +55,8 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     found = []
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
-            if role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and not is_hyphenated(tree, token):
+            named = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS
+            if named and not (is_hyphenated(tree, token) or _is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
             found.append(token)
@@ -64,15 +68,45 @@ def is_hyphenated(tree: Tree, token: int) -> bool:
     return tree.heads[token] == token + 2 and tree.words[token + 1] == "-"
 
 
+def _is_sport(tree: Tree, token: int) -> bool:
+    """Return whether it tells what is played: "tennis" of "play tennis"."""
+    played = tree.labels[token] == "obj" and tree.heads[token] >= 0 and tree.lemmas[tree.heads[token]] == "play"
+    return played and tree.lemmas[token] in SPORTS
+
+
 def _is_nominalised(tree: Tree, token: int) -> bool:
     if tree.lemmas[token] in NON_THINGS or tree.has_child(token, _CLAUSE):
         return False
     return tree.child(token, "det") is not None
 
 
-def is_colour(tree: Tree, token: int) -> bool:
-    """Return whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name."""
-    return tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS
+def is_property(tree: Tree, token: int) -> bool:
+    """Return whether a compounded word tells what a thing is like or made of rather than being a part of its name.
+
+    So do "orange" of "orange shirt", "brick" of "brick wall" and "off-road" of "off-road vehicle".
+    """
+    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS:
+        return True
+    start, end = hyphenated(tree, token)
+    if end - start > 1:
+        return end <= tree.heads[token] and any(tree.upos[part] in _DESCRIBING for part in range(start, end, 2))
+    return tree.lemmas[token] in MATERIALS and _is_made(tree.lemmas[tree.heads[token]])
+
+
+def _is_made(noun: str) -> bool:
+    """Return whether a noun names a thing or a part of nature, not a person or an activity as "rock climber" does."""
+    taxonomy = load_taxonomy()
+    return any(taxonomy.same_category(noun, other) for other in ("wall", "hill", "arch", "surface"))
+
+
+def hyphenated(tree: Tree, token: int) -> tuple[int, int]:
+    """The span of a word that is written with hyphens, here those around one of its parts: "long-haired"."""
+    start, end, words = token, token + 1, tree.words
+    while start > 1 and words[start - 1] == "-":
+        start -= 2
+    while end + 1 < len(words) and words[end] == "-":
+        end += 2
+    return start, end
 
 
 def name_tokens(tree: Tree, token: int) -> list[int]:
@@ -82,7 +116,7 @@ def name_tokens(tree: Tree, token: int) -> list[int]:
         head = waiting.pop()
         for child in tree.children[head]:
             label = tree.labels[child]
-            if label in _NAME_PARTS and not (label == "compound" and is_colour(tree, child)):
+            if label in _NAME_PARTS and not (label == "compound" and is_property(tree, child)):
                 parts.append(child)
                 waiting.append(child)
     return sorted(parts)

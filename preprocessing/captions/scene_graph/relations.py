@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from preprocessing.captions.graph import Relation
 from preprocessing.captions.scene_graph.arguments import OBJECTS, SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.negation import is_absent, is_denied
 from preprocessing.captions.scene_graph.tree import Tree
 
 _OBLIQUES = frozenset({"obl", "nmod"})
@@ -21,6 +22,8 @@ def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
     """
     finder = _Finder(tree, arguments)
     for token, upos in enumerate(tree.upos):
+        if is_denied(tree, token):
+            continue
         if upos in ("VERB", "AUX"):
             label = tree.labels[token]
             if label not in _NO_VERB or (label == "amod" and tree.children[token]):
@@ -102,7 +105,7 @@ class _Finder:
     def _dependents(self, token: int) -> tuple[list[int], list[int], list[int]]:
         """Objects, obliques and agents of a verb; those behind the last of conjoined verbs belong to all of them."""
         tree = self._tree
-        objects = [c for c in tree.children[token] if tree.labels[c] in OBJECTS]
+        objects = [c for c in tree.children[token] if tree.labels[c] in OBJECTS and not is_absent(tree, c)]
         obliques = [c for c in tree.children[token] if tree.labels[c] in _OBLIQUES]
         agents = [c for c in tree.children[token] if tree.labels[c] == "obl:agent"]
         if not agents and not tree.subtyped and self._is_passive(token):
