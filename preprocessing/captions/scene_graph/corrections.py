@@ -16,6 +16,7 @@ from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 _LIVING = PERSONS | ANIMALS | FEMALE | MALE
 _LIVING_ENDINGS = FEMALE_ENDINGS + MALE_ENDINGS
+_OF_LIVING = frozenset({"dress", "seat", "clothe"})
 _OBLIQUES = frozenset({"nmod", "obl"})
 _OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "mark", "cop"})
@@ -83,13 +84,24 @@ def _participle(tree: Tree, token: int) -> None:
     if "VerbForm=Part" not in tree.features[token] or tree.has_child(token, _CLAUSE):
         return
     head, before = tree.heads[token], _noun_before(tree, token)
-    if before >= 0 and before != head:
-        if tree.labels[before] != "conj" and is_living(tree, before):
+    if before >= 0 and _first_conjunct(tree, before) != head:
+        if is_living(tree, before) or _is_made_so(tree, token, before):
             _attach(tree, token, before, "acl")
     elif "Tense=Pres" in tree.features[token] and head >= 0 and _is_worn(tree, head):
         owner = _living_above(tree, head)
         if owner >= 0:
             _attach(tree, token, owner, "acl")
+
+
+def _first_conjunct(tree: Tree, token: int) -> int:
+    while tree.labels[token] == "conj" and tree.heads[token] >= 0:
+        token = tree.heads[token]
+    return token
+
+
+def _is_made_so(tree: Tree, token: int, noun: int) -> bool:
+    """Return whether a participle tells how the thing before it was made or placed: "a field covered in snow"."""
+    return "Tense=Past" in tree.features[token] and tree.lemmas[token] not in _OF_LIVING and not _is_worn(tree, noun)
 
 
 def _conjunct(tree: Tree, token: int) -> None:

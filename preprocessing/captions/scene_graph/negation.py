@@ -7,7 +7,7 @@ from preprocessing.captions.scene_graph.tree import Tree
 
 _NOT = word_set("not n't n’t never")
 _POSSESSION = word_set("wear have carry hold use")
-_OBJECTS = frozenset({"obj", "conj"})
+_OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss", "case"})
 
 
 def is_denied(tree: Tree, token: int) -> bool:
@@ -20,13 +20,20 @@ def is_denied(tree: Tree, token: int) -> bool:
 
 def is_absent(tree: Tree, noun: int) -> bool:
     """Return whether a noun names what is not there: "no people", "without a hat", "not wearing a hat or shoes"."""
-    lemmas, labels = tree.lemmas, tree.labels
-    for child in tree.children[noun]:
-        if (labels[child] == "det" and lemmas[child] == "no") or (labels[child] == "case" and lemmas[child] == "without"):
+    while tree.labels[noun] == "conj" and tree.heads[noun] >= 0 and not tree.has_child(noun, _OWN_DETERMINERS):
+        if _is_denied_noun(tree, noun):
             return True
-    head = tree.heads[noun]
-    if head < 0 or labels[noun] not in _OBJECTS:
+        noun = tree.heads[noun]
+    return _is_denied_noun(tree, noun)
+
+
+def _is_denied_noun(tree: Tree, noun: int) -> bool:
+    lemmas, labels, head = tree.lemmas, tree.labels, tree.heads[noun]
+    for child in tree.children[noun]:
+        if (labels[child], lemmas[child]) in (("det", "no"), ("case", "without")):
+            return True
+    if head < 0:
         return False
-    if labels[noun] == "conj":
-        return tree.upos[head] == "NOUN" and tree.child(noun, "det", "nummod", "case") is None and is_absent(tree, head)
-    return lemmas[head] in _POSSESSION and is_denied(tree, head)
+    if labels[noun] == "nsubj":  # "without [a shirt on]" read as a clause
+        return any((labels[child], lemmas[child]) == ("mark", "without") for child in tree.children[head])
+    return labels[noun] == "obj" and lemmas[head] in _POSSESSION and is_denied(tree, head)

@@ -56,7 +56,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
             named = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS
-            if named and not (is_hyphenated(tree, token) or _is_sport(tree, token) or is_absent(tree, token)):
+            if named and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
             found.append(token)
@@ -68,7 +68,7 @@ def is_hyphenated(tree: Tree, token: int) -> bool:
     return tree.heads[token] == token + 2 and tree.words[token + 1] == "-"
 
 
-def _is_sport(tree: Tree, token: int) -> bool:
+def is_sport(tree: Tree, token: int) -> bool:
     """Return whether it tells what is played: "tennis" of "play tennis"."""
     played = tree.labels[token] == "obj" and tree.heads[token] >= 0 and tree.lemmas[tree.heads[token]] == "play"
     return played and tree.lemmas[token] in SPORTS
@@ -101,10 +101,11 @@ def _is_made(noun: str) -> bool:
 
 def hyphenated(tree: Tree, token: int) -> tuple[int, int]:
     """The span of a word that is written with hyphens, here those around one of its parts: "long-haired"."""
-    start, end, words = token, token + 1, tree.words
-    while start > 1 and words[start - 1] == "-":
+    start, end, words, heads = token, token + 1, tree.words, tree.heads
+    own = (token, heads[token])
+    while start > 1 and words[start - 1] == "-" and heads[start - 2] in own:
         start -= 2
-    while end + 1 < len(words) and words[end] == "-":
+    while end + 1 < len(words) and words[end] == "-" and heads[end + 1] in own:
         end += 2
     return start, end
 

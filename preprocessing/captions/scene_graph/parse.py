@@ -26,6 +26,8 @@ Problem = Literal["empty", "no words", "too long", "control characters", "not En
 
 # Control characters, and what is no character at all: halves of surrogate pairs and marks of byte order.
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]+")
+# Tags of HTML, whose names begin with a letter: "a < b" is none.
+_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]+")
 
 
@@ -39,7 +41,7 @@ class ParsedCaption:
         graph: empty or partial where there was a problem; its offsets count the tokens.
         problem: None, or the first that applies: "empty" (nothing but blanks); "no words" (neither letters nor digits);
             "too long" (only the first MAX_TOKENS tokens were read); "control characters" (read without these); "not
-            English" (in an English pipeline: read as well as it can be); "no objects" (it names no thing).
+            English" (in an English pipeline: its graph is empty); "no objects" (it names no thing).
     """
 
     tokens: list[str]
@@ -50,7 +52,7 @@ class ParsedCaption:
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
-    A caption may have several sentences. Control characters are removed and runs of blanks become one; no caption
+    A caption may have several sentences. Control characters and HTML tags are removed and runs of blanks become one; no caption
     raises an error.
 
     Args:
@@ -75,7 +77,7 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
     )
     for doc, problem in documents:
         tree = read_tree(doc, lemmas)
-        graph = read_graph(tree)
+        graph = SceneGraph() if problem == "not English" else read_graph(tree)
         tokens = [token.text_with_ws for token in doc]
         yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
 
@@ -96,6 +98,8 @@ def _clean(text: str) -> tuple[str, Problem | None]:
     problem: Problem | None = None
     if len(text) > MAX_CHARACTERS and len(text := text.strip()) > MAX_CHARACTERS:
         text, problem = text[:MAX_CHARACTERS], "too long"
+    if "<" in text:
+        text = _MARKUP.sub(" ", text)
     if not text.isprintable():
         visible = _CONTROLS.sub(" ", text)
         if visible != text:

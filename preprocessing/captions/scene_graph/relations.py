@@ -5,12 +5,12 @@ from __future__ import annotations
 from preprocessing.captions.graph import Relation
 from preprocessing.captions.scene_graph.arguments import OBJECTS, SUBJECTS, Arguments
 from preprocessing.captions.scene_graph.negation import is_absent, is_denied
+from preprocessing.captions.scene_graph.objects import is_sport
 from preprocessing.captions.scene_graph.tree import Tree
 
 _OBLIQUES = frozenset({"obl", "nmod"})
 _NO_VERB = frozenset({"aux", "aux:pass", "cop", "case", "mark", "fixed", "compound", "flat", "cc", "amod"})
 _PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
-_ABSOLUTE = frozenset({"with", "without"})
 
 
 def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
@@ -105,7 +105,8 @@ class _Finder:
     def _dependents(self, token: int) -> tuple[list[int], list[int], list[int]]:
         """Objects, obliques and agents of a verb; those behind the last of conjoined verbs belong to all of them."""
         tree = self._tree
-        objects = [c for c in tree.children[token] if tree.labels[c] in OBJECTS and not is_absent(tree, c)]
+        objects = [c for c in tree.children[token] if tree.labels[c] in OBJECTS]
+        objects = [c for c in objects if not (is_absent(tree, c) or is_sport(tree, c))]
         obliques = [c for c in tree.children[token] if tree.labels[c] in _OBLIQUES]
         agents = [c for c in tree.children[token] if tree.labels[c] == "obl:agent"]
         if not agents and not tree.subtyped and self._is_passive(token):
@@ -172,7 +173,7 @@ class _Finder:
         head = tree.heads[token]
         if head < 0:
             return
-        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] in _ABSOLUTE]
+        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] == "with"]
         if not marks:
             return
         if tree.labels[token] == "acl" or not tree.is_predicate(head):
