@@ -13,7 +13,8 @@ from preprocessing.captions.scene_graph.lexicon import (
     QUANTIFIERS,
     SHADES,
 )
-from preprocessing.captions.scene_graph.objects import hyphenated_word, is_hyphenated, is_negated, is_property
+from preprocessing.captions.scene_graph.negation import is_denied
+from preprocessing.captions.scene_graph.objects import hyphenated_word, is_hyphenated, is_property
 from preprocessing.captions.scene_graph.tree import Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
@@ -115,14 +116,14 @@ def _is_shade(tree: Tree, token: int) -> bool:
 
 def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:
     """Return whether an adjective is said of a subject: "is red", "looks happy", "a man asleep"."""
-    if tree.lemmas[token] in NON_PROPERTIES or role[token] in _PREMODIFYING or is_negated(tree, token):
+    if tree.lemmas[token] in NON_PROPERTIES or role[token] in _PREMODIFYING or is_denied(tree, token):
         return False
     return tree.labels[token] in _PREDICATIVE or tree.has_child(token, SUBJECTS)
 
 
 def _is_state(tree: Tree, role: list[str], token: int) -> bool:
     """Return whether a participle describes its subject and names no other object: "a man smiling", "it is parked"."""
-    if "VerbForm=Part" not in tree.features[token] or _names_others(tree, token) or is_negated(tree, token):
+    if "VerbForm=Part" not in tree.features[token] or _names_others(tree, token) or is_denied(tree, token):
         return False
     if tree.has_child(token, _PASSIVE):
         return True

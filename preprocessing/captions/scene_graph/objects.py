@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, word_set
+from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, SPORTS, word_set
+from preprocessing.captions.scene_graph.negation import is_absent
 from preprocessing.captions.scene_graph.tree import Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
@@ -19,7 +20,6 @@ _NO_THING = word_set(
 _NOMINAL_ROLES = frozenset({"root", "nsubj", "nsubj:pass", "obj", "iobj", "obl", "obl:agent", "nmod", "dep"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
 _NAME_PARTS = frozenset({"compound", "flat", "goeswith"})
-_NEGATIONS = frozenset({"never", "not", "n't"})
 _BEFORE_NOUN = frozenset(
     {"det", "amod", "nummod", "compound", "flat", "goeswith", "nmod:poss", "advmod", "appos", QUANTIFIER}
 )
@@ -45,7 +45,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     """The tokens that head the noun phrases of a caption, ascending.
 
     These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
-    elderly"). Pronouns are not among them.
+    elderly"). Pronouns are not among them, nor are sports that are played and what is said not to be there.
 
     Args:
         tree: the caption.
@@ -55,11 +55,17 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
             thing = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS
-            if thing and not is_hyphenated(tree, token) and not _is_absent(tree, token):
+            if thing and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
             found.append(token)
     return found
+
+
+def is_sport(tree: Tree, token: int) -> bool:
+    """Return whether it tells what is played: "tennis" of "play tennis"."""
+    played = tree.labels[token] == "obj" and tree.heads[token] >= 0 and tree.lemmas[tree.heads[token]] == "play"
+    return played and tree.lemmas[token] in SPORTS
 
 
 def is_hyphenated(tree: Tree, token: int) -> bool:
@@ -71,26 +77,6 @@ def _is_nominalised(tree: Tree, token: int) -> bool:
     if tree.lemmas[token] in NON_THINGS or tree.has_child(token, _CLAUSE):
         return False
     return tree.child(token, "det") is not None
-
-
-def _is_absent(tree: Tree, token: int) -> bool:
-    """Return whether a noun names what is not there: "no people", "without a hat", "not wearing a hat"."""
-    while tree.labels[token] == "conj" and tree.heads[token] >= 0:
-        token = tree.heads[token]
-    for child in tree.children[token]:
-        word, label = tree.words[child], tree.labels[child]
-        if (word == "no" and label == "det") or (word == "without" and label in ("case", "mark")):
-            return True
-    head, label = tree.heads[token], tree.labels[token]
-    if label == "nsubj" and head >= 0 and any(tree.words[c] == "without" for c in tree.children[head]):
-        return True
-    return label == "obj" and head >= 0 and is_negated(tree, head)
-
-
-def is_negated(tree: Tree, token: int) -> bool:
-    """Return whether "not" is said with a verb or an adjective, or with the verb that it completes."""
-    heads = [token, tree.heads[token]] if tree.labels[token] == "xcomp" and tree.heads[token] >= 0 else [token]
-    return any(tree.words[child] in _NEGATIONS for head in heads for child in tree.children[head])
 
 
 def is_property(tree: Tree, token: int) -> bool:

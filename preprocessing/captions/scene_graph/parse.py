@@ -27,6 +27,7 @@ Problem = Literal["empty", "no words", "too long", "control characters", "not En
 
 # Control characters, and what is no character at all: halves of surrogate pairs and marks of byte order.
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]+")
+# Tags of HTML, whose names begin with a letter: "a < b" is none.
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--.*?-->")
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]+")
 

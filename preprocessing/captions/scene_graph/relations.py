@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from preprocessing.captions.graph import Relation
 from preprocessing.captions.scene_graph.arguments import OBJECTS, REFLEXIVE, SUBJECTS, Arguments
-from preprocessing.captions.scene_graph.objects import is_negated
+from preprocessing.captions.scene_graph.negation import is_absent, is_denied
+from preprocessing.captions.scene_graph.objects import is_sport
 from preprocessing.captions.scene_graph.tree import Tree
 
 _OBLIQUES = frozenset({"obl", "nmod"})
@@ -21,6 +22,8 @@ def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
     """
     finder = _Finder(tree, arguments)
     for token, upos in enumerate(tree.upos):
+        if is_denied(tree, token):
+            continue
         if upos in ("VERB", "AUX"):
             label = tree.labels[token]
             if label not in _NO_VERB or (label == "amod" and tree.children[token]):
@@ -47,8 +50,6 @@ class _Finder:
     def verb(self, token: int) -> None:
         """A verb between its subject, its objects and its obliques."""
         tree, arguments = self._tree, self._arguments
-        if is_negated(tree, token):
-            return
         subjects = arguments.subjects(token)
         objects, obliques, agents = self._dependents(token)
         words = self._verb_words(token)
@@ -115,6 +116,7 @@ class _Finder:
         if head >= 0 and tree.labels[token] == "conj" and not objects and not obliques:
             objects = [c for c in tree.children[head] if c > token and tree.labels[c] in OBJECTS]
             obliques = [c for c in tree.children[head] if c > token and tree.labels[c] in _OBLIQUES]
+        objects = [c for c in objects if not (is_absent(tree, c) or is_sport(tree, c))]
         return objects, obliques, agents
 
     def _is_passive(self, token: int) -> bool:

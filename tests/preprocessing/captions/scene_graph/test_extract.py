@@ -22,8 +22,8 @@ PRONOUNS = {
         "woman (in) car, man (have) car",
     ),
     "she is not the fireman": (
-        "a/DT fireman/NN with/IN a/DT girl/NN holding~hold/VBG her/PRP$ doll/NN",
-        "det>2 root>0 case>5 det>5 nmod>2 acl>2 nmod:poss>8 obj>6",
+        "a/DT fireman/NN with/IN a/DT girl/NN ,/. holding~hold/VBG her/PRP$ doll/NN",
+        "det>2 root>0 case>5 det>5 nmod>2 punct>7 acl>2 nmod:poss>9 obj>7",
         "fireman (with) girl, fireman (hold) doll, girl (have) doll",
     ),
     "she is not the king": (
