@@ -39,10 +39,9 @@ class ParsedCaption:
         tokens: of the cleaned caption, as written, each with the blank that follows it, if any; of a long one those
             that were parsed.
         graph: empty or partial where there was a problem; its offsets count the tokens.
-        problem: None, or the first that applies, "not English" before all others: "empty" (nothing but blanks); "no
-            words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens were read); "control characters"
-            (read without these); "not English" (in an English pipeline: its graph is empty); "no objects" (it names no
-            thing).
+        problem: None, or the first that applies: "not English" (in an English pipeline: its graph is empty); "empty"
+            (nothing but blanks); "no words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens
+            were read); "control characters" (read without these); "no objects" (it names no thing).
     """
 
     tokens: list[str]
