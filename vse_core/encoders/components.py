@@ -118,6 +118,7 @@ class ComponentEncoder(nn.Module):
         start: of the combiner's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
         relations: whether triples have the words of relations one by one, or a joined word that stands for them. The
             paper does not say; the encoder reads what it is given, and this is kept for those who give it.
+        numerals: whether pairs may be numbers with their nouns, kept in the same way.
     """
 
     def __init__(
@@ -129,10 +130,12 @@ class ComponentEncoder(nn.Module):
         train_words: bool = True,
         start: GRUStart = "orthogonal_bias",
         relations: Literal["words", "joined"] = "joined",
+        numerals: bool = False,
     ) -> None:
         super().__init__()
         self.vocabulary_size = vocabulary_size
         self.relations: Literal["words", "joined"] = relations
+        self.numerals = numerals
         self.objects = ObjectEncoder(vocabulary_size, embed_dim, word_dim, modifier_dim, train_words)
         self.combiner = NeuralCombiner(embed_dim, start)
 
