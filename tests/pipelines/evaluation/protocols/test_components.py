@@ -65,7 +65,5 @@ def test_numbers_are_attributes_by_option(numerals: bool) -> None:
     pairs = [[vocabulary.word(word) for word in pair] for pair in components_of_text.pairs_A2.tolist()]
     assert pairs == [["two", "dog"]] * numerals + [["black", "dog"]]
     assert (("two", "dog") in embedder.phrases("two black dogs")) == numerals
-    assert (
-        load_config(None, ["preset=univse", f"model.text.numerals={numerals}"]).model.text.options()["numerals"]
-        == numerals
-    )
+    config = load_config(None, ["preset=univse", f"model.text.numerals={numerals}"])
+    assert config.model.text.options()["numerals"] == numerals
