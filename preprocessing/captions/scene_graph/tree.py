@@ -280,3 +280,18 @@ def _is_untold_plural(tree: Tree, token: int, tag: str) -> bool:
     if tree.upos[token] not in ("NOUN", "PROPN") or tag == "NNS" or tree.lemmas[token] != tree.words[token]:
         return False
     return load_taxonomy().is_plural(tree.lemmas[token])
+
+
+def _refine_labels(tree: Tree) -> None:
+    """Tell owners and particles by their words, for parsers that use no subtypes."""
+    labels, upos = tree.labels, tree.upos
+    for token, label in enumerate(labels):
+        if label == "compound":
+            if upos[token] == "ADP":
+                labels[token] = "compound:prt"
+        elif label == "case":
+            head = tree.heads[token]
+            if head >= 0 and tree.words[token] in _GENITIVE_MARKERS and labels[head] == "nmod":
+                labels[head] = "nmod:poss"
+        elif label in ("nmod", "det") and "Poss=Yes" in tree.features[token]:
+            labels[token] = "nmod:poss"
