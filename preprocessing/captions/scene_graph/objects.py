@@ -7,6 +7,7 @@ from itertools import pairwise
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
 from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, word_set
 from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Roles in which a noun is part of another word's phrase, or a measure ("this morning", "three miles").
 _NO_THING = word_set(
@@ -18,6 +19,7 @@ _NO_THING = word_set(
 _NOMINAL_ROLES = frozenset({"root", "nsubj", "nsubj:pass", "obj", "iobj", "obl", "obl:agent", "nmod", "dep"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
 _NAME_PARTS = frozenset({"compound", "flat", "goeswith"})
+_NEGATIONS = frozenset({"never", "not", "n't"})
 _BEFORE_NOUN = frozenset(
     {"det", "amod", "nummod", "compound", "flat", "goeswith", "nmod:poss", "advmod", "appos", QUANTIFIER}
 )
@@ -52,7 +54,8 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     found = []
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
-            if role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and not is_hyphenated(tree, token):
+            thing = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS
+            if thing and not is_hyphenated(tree, token) and not _is_absent(tree, token):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
             found.append(token)
@@ -70,9 +73,49 @@ def _is_nominalised(tree: Tree, token: int) -> bool:
     return tree.child(token, "det") is not None
 
 
-def is_colour(tree: Tree, token: int) -> bool:
-    """Return whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name."""
-    return tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS
+def _is_absent(tree: Tree, token: int) -> bool:
+    """Return whether a noun names what is not there: "no people", "without a hat", "not wearing a hat"."""
+    while tree.labels[token] == "conj" and tree.heads[token] >= 0:
+        token = tree.heads[token]
+    for child in tree.children[token]:
+        word, label = tree.words[child], tree.labels[child]
+        if (word == "no" and label == "det") or (word == "without" and label in ("case", "mark")):
+            return True
+    head, label = tree.heads[token], tree.labels[token]
+    if label == "nsubj" and head >= 0 and any(tree.words[c] == "without" for c in tree.children[head]):
+        return True
+    return label == "obj" and head >= 0 and is_negated(tree, head)
+
+
+def is_negated(tree: Tree, token: int) -> bool:
+    """Return whether "not" is said with a verb or an adjective, or with the verb that it completes."""
+    heads = [token, tree.heads[token]] if tree.labels[token] == "xcomp" and tree.heads[token] >= 0 else [token]
+    return any(tree.words[child] in _NEGATIONS for head in heads for child in tree.children[head])
+
+
+def is_property(tree: Tree, token: int) -> bool:
+    """Return whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name.
+
+    So are an adjective that is tagged as a noun ("murky water") and "off-road" of "off-road vehicles".
+    """
+    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS:
+        return True
+    start = modifier_start(tree, token)
+    if start < token:
+        return tree.upos[start] not in ("NOUN", "PROPN")
+    return tree.upos[token] == "NOUN" and load_taxonomy().kinds(tree.words[token]) == {"adjective"}
+
+
+def modifier_start(tree: Tree, token: int) -> int:
+    """The first part of a word with hyphens, by its last one: "black" of "black-and-white", "long" of "long-haired"."""
+    while token >= 2 and tree.words[token - 1] == "-":
+        token -= 2
+    return token
+
+
+def hyphenated_word(tree: Tree, token: int) -> str:
+    """The word with all parts before it that hyphens join to it."""
+    return "".join(tree.words[modifier_start(tree, token) : token + 1])
 
 
 def name_tokens(tree: Tree, token: int) -> list[int]:
@@ -82,7 +125,7 @@ def name_tokens(tree: Tree, token: int) -> list[int]:
         head = waiting.pop()
         for child in tree.children[head]:
             label = tree.labels[child]
-            if label in _NAME_PARTS and not (label == "compound" and is_colour(tree, child)):
+            if label in _NAME_PARTS and not (label == "compound" and is_property(tree, child)):
                 parts.append(child)
                 waiting.append(child)
     return sorted(parts)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from preprocessing.captions.graph import Relation
-from preprocessing.captions.scene_graph.arguments import OBJECTS, SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.arguments import OBJECTS, REFLEXIVE, SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.objects import is_negated
 from preprocessing.captions.scene_graph.tree import Tree
 
 _OBLIQUES = frozenset({"obl", "nmod"})
 _NO_VERB = frozenset({"aux", "aux:pass", "cop", "case", "mark", "fixed", "compound", "flat", "cc", "amod"})
 _PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
-_ABSOLUTE = frozenset({"with", "without"})
 
 
 def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
@@ -47,6 +47,8 @@ class _Finder:
     def verb(self, token: int) -> None:
         """A verb between its subject, its objects and its obliques."""
         tree, arguments = self._tree, self._arguments
+        if is_negated(tree, token):
+            return
         subjects = arguments.subjects(token)
         objects, obliques, agents = self._dependents(token)
         words = self._verb_words(token)
@@ -61,7 +63,8 @@ class _Finder:
             if tree.labels[target] == "xcomp" and tree.upos[target] in ("NOUN", "PROPN") and not objects:
                 self._oblique(subjects, words, target)
         # With an object the verb relates subject and object, and what is left to the oblique is its preposition.
-        before = [] if objects or gap or self._is_existential(token) else words
+        takes_other = any(tree.words[c] not in REFLEXIVE for c in objects)
+        before = [] if takes_other or gap or self._is_existential(token) else words
         for target in obliques:
             self._oblique(subjects, before, target)
         self._absolute(token)
@@ -169,7 +172,7 @@ class _Finder:
         head = tree.heads[token]
         if head < 0:
             return
-        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] in _ABSOLUTE]
+        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] == "with"]
         if not marks:
             return
         if tree.labels[token] == "acl" or not tree.is_predicate(head):

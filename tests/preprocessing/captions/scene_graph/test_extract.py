@@ -257,7 +257,7 @@ def test_quantifiers_and_numerals_of_heads() -> None:
 
 def test_which_one_is_no_attribute() -> None:
     graph = extract_graph(
-        parsed("another/JJ man/NN and/CC the/DT other/JJ dog/NN", "amod>2 root>0 cc>6 det>6 amod>6 conj>2")
+        parsed("another/JJ man/NN and/CC the/DT same/JJ dog/NN", "amod>2 root>0 cc>6 det>6 amod>6 conj>2")
     )
     assert not attributes(graph)
 
