@@ -55,7 +55,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     found = []
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
-            named = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS
+            named = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and tree.words[token] != "-"
             if named and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
