@@ -220,8 +220,9 @@ class Arguments:
             grouped.update(group)
             if len(group) > 1 or self._is_plural(noun):
                 candidates.append(group)
-        if not candidates:
-            candidates = [[noun] for noun in before if self._is_person(noun)]
+        persons = [[noun] for noun in before if self._is_person(noun)]
+        if persons:  # "they" are persons rather than what these have or wear
+            candidates = [group for group in candidates if any(map(self._is_person, group))] or persons
         return candidates[0] if len(candidates) == 1 else []
 
     def _singular(self, before: list[int], word: str, token: int) -> list[int]:

@@ -21,6 +21,8 @@ QUANTIFIER = "quantifier"
 _PHRASE_NOUNS = frozenset(noun for _, noun, _ in ABSTRACT_PHRASES)
 _PREMODIFIERS = frozenset({"det", "amod", "nummod", "compound", "advmod", "nmod:poss", "fixed"})
 _AFTER_ADVERB = frozenset({"from", "of", "to"})
+# Before the name of a part they lead along it: "down the side of a hill" is at its side.
+_PATHS = frozenset({"off", "behind", "from", "down", "along", "up", "over"})
 _OBLIQUES = frozenset({"nmod", "obl"})
 _ADVERBIAL = frozenset({"amod", "advmod", "acl", "xcomp", "advcl", "dep"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
@@ -100,7 +102,8 @@ def _place(tree: Tree, token: int, changes: _Changes) -> bool:
         return False
     inner, case = found
     after = tree.lemmas[case[0]]
-    if not (lemma in PLACE_NOUNS and after == "of") and (before[-1], lemma, after) not in ABSTRACT_PHRASES:
+    located = lemma in PLACE_NOUNS and after == "of" and before[-1] not in _PATHS
+    if not located and (before[-1], lemma, after) not in ABSTRACT_PHRASES:
         return False
     changes.staying.update(c for c in tree.children[token] if tree.labels[c] in _PREMODIFIERS)
     changes.successors[token], changes.labels[token] = inner, "case"

@@ -18,7 +18,6 @@ _LIVING = PERSONS | ANIMALS | FEMALE | MALE
 _LIVING_ENDINGS = FEMALE_ENDINGS + MALE_ENDINGS
 _OF_LIVING = frozenset({"dress", "seat", "clothe"})
 _OBLIQUES = frozenset({"nmod", "obl"})
-_OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "mark", "cop"})
 
 
@@ -27,8 +26,10 @@ def correct(tree: Tree) -> None:
 
     Differs from the parse: in "a man in a hat and a boy" the boy is conjoined to the man; in "a dog by a man holding a
     stick" the man holds it, in "a man in a hat holding a stick" too; in "a boat on a river with hills in the
-    background" the hills are there; in "a table full of food" the table is full.
+    background" the hills are there; in "a table full of food" the table is full; "a man in a suit jumps" jumps.
     """
+    for token in range(len(tree.words)):
+        _verb_taken_for_noun(tree, token)
     for token, label in enumerate(tree.labels):
         if label in ("acl", "advcl"):
             if tree.upos[token] == "VERB":
@@ -79,6 +80,31 @@ def _living_above(tree: Tree, token: int) -> int:
     return above if above < token else -1
 
 
+def _verb_taken_for_noun(tree: Tree, token: int) -> None:
+    """Make a verb of the plural in "a suit jumps", where the article belongs to the noun before it."""
+    noun = token - 1
+    if tree.upos[token] != "NOUN" or "Number=Plur" not in tree.features[token] or is_living(tree, token):
+        return
+    single = any(tree.labels[c] == "det" and tree.words[c] in ("a", "an") for c in tree.children[token])
+    if not single or tree.heads[noun] != token or tree.labels[noun] != "compound":
+        return
+    if "verb" not in load_taxonomy().kinds(tree.lemmas[token]):
+        return
+    for child in tree.children[token]:
+        if child < noun:
+            tree.heads[child] = noun
+    head, label = tree.heads[token], tree.labels[token]
+    tree.upos[token], tree.features[token] = "VERB", frozenset({"VerbForm=Fin"})
+    if head < 0:
+        tree.labels[noun] = "nsubj"
+    else:
+        tree.heads[noun], tree.labels[noun] = head, label
+        while tree.heads[head] >= 0:
+            head = tree.heads[head]
+        tree.heads[token], tree.labels[token] = head, "conj" if tree.is_predicate(head) else "acl"
+    tree.link()
+
+
 def _participle(tree: Tree, token: int) -> None:
     """Hang a participle on the person or animal just before it, or on the one who wears what it hangs on."""
     if "VerbForm=Part" not in tree.features[token] or tree.has_child(token, _CLAUSE):
@@ -105,12 +131,13 @@ def _is_made_so(tree: Tree, token: int, noun: int) -> bool:
 
 
 def _conjunct(tree: Tree, token: int) -> None:
-    """Conjoin a person or animal with the person before rather than with the clothes of that one."""
+    """Conjoin a person or animal with the one before rather than with the clothes or the place of that one."""
     head = tree.heads[token]
-    if head < 0 or not is_living(tree, token) or is_living(tree, head) or not _is_worn(tree, head):
+    if head < 0 or not is_living(tree, token) or is_living(tree, head):
         return
-    partner = _living_above(tree, head)
-    if partner >= 0 and tree.has_child(token, _OWN_DETERMINERS):
+    placed = any(tree.lemmas[c] in ("in", "on", "at") for c in tree.children[head] if tree.labels[c] == "case")
+    partner = _living_above(tree, head) if placed or _is_worn(tree, head) else -1
+    if partner >= 0:
         _attach(tree, token, partner, "conj")
 
 
@@ -121,10 +148,10 @@ def _place_of_companion(tree: Tree, token: int) -> None:
     if head < 0 or not cases:
         return
     before = _noun_before(tree, cases[0])
-    if before < 0 or before == head or tree.heads[before] != head or tree.labels[before] not in _OBLIQUES:
+    if before < 0 or before == head or tree.labels[before] not in _OBLIQUES:
         return
     if "with" not in [tree.lemmas[c] for c in tree.children[before] if tree.labels[c] == "case"]:
         return
     owned = tree.has_child(token, frozenset({"nmod:poss"})) and load_taxonomy().is_body_part(tree.lemmas[token])
-    if tree.lemmas[token] in BACKGROUNDS or (owned and not is_living(tree, before)):
+    if tree.lemmas[token] in BACKGROUNDS or (owned and (tree.lemmas[token] == "mouth" or not is_living(tree, before))):
         _attach(tree, token, before, "nmod")

@@ -54,7 +54,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     found = []
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
-            thing = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS
+            thing = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and tree.words[token] != "-"
             if thing and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
