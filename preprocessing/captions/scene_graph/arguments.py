@@ -198,9 +198,9 @@ class Arguments:
             return
         excluded: set[int] = set()
         if tree.labels[token] != "nmod:poss":
-            excluded.update(self._subjects_of_clause(token))
-            if tree.heads[token] >= 0:
-                excluded.update(self.named(tree.heads[token]))
+            own = self.named(tree.heads[token]) if tree.heads[token] >= 0 else ()
+            # "A desk has a lamp on it", but "a man looks at him".
+            excluded.update(own or self._subjects_of_clause(token))
         before = [
             noun
             for index, noun in enumerate(self._heads)

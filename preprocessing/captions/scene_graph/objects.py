@@ -45,7 +45,8 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     """The tokens that head the noun phrases of a caption, ascending.
 
     These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
-    elderly"). Pronouns are not among them, nor are sports that are played and what is said not to be there.
+    elderly") or which may be nouns ("a child and adult"). Pronouns are not among them, nor are sports that are played
+    and what is said not to be there.
 
     Args:
         tree: the caption.
@@ -74,9 +75,13 @@ def is_hyphenated(tree: Tree, token: int) -> bool:
 
 
 def _is_nominalised(tree: Tree, token: int) -> bool:
-    if tree.lemmas[token] in NON_THINGS or tree.has_child(token, _CLAUSE):
+    lemma, head = tree.lemmas[token], tree.heads[token]
+    if lemma in NON_THINGS or tree.has_child(token, _CLAUSE):
         return False
-    return tree.child(token, "det") is not None
+    if tree.child(token, "det") is not None:
+        return True
+    in_place = tree.labels[token] == "obj" or (tree.labels[token] == "conj" and tree.upos[head] in ("NOUN", "PROPN"))
+    return in_place and lemma not in COLOURS and "noun" in load_taxonomy().kinds(lemma)
 
 
 def is_property(tree: Tree, token: int) -> bool:
@@ -84,12 +89,13 @@ def is_property(tree: Tree, token: int) -> bool:
 
     So are an adjective that is tagged as a noun ("murky water") and "off-road" of "off-road vehicles".
     """
-    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS:
+    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS or tree.lemmas[token] == "hind":
         return True
     start = modifier_start(tree, token)
     if start < token:
         return tree.upos[start] not in ("NOUN", "PROPN")
-    return tree.upos[token] == "NOUN" and load_taxonomy().kinds(tree.words[token]) == {"adjective"}
+    kinds = load_taxonomy().kinds(tree.words[token])
+    return tree.upos[token] == "NOUN" and "adjective" in kinds and "noun" not in kinds
 
 
 def modifier_start(tree: Tree, token: int) -> int:

@@ -268,6 +268,8 @@ def _refine_nouns(tree: Tree, tags: list[str]) -> None:
     """Take for a noun what the tag calls one, and "View of ..." at the start; give the singular of untold plurals."""
     for token, upos in enumerate(tree.upos):
         if upos == "VERB":
+            if tree.lemmas[token][-1:] == "l" and tree.lemmas[token][-2:-1] in "bcdfgkpstz":  # "bustling"
+                tree.lemmas[token] += "e"
             noun = tags[token] in ("NN", "NNS") or (token == 0 and tree.words[1:2] in (["of"], ["from"]))
             if noun and not tree.has_child(token, _VERB_CHILDREN):
                 tree.upos[token] = "NOUN"

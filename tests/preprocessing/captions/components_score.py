@@ -50,6 +50,19 @@ class Score:
     def recall(self) -> float:
         return self.right / max(1, self.annotated)
 
+    @property
+    def f1(self) -> float:
+        """Return the harmonic mean of precision and recall."""
+        return 2 * self.right / max(1, 2 * self.right + len(self.wrong) + len(self.missed))
+
+
+def read_captions(data: Path) -> dict[str, str]:
+    """Caption id -> text, of Flickr8k and coco_mini."""
+    lines = (data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()
+    coco = json.loads((data / "coco_mini" / "annotations" / "captions_train2017.json").read_text(encoding="utf-8"))
+    texts = dict(line.split("\t") for line in lines)
+    return texts | {str(entry["id"]): entry["caption"] for entry in coco["annotations"]}
+
 
 def read_gold(path: Path = GOLD) -> dict[str, dict[str, list[list[str]]]]:
     """Caption id -> kind -> components, each a list of words."""
