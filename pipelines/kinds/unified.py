@@ -59,6 +59,12 @@ class ComponentTextEncoderConfig(WordReader):
         "words", description="read relations word by word, or joined to one word of the vocabulary"
     )
     start: GRUStart = Field("orthogonal_bias", description="initial weights of the GRU, as `bigru` has them")
+    pooling: PoolingConfig | None = Field(
+        None,
+        exclude_if=lambda pooling: pooling is None,
+        description="aggregator of the states of a BiGRU that reads sentences, beyond the paper; by default the last "
+        "state of the GRU that reads relations",
+    )
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
 
     def options(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.storage.atomic import write_json_atomic
-from tests.pipelines.training.by_hand import Quiet
+from tests.pipelines.training.by_hand import Quiet, quiet_trainer
 from vse_core.losses.hinge import Negatives
 from vse_core.losses.unified import UnifiedLoss
 
@@ -41,7 +41,7 @@ def gradient_norms(trainer: Trainer) -> dict[str, dict[str, float]]:
     """Return the norm of every weighted term's gradient over all parameters, on the first batch of the first epoch."""
     batch = trainer.loader.batch(0, 0)
     inputs = (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B)
-    inputs += trainer.kind.step_inputs(trainer.config.loss, batch, 0, trainer.steps_per_epoch)
+    inputs += trainer.kind.step_inputs(trainer.settings.loss, batch, 0, trainer.steps_per_epoch)
     output = trainer.model(*inputs)
     parameters = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
 
@@ -66,10 +66,8 @@ def measure(directory: Path, seed: int) -> dict[str, Any]:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     train, dev = splits(config, directory)
-    prepare(config, train, dev, out)
-    trainer = Trainer(
-        config, train, dev, load_caption_encoder(out), out, torch.device("cpu"), Quiet(), on_epoch=lambda metrics: None
-    )
+    prepare(config.training_settings, train, dev, out)
+    trainer = quiet_trainer(config, train, dev, load_caption_encoder(out), out, Quiet())
     start = gradient_norms(trainer)
     history = trainer.run()
     trained = gradient_norms(trainer)
