@@ -150,7 +150,7 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
         for part in above:
             node = node.get(part) if isinstance(node, dict) else None
         if not isinstance(node, dict) or last not in node:
-            raise ConfigError(f"space.{key}: there is no such key in the configuration {config.name!r}")
+            raise ConfigError(f"the search sets {key}: there is no such key in the configuration {config.name!r}")
         node[last] = value
     values["seed"] = seed
     try:

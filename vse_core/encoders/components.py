@@ -135,6 +135,7 @@ class ComponentEncoder(nn.Module):
         start: of the combiner's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
         relations: whether triples have the words of relations one by one, or a joined word that stands for them. The
             paper does not say; the encoder reads what it is given, and this is kept for those who give it.
+        numerals: whether pairs may be numbers with their nouns, kept in the same way.
         pooling: aggregator of the states of a BiGRU that reads sentences (:class:`SentencePooling`); None, as in the
             paper, leaves them to the combiner.
     """
@@ -148,11 +149,13 @@ class ComponentEncoder(nn.Module):
         train_words: bool = True,
         start: GRUStart = "orthogonal_bias",
         relations: Literal["words", "joined"] = "joined",
+        numerals: bool = False,
         pooling: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.vocabulary_size = vocabulary_size
         self.relations: Literal["words", "joined"] = relations
+        self.numerals = numerals
         self.objects = ObjectEncoder(vocabulary_size, embed_dim, word_dim, modifier_dim, train_words)
         self.combiner = NeuralCombiner(embed_dim, start)
         self.sentences = None if pooling is None else SentencePooling(embed_dim, pooling)

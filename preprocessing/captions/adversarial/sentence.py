@@ -131,7 +131,7 @@ def find_words(caption: TokenizedCaption, words: str, start: int, end: int) -> t
     """Return the place of these words in a row between two places, as far as they are written together with others
     with these; None unless exactly once.
     """
-    wanted = words.split()
+    wanted = words.replace("-", " - ").split()
     places = [i for i in range(start, end - len(wanted) + 1) if list(caption.tokens[i : i + len(wanted)]) == wanted]
     return _whole_words(caption, places[0], places[0] + len(wanted)) if wanted and len(places) == 1 else None
 

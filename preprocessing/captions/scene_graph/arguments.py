@@ -29,7 +29,7 @@ _SHE = word_set("she her hers")
 _IT = word_set("it its")
 _THEY = word_set("they them their theirs")
 _RECIPROCAL = word_set("each one other another")
-_REFLEXIVE = word_set("herself himself itself oneself themselves")
+REFLEXIVE = word_set("herself himself itself oneself themselves")
 
 
 class Arguments:
@@ -191,7 +191,7 @@ class Arguments:
         """A pronoun stands for the one object before it in its sentence that agrees with it, or for none."""
         tree = self._tree
         word = tree.words[token]
-        if word in _REFLEXIVE or self._is_reciprocal(token):
+        if word in REFLEXIVE or self._is_reciprocal(token):
             self._stands_for[token] = self._subjects_of_clause(token)
             return
         if word not in _HE and word not in _SHE and word not in _IT and word not in _THEY:

@@ -9,6 +9,7 @@ from preprocessing.captions.scene_graph.arguments import Arguments
 from preprocessing.captions.scene_graph.attributes import find_attributes
 from preprocessing.captions.scene_graph.clearnlp import to_universal
 from preprocessing.captions.scene_graph.collapse import collapse
+from preprocessing.captions.scene_graph.corrections import correct
 from preprocessing.captions.scene_graph.lexicon import SCENES
 from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start, roles
 from preprocessing.captions.scene_graph.relations import find_relations
@@ -43,6 +44,7 @@ def extract_graph(doc: Doc) -> SceneGraph:
 def read_graph(tree: Tree) -> SceneGraph:
     """As :func:`extract_graph`, of a parse that has been read already; its shape is changed."""
     to_universal(tree)
+    correct(tree)
     collapse(tree)
     role = roles(tree)
     heads = find_objects(tree, role)

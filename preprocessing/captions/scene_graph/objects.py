@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, word_set
+from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, SPORTS, word_set
+from preprocessing.captions.scene_graph.negation import is_absent
 from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Roles in which a noun is part of another word's phrase, or a measure ("this morning", "three miles").
 _NO_THING = word_set(
@@ -43,7 +45,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     """The tokens that head the noun phrases of a caption, ascending.
 
     These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
-    elderly"). Pronouns are not among them.
+    elderly"). Pronouns are not among them, nor are sports that are played and what is said not to be there.
 
     Args:
         tree: the caption.
@@ -52,11 +54,18 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     found = []
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
-            if role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and not is_hyphenated(tree, token):
+            thing = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS
+            if thing and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
             found.append(token)
     return found
+
+
+def is_sport(tree: Tree, token: int) -> bool:
+    """Return whether it tells what is played: "tennis" of "play tennis"."""
+    played = tree.labels[token] == "obj" and tree.heads[token] >= 0 and tree.lemmas[tree.heads[token]] == "play"
+    return played and tree.lemmas[token] in SPORTS
 
 
 def is_hyphenated(tree: Tree, token: int) -> bool:
@@ -70,9 +79,29 @@ def _is_nominalised(tree: Tree, token: int) -> bool:
     return tree.child(token, "det") is not None
 
 
-def is_colour(tree: Tree, token: int) -> bool:
-    """Return whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name."""
-    return tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS
+def is_property(tree: Tree, token: int) -> bool:
+    """Return whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name.
+
+    So are an adjective that is tagged as a noun ("murky water") and "off-road" of "off-road vehicles".
+    """
+    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS:
+        return True
+    start = modifier_start(tree, token)
+    if start < token:
+        return tree.upos[start] not in ("NOUN", "PROPN")
+    return tree.upos[token] == "NOUN" and load_taxonomy().kinds(tree.words[token]) == {"adjective"}
+
+
+def modifier_start(tree: Tree, token: int) -> int:
+    """The first part of a word with hyphens, by its last one: "black" of "black-and-white", "long" of "long-haired"."""
+    while token >= 2 and tree.words[token - 1] == "-":
+        token -= 2
+    return token
+
+
+def hyphenated_word(tree: Tree, token: int) -> str:
+    """The word with all parts before it that hyphens join to it."""
+    return "".join(tree.words[modifier_start(tree, token) : token + 1])
 
 
 def name_tokens(tree: Tree, token: int) -> list[int]:
@@ -82,7 +111,7 @@ def name_tokens(tree: Tree, token: int) -> list[int]:
         head = waiting.pop()
         for child in tree.children[head]:
             label = tree.labels[child]
-            if label in _NAME_PARTS and not (label == "compound" and is_colour(tree, child)):
+            if label in _NAME_PARTS and not (label == "compound" and is_property(tree, child)):
                 parts.append(child)
                 waiting.append(child)
     return sorted(parts)

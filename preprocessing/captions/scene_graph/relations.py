@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from preprocessing.captions.graph import Relation
-from preprocessing.captions.scene_graph.arguments import OBJECTS, SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.arguments import OBJECTS, REFLEXIVE, SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.negation import is_absent, is_denied
+from preprocessing.captions.scene_graph.objects import is_sport
 from preprocessing.captions.scene_graph.tree import Tree
 
 _OBLIQUES = frozenset({"obl", "nmod"})
 _NO_VERB = frozenset({"aux", "aux:pass", "cop", "case", "mark", "fixed", "compound", "flat", "cc", "amod"})
 _PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
-_ABSOLUTE = frozenset({"with", "without"})
 
 
 def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
@@ -21,6 +22,8 @@ def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
     """
     finder = _Finder(tree, arguments)
     for token, upos in enumerate(tree.upos):
+        if is_denied(tree, token):
+            continue
         if upos in ("VERB", "AUX"):
             label = tree.labels[token]
             if label not in _NO_VERB or (label == "amod" and tree.children[token]):
@@ -61,7 +64,8 @@ class _Finder:
             if tree.labels[target] == "xcomp" and tree.upos[target] in ("NOUN", "PROPN") and not objects:
                 self._oblique(subjects, words, target)
         # With an object the verb relates subject and object, and what is left to the oblique is its preposition.
-        before = [] if objects or gap or self._is_existential(token) else words
+        takes_other = any(tree.words[c] not in REFLEXIVE for c in objects)
+        before = [] if takes_other or gap or self._is_existential(token) else words
         for target in obliques:
             self._oblique(subjects, before, target)
         self._absolute(token)
@@ -112,6 +116,7 @@ class _Finder:
         if head >= 0 and tree.labels[token] == "conj" and not objects and not obliques:
             objects = [c for c in tree.children[head] if c > token and tree.labels[c] in OBJECTS]
             obliques = [c for c in tree.children[head] if c > token and tree.labels[c] in _OBLIQUES]
+        objects = [c for c in objects if not (is_absent(tree, c) or is_sport(tree, c))]
         return objects, obliques, agents
 
     def _is_passive(self, token: int) -> bool:
@@ -169,7 +174,7 @@ class _Finder:
         head = tree.heads[token]
         if head < 0:
             return
-        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] in _ABSOLUTE]
+        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] == "with"]
         if not marks:
             return
         if tree.labels[token] == "acl" or not tree.is_predicate(head):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
+
 if TYPE_CHECKING:
     from spacy.strings import StringStore
     from spacy.tokens import Doc
@@ -49,6 +51,7 @@ _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
 _labels: dict[int, str] = {}
 _plain_labels: dict[str, str] = {}
 _parts_of_speech: dict[int, str] = {}
+_tags: dict[int, str] = {}
 _features: dict[tuple[int, int], frozenset[str]] = {}
 _lower: dict[int, str] = {}
 
@@ -158,6 +161,7 @@ class Tree:
 
 
 _PREDICATE_CHILDREN = frozenset({"cop", "nsubj", "nsubj:pass"})
+_VERB_CHILDREN = frozenset({"nsubj", "nsubj:pass", "obj", "aux", "aux:pass"})
 _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod", "goeswith"})
 
 
@@ -192,6 +196,7 @@ def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
     tree = Tree(words, base_forms, upos, features, heads, labels, sentences, subtyped)
     tree.link()
     _refine_labels(tree)
+    _refine_nouns(tree, _look_up(_tags, tag_ids, strings))
     return tree
 
 
@@ -257,6 +262,24 @@ def _cut_cycles(heads: list[int]) -> list[int]:
         for token in path:
             roots[token] = root
     return roots
+
+
+def _refine_nouns(tree: Tree, tags: list[str]) -> None:
+    """Take for a noun what the tag calls one, and "View of ..." at the start; give the singular of untold plurals."""
+    for token, upos in enumerate(tree.upos):
+        if upos == "VERB":
+            noun = tags[token] in ("NN", "NNS") or (token == 0 and tree.words[1:2] in (["of"], ["from"]))
+            if noun and not tree.has_child(token, _VERB_CHILDREN):
+                tree.upos[token] = "NOUN"
+        elif _is_untold_plural(tree, token, tags[token]):
+            tree.lemmas[token] = tree.lemmas[token].removesuffix("s")
+            tree.features[token] |= {"Number=Plur"}
+
+
+def _is_untold_plural(tree: Tree, token: int, tag: str) -> bool:
+    if tree.upos[token] not in ("NOUN", "PROPN") or tag == "NNS" or tree.lemmas[token] != tree.words[token]:
+        return False
+    return load_taxonomy().is_plural(tree.lemmas[token])
 
 
 def _refine_labels(tree: Tree) -> None:

@@ -60,6 +60,11 @@ class Taxonomy:
         """Return whether the most frequent sense of a noun is of the body: "neck", "ponytail"."""
         return [self._category[sense] for sense in self._find(noun, "noun")[:1]] == [_BODY]
 
+    def is_plural(self, word: str) -> bool:
+        """Return whether WordNet knows a noun without its last "s" alone: "clouds", not "tennis" nor "jeans"."""
+        nouns = self._senses["noun"]
+        return word not in nouns and word.endswith("s") and word.removesuffix("s") in nouns
+
     def _find(self, word: str, kind: WordKind) -> list[int]:
         """Return the senses of a word; a plural ("jeans") that WordNet lacks has those of the singular."""
         words = self._senses[kind]

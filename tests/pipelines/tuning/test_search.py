@@ -69,8 +69,8 @@ def test_a_search_that_cannot_be(tmp_path: Path, content: dict[str, object], mes
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ({"loss.margn": {"values": [0.1]}}, "space.loss.margn: there is no such key"),
-        ({"loss.margin.x": {"values": [0.1]}}, "space.loss.margin.x: there is no such key"),
+        ({"loss.margn": {"values": [0.1]}}, "the search sets loss.margn: there is no such key"),
+        ({"loss.margin.x": {"values": [0.1]}}, "the search sets loss.margin.x: there is no such key"),
         ({"loss.margin": {"uniform": [-1, 0.1]}}, r"loss.margin: .*\(from the search's space\)"),
         ({"model.image.pooling": {"values": [{"name": "kmax", "k": 0}]}}, "model.image.pooling.k"),
     ],

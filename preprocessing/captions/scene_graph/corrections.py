@@ -1,0 +1,130 @@
+"""Corrections of attachments that a statistical parser often gets wrong and that the nouns show to be wrong."""
+
+from __future__ import annotations
+
+from preprocessing.captions.scene_graph.lexicon import (
+    ANIMALS,
+    BACKGROUNDS,
+    FEMALE,
+    FEMALE_ENDINGS,
+    MALE,
+    MALE_ENDINGS,
+    PERSONS,
+)
+from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
+
+_LIVING = PERSONS | ANIMALS | FEMALE | MALE
+_LIVING_ENDINGS = FEMALE_ENDINGS + MALE_ENDINGS
+_OF_LIVING = frozenset({"dress", "seat", "clothe"})
+_OBLIQUES = frozenset({"nmod", "obl"})
+_OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss"})
+_CLAUSE = frozenset({"nsubj", "nsubj:pass", "mark", "cop"})
+
+
+def correct(tree: Tree) -> None:
+    """Attach adjectives, participles, conjuncts and prepositional phrases to the nouns that they go with.
+
+    Differs from the parse: in "a man in a hat and a boy" the boy is conjoined to the man; in "a dog by a man holding a
+    stick" the man holds it, in "a man in a hat holding a stick" too; in "a boat on a river with hills in the
+    background" the hills are there; in "a table full of food" the table is full.
+    """
+    for token, label in enumerate(tree.labels):
+        if label in ("acl", "advcl"):
+            if tree.upos[token] == "VERB":
+                _participle(tree, token)
+            elif tree.upos[token] == "ADJ" and _noun_before(tree, token) == token - 1 != tree.heads[token]:
+                _attach(tree, token, token - 1, "acl")
+        elif label == "conj":
+            _conjunct(tree, token)
+        elif label in _OBLIQUES:
+            _place_of_companion(tree, token)
+
+
+def is_living(tree: Tree, token: int) -> bool:
+    """Return whether a noun names a person or an animal."""
+    lemma = tree.lemmas[token]
+    return tree.upos[token] in ("NOUN", "PROPN") and (lemma in _LIVING or lemma.endswith(_LIVING_ENDINGS))
+
+
+def _is_worn(tree: Tree, token: int) -> bool:
+    """Return whether a noun names clothes or a part of the body, which do nothing by themselves."""
+    taxonomy, lemma = load_taxonomy(), tree.lemmas[token]
+    return taxonomy.is_body_part(lemma) or taxonomy.same_or_kind_of(lemma, "clothing", "noun")
+
+
+def _attach(tree: Tree, token: int, head: int, label: str) -> None:
+    """Hang a token on another head, unless that is part of its own phrase."""
+    above = head
+    while above >= 0:
+        if above == token:
+            return
+        above = tree.heads[above]
+    tree.heads[token], tree.labels[token] = head, label
+    tree.link()
+
+
+def _noun_before(tree: Tree, token: int) -> int:
+    """The noun that a phrase without comma follows directly, -1 if there is none."""
+    return token - 1 if token and tree.upos[token - 1] in ("NOUN", "PROPN") else -1
+
+
+def _living_above(tree: Tree, token: int) -> int:
+    """The nearest person or animal before a noun on whom it depends in the same clause, -1 if there is none."""
+    above = tree.heads[token]
+    while above >= 0 and not is_living(tree, above):
+        if tree.labels[above] in ("root", "parataxis", "advcl", "acl:relcl") or tree.has_child(above, _CLAUSE):
+            return -1
+        above = tree.heads[above]
+    return above if above < token else -1
+
+
+def _participle(tree: Tree, token: int) -> None:
+    """Hang a participle on the person or animal just before it, or on the one who wears what it hangs on."""
+    if "VerbForm=Part" not in tree.features[token] or tree.has_child(token, _CLAUSE):
+        return
+    head, before = tree.heads[token], _noun_before(tree, token)
+    if before >= 0 and _first_conjunct(tree, before) != head:
+        if is_living(tree, before) or _is_made_so(tree, token, before):
+            _attach(tree, token, before, "acl")
+    elif "Tense=Pres" in tree.features[token] and head >= 0 and _is_worn(tree, head):
+        owner = _living_above(tree, head)
+        if owner >= 0:
+            _attach(tree, token, owner, "acl")
+
+
+def _first_conjunct(tree: Tree, token: int) -> int:
+    while tree.labels[token] == "conj" and tree.heads[token] >= 0:
+        token = tree.heads[token]
+    return token
+
+
+def _is_made_so(tree: Tree, token: int, noun: int) -> bool:
+    """Return whether a participle tells how the thing before it was made or placed: "a field covered in snow"."""
+    return "Tense=Past" in tree.features[token] and tree.lemmas[token] not in _OF_LIVING and not _is_worn(tree, noun)
+
+
+def _conjunct(tree: Tree, token: int) -> None:
+    """Conjoin a person or animal with the person before rather than with the clothes of that one."""
+    head = tree.heads[token]
+    if head < 0 or not is_living(tree, token) or is_living(tree, head) or not _is_worn(tree, head):
+        return
+    partner = _living_above(tree, head)
+    if partner >= 0 and tree.has_child(token, _OWN_DETERMINERS):
+        _attach(tree, token, partner, "conj")
+
+
+def _place_of_companion(tree: Tree, token: int) -> None:
+    """Hang "in the background", or a part of the body that is owned, on the noun of a "with" just before it."""
+    head = tree.heads[token]
+    cases = [c for c in tree.children[token] if tree.labels[c] == "case"]
+    if head < 0 or not cases:
+        return
+    before = _noun_before(tree, cases[0])
+    if before < 0 or before == head or tree.heads[before] != head or tree.labels[before] not in _OBLIQUES:
+        return
+    if "with" not in [tree.lemmas[c] for c in tree.children[before] if tree.labels[c] == "case"]:
+        return
+    owned = tree.has_child(token, frozenset({"nmod:poss"})) and load_taxonomy().is_body_part(tree.lemmas[token])
+    if tree.lemmas[token] in BACKGROUNDS or (owned and not is_living(tree, before)):
+        _attach(tree, token, before, "nmod")
