@@ -4,8 +4,10 @@ Both parse the captions of Flickr8k's dev split with the pipeline that ships, ta
 `nlp.pipe`; the stage's work reads shards, applies the rules, writes and hashes shards. Once in one process with one
 thread, as Ray runs an actor of the stage, and once in a process on each of two cores.
 Quality is measured on the captions annotated by hand (tests/preprocessing/captions/assets/components_gold.jsonl).
+With --gold, that of one such file alone is printed, lenient (any form that the annotation allows) and strict.
 
 Run: python tests/benchmarks/parsing.py
+     python tests/benchmarks/parsing.py --gold tests/preprocessing/captions/assets/components_gold_development.jsonl
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
-from tests.preprocessing.captions.components_score import read_gold, score
+from tests.preprocessing.captions.components_score import GOLD, Score, read_captions, read_gold, score
 
 BATCH = 256
 
@@ -48,7 +50,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds flickr8k")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--gold", type=Path, help="annotated captions: print the quality on these, nothing else")
     arguments = parser.parse_args()
+    if arguments.gold:
+        sys.stdout.write(quality_table(read_captions(arguments.data), load_pipeline(), arguments.gold))
+        return
     folder = arguments.data / "flickr8k"
     splits = {"dev": folder / "Flickr_8k.devImages.txt"}
     dataset = build_dataset("flickr", images=folder / "images", tokens=folder / "Flickr8k.token.txt", splits=splits)
@@ -135,13 +141,28 @@ def write_shards(records: Sequence[Record], root: Path, count: int) -> list[Pars
 
 def quality(captions: Mapping[str, str], nlp: Language) -> dict[str, dict[str, float]]:
     """Precision and recall of each kind of component on the annotated captions."""
-    ids = list(read_gold())
-    parsed = parse_captions(nlp, (captions[caption_id] for caption_id in ids), BATCH)
-    scores = score((caption_id, result.graph) for caption_id, result in zip(ids, parsed, strict=True))
     return {
         kind: {"precision": round(found.precision, 3), "recall": round(found.recall, 3), "annotated": found.annotated}
-        for kind, found in scores.items()
+        for kind, found in scores_of(captions, nlp, GOLD, strict=False).items()
     }
+
+
+def quality_table(captions: Mapping[str, str], nlp: Language, gold: Path) -> str:
+    """Return precision, recall and F1 of each kind of component on a file of annotated captions, in lines."""
+    return "".join(
+        f"{'strict' if strict else 'lenient':8}{kind:11}P {found.precision:.3f}  R {found.recall:.3f}  F1 {found.f1:.3f}"
+        f"  of {found.annotated}\n"
+        for strict in (False, True)
+        for kind, found in scores_of(captions, nlp, gold, strict).items()
+    )
+
+
+def scores_of(captions: Mapping[str, str], nlp: Language, gold: Path, strict: bool) -> dict[str, Score]:
+    """Parse the captions of a file of annotations and compare them with it."""
+    ids = list(read_gold(gold))
+    parsed = parse_captions(nlp, (captions[caption_id] for caption_id in ids), BATCH)
+    graphs = ((caption_id, result.graph) for caption_id, result in zip(ids, parsed, strict=True))
+    return score(graphs, gold, strict)
 
 
 if __name__ == "__main__":

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from tests.preprocessing.captions.components_score import DEVELOPMENT, GOLD, KINDS, read_gold
+from tests.preprocessing.captions.components_score import (
+    DEVELOPMENT,
+    GOLD,
+    KINDS,
+    Score,
+    Words,
+    _compare,
+    read_captions,
+    read_gold,
+)
 
 IRREGULAR = {"man": "men", "woman": "women", "child": "children", "tooth": "teeth", "foot": "feet", "lie": "laying"}
 SIZES = dict(zip(KINDS, (1, 2, 3), strict=True))
-
-
-def read_captions(data: Path) -> dict[str, str]:
-    """Caption id -> text, of Flickr8k and coco_mini."""
-    lines = (data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()
-    coco = json.loads((data / "coco_mini" / "annotations" / "captions_train2017.json").read_text(encoding="utf-8"))
-    texts = dict(line.split("\t") for line in lines)
-    return texts | {str(entry["id"]): entry["caption"] for entry in coco["annotations"]}
 
 
 def is_word_of(word: str, tokens: list[str]) -> bool:
@@ -63,3 +63,12 @@ def test_ends_of_attributes_and_relations_are_objects(path: Path) -> None:
 
 def test_no_caption_is_annotated_twice() -> None:
     assert not read_gold(GOLD).keys() & read_gold(DEVELOPMENT).keys()
+
+
+@pytest.mark.parametrize(("strict", "counts"), [(False, (2, 0, 0)), (True, (1, 2, 1))])
+def test_strict_scores_allow_no_other_form(strict: bool, counts: tuple[int, int, int]) -> None:
+    result = Score()
+    found: list[list[Words]] = [[["dog"]], [["ball"]], [["sky"]]]
+    _compare("caption", found, [["dog"], ["toy|ball"], ["?sky"]], result, strict)
+    assert (result.right, len(result.wrong), len(result.missed)) == counts
+    assert result.f1 == pytest.approx(2 * counts[0] / (2 * counts[0] + counts[1] + counts[2]))
