@@ -150,9 +150,8 @@ def quality(captions: Mapping[str, str], nlp: Language) -> dict[str, dict[str, f
 def quality_table(captions: Mapping[str, str], nlp: Language, gold: Path) -> str:
     """Return precision, recall and F1 of each kind of component on a file of annotated captions, in lines."""
     return "".join(
-        f"{'strict' if strict else 'lenient':8}{kind:11}P {found.precision:.3f}  R {found.recall:.3f}  F1 {found.f1:.3f}"
-        f"  of {found.annotated}\n"
-        for strict in (False, True)
+        f"{name:8}{kind:11}P {found.precision:.3f}  R {found.recall:.3f}  F1 {found.f1:.3f}  of {found.annotated}\n"
+        for name, strict in (("lenient", False), ("strict", True))
         for kind, found in scores_of(captions, nlp, gold, strict).items()
     )
 

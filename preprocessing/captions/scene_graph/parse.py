@@ -52,8 +52,8 @@ class ParsedCaption:
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
-    A caption may have several sentences. Control characters and HTML tags are removed and runs of blanks become one; no caption
-    raises an error.
+    A caption may have several sentences. Control characters and HTML tags are removed and runs of blanks become one; no
+    caption raises an error.
 
     Args:
         nlp: pipeline with a dependency parser, parts of speech and lemmas.

@@ -266,14 +266,16 @@ def _cut_cycles(heads: list[int]) -> list[int]:
 
 def _refine_nouns(tree: Tree, tags: list[str]) -> None:
     """Take for a noun what the tag calls one, and "View of ..." at the start; give the singular of untold plurals."""
+    taxonomy, words, lemmas = load_taxonomy(), tree.words, tree.lemmas
     for token, upos in enumerate(tree.upos):
         if upos == "VERB":
-            if tags[token] in ("NN", "NNS") or (token == 0 and tree.words[1:2] in (["of"], ["from"])):
-                if not tree.has_child(token, _VERB_CHILDREN):
-                    tree.upos[token] = "NOUN"
-        elif upos in ("NOUN", "PROPN") and tags[token] != "NNS" and tree.lemmas[token] == tree.words[token]:
-            if load_taxonomy().is_plural(tree.lemmas[token]):
-                tree.lemmas[token] = tree.lemmas[token].removesuffix("s")
+            named = tags[token] in ("NN", "NNS") or (token == 0 and words[1:2] in (["of"], ["from"]))
+            if named and not tree.has_child(token, _VERB_CHILDREN):
+                tree.upos[token] = "NOUN"
+        elif upos in ("NOUN", "PROPN"):
+            untold = tags[token] != "NNS" and lemmas[token] == words[token]
+            if untold and taxonomy.is_plural(words[token]):
+                lemmas[token] = words[token].removesuffix("s")
                 tree.features[token] |= {"Number=Plur"}
 
 
