@@ -62,6 +62,7 @@ types: $(STAMP)  ## types alone
 
 docs: $(STAMP)  ## the documentation into site/; a broken link or docstring is an error
 	$(BIN)/python .ci/configuration_reference.py
+	$(BIN)/python .ci/experiments.py
 	$(BIN)/zensical build --strict --clean >.docs.log 2>&1 || { cat .docs.log; exit 1; }
 	@! grep griffe: .docs.log
 

@@ -30,13 +30,19 @@ class FlickrDataset(_Dataset):
 
 
 class KarpathyDataset(_Dataset):
-    """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json); restval counts as train."""
+    """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json)."""
 
     format: Literal["karpathy"]
     images: Address = Field(
         description="folder of the images, a path or s3://bucket/folder; COCO's subfolders are named in the JSON"
     )
     annotations: AbsolutePath = Field(description="dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json")
+    restval: bool = Field(
+        True, description="train on COCO's restval as well (VSE-infinity: 113,287 images; UniVSE: 82,783 without)"
+    )
+    instances: tuple[AbsolutePath, ...] = Field(
+        (), description="COCO's instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
+    )
 
 
 class CocoDataset(_Dataset):

@@ -181,15 +181,26 @@ class EvaluationConfig(Strict):
         "(flickr8k_1k, flickr30k_1k, coco_1k: 5 folds, coco_5k, cxc: Crisscrossed Captions, msr_vtt, vatex); and "
         "UniVSE's: under adversarial captions, of images by components, and the resolution of dependencies",
     )
+    first_images: Int | None = Field(
+        None,
+        gt=0,
+        description="evaluate UniVSE's protocols on this number of images, the first of the split (UniVSE: 1,000 of "
+        "COCO's test split, with 30,000 captions under attack); by default on all",
+    )
     cxc: AbsolutePath | None = Field(
         None, description="folder of Crisscrossed Captions (sis_test.csv, sts_test.csv, sits_test.csv; dev: *_val.csv)"
     )
 
     @model_validator(mode="after")
-    def _begins_with_retrieval(self) -> EvaluationConfig:
+    def _protocols_fit(self) -> EvaluationConfig:
         if self.protocols[:1] != ("retrieval",) or len(set(self.protocols)) < len(self.protocols):
             raise ValueError(
                 f"protocols: retrieval comes first, and each once; got {', '.join(self.protocols) or 'none'}"
+            )
+        if self.first_images is not None and GRAPH_PROTOCOLS.isdisjoint(self.protocols):
+            raise ValueError(
+                f"first_images: has no effect without one of the protocols {', '.join(sorted(GRAPH_PROTOCOLS))}; leave "
+                "it out"
             )
         if "cxc" in self.protocols and self.cxc is None:
             raise ValueError(

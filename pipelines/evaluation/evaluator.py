@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "evaluate"
 # Raised when the same model and data would give other outputs.
-VERSION = 3
+VERSION = 5
 GALLERY, PICTURES = "gallery", "pictures"
 # Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
 _CAPTION_LENGTHS = (6, 10, 14, 20)
@@ -108,20 +108,20 @@ def collect(found: Iterable[Results], split: str, tracker: Tracker, pictures: Pa
 def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Results:
     """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
     from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, EvaluationInputs
-    from preprocessing.datasets import CocoDataset, build_dataset
+    from preprocessing.datasets import CocoDataset, KarpathyDataset, build_dataset
 
     dataset = build_dataset(data.dataset.format, **data.dataset.options())
-    names = dataset.detections(data.split) if isinstance(dataset, CocoDataset) else None
-    records = embedded.gallery.records
+    names = dataset.detections(data.split) if isinstance(dataset, CocoDataset | KarpathyDataset) else None
+    gallery = embedded.gallery.first(data.settings.first_images)
     inputs = EvaluationInputs(
         texts=embedded.texts,
-        gallery=embedded.gallery,
+        gallery=gallery,
         reader=embedded.reader,
         train_graphs=data.graphs[data.dataset.train_split],
         graphs=data.graphs[data.split],
         directory=directory,
         pools=data.pools,
-        detections=[names.get(record.image_id, ()) for record in records] if names is not None else None,
+        detections=[names.get(record.image_id, ()) for record in gallery.records] if names is not None else None,
     )
     return CAPTION_PROTOCOLS[protocol](inputs)
 

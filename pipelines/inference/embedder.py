@@ -4,7 +4,6 @@ B images, C captions, K views, D embedding.
 """
 
 import json
-import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,15 +101,6 @@ class Embedder:
         """Return whether the model embeds regions and components of captions (UniVSE), and reads image files."""
         return self.texts.components is not None and self.takes_images
 
-    def embed_regions(self, uri: str) -> Tensor:
-        """Embed the regions of one image into (N, D) unit vectors, float32, on the CPU.
-
-        Raises QueryError for an unreadable image, ValueError where the model embeds no regions.
-        """
-        if self.texts.components is None:
-            raise ValueError("the model embeds no regions of images")
-        return self.texts.components.embed_regions(*self._features([uri], 0))
-
     def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
         """Embed images by features (N, F), as the model's extractor gives them, into (B, K, D) unit vectors.
 
@@ -141,7 +131,7 @@ class Embedder:
         return set_size(self.model, lengths_or_mask)
 
     def embed_with_regions(self, uri: str) -> ImageRegions:
-        """Embed an image and each of its regions or grid cells by itself.
+        """Embed an image and each of its regions, grid cells or patches by itself; a class token is none of them.
 
         Raises QueryError for an unreadable image, ValueError where the model takes images, or where the places of
         features in the image are not known.
@@ -158,7 +148,15 @@ class Embedder:
         with torch.inference_mode():
             regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
         regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
-        return ImageRegions(images_1KD[0], regions_PND, _places(stored, regions_PND.shape[1]))
+        if isinstance(stored, RegionFeatures) and stored.grid is not None:
+            rows, columns, others = stored.grid
+            return ImageRegions(images_1KD[0], regions_PND[:, others:], (rows, columns))
+        if isinstance(stored, RegionFeatures) and "boxes" in stored.companions:
+            return ImageRegions(images_1KD[0], regions_PND, np.asarray(stored.companions["boxes"], dtype=np.float32))
+        raise ValueError(
+            f"where the {regions_PND.shape[1]} features of an image lie is not known: they have no boxes, and the "
+            f"extractor ({self._extractor.name}) gives no grid"
+        )
 
     def _check_text(self, position: int, text: str) -> None:
         if not text.strip():
@@ -185,16 +183,6 @@ class Embedder:
         arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
         sets = [torch.from_numpy(array_NF) for array_NF in arrays]
         return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
-
-
-def _places(stored: Any, count: int) -> tuple[int, int] | npt.NDArray[np.float32]:
-    """Return where the features of an image lie in it; ValueError where they have no boxes and are no square grid."""
-    if isinstance(stored, RegionFeatures) and "boxes" in stored.companions:
-        return np.asarray(stored.companions["boxes"], dtype=np.float32)
-    side = math.isqrt(count)
-    if side * side != count:
-        raise ValueError(f"where the {count} features of an image lie is not known: they are no square grid")
-    return side, side
 
 
 def default_device() -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 from preprocessing.captions.components import (
     NO_WORD,
     ComponentTable,
+    attribute_kinds,
     nouns_of,
     pairs_of,
     relation_words,
@@ -53,6 +54,7 @@ class ComponentEmbedder:
         self._model = model
         self._vocabulary = vocabulary
         self._pipeline = pipeline
+        self._kinds = attribute_kinds(model.text_encoder.numerals)
 
     @property
     def alpha(self) -> float:
@@ -62,7 +64,7 @@ class ComponentEmbedder:
     def inputs(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """Parse texts for the model; components with words that it does not know are left out."""
         graphs = [[graph] for graph in self._graphs(texts)]
-        table = ComponentTable.build(graphs, self._vocabulary, relations=self._model.text_encoder.relations)
+        table = ComponentTable.build(graphs, self._vocabulary, self._kinds, self._model.text_encoder.relations)
         return (Components(**component_tensors(table.select(torch.arange(len(texts)).numpy()))),)
 
     def embed_halves(self, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +76,7 @@ class ComponentEmbedder:
         """Return the objects, attributes and relations of a text, of words that the model knows."""
         (graph,) = self._graphs([text])
         found: list[Phrase] = [(noun,) for noun in nouns_of(graph)]
-        found += [*pairs_of(graph), *triples_of(graph)]
+        found += [*pairs_of(graph, self._kinds), *triples_of(graph)]
         return [phrase for phrase in found if Vocabulary.UNK not in self._ids(phrase)]
 
     @torch.inference_mode()
@@ -94,12 +96,16 @@ class ComponentEmbedder:
             vectors |= zip(rows, torch.cat(parts), strict=True)
         return torch.stack([vectors[row] for row in range(len(phrases))])
 
-    @torch.inference_mode()
     def embed_regions(self, features_1NF: Tensor, lengths_1: Tensor) -> Tensor:
         """Embed the regions of one image into (N, D) unit vectors, on the CPU."""
+        return self.embed_all_regions(features_1NF, lengths_1)[0][0]
+
+    @torch.inference_mode()
+    def embed_all_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Embed the regions of images into (B, N, D) unit vectors, on the CPU, with the mask (B, N) of regions."""
         device = next(self._model.parameters()).device
-        regions_1ND, _ = self._model.encode_regions(features_1NF.to(device), lengths_1.to(device))
-        return regions_1ND[0].cpu()
+        regions_BND, mask_BN = self._model.encode_regions(features_BNF.to(device), lengths_B.to(device))
+        return regions_BND.cpu(), mask_BN.cpu()
 
     def _ids(self, phrase: Phrase) -> list[int]:
         """The ids of a phrase's words, those of its relation one by one or joined."""

@@ -58,7 +58,16 @@ class ComponentTextEncoderConfig(WordReader):
     relations: Literal["words", "joined"] = Field(
         "words", description="read relations word by word, or joined to one word of the vocabulary"
     )
+    numerals: bool = Field(
+        False, description='take numbers for attributes, "two dogs" (UniVSE\'s appendix: amod or nummod)'
+    )
     start: GRUStart = Field("orthogonal_bias", description="initial weights of the GRU, as `bigru` has them")
+    pooling: PoolingConfig | None = Field(
+        None,
+        exclude_if=lambda pooling: pooling is None,
+        description="aggregator of the states of a BiGRU that reads sentences, beyond the paper; by default the last "
+        "state of the GRU that reads relations",
+    )
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
 
     def options(self) -> dict[str, Any]:
@@ -126,12 +135,13 @@ class UnifiedKind(ModelKind):
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Collect the words of captions and of their components, and the pools that negatives are drawn from."""
         from pipelines.kinds.words import build_words, captions_of
-        from preprocessing.captions.components import component_words
+        from preprocessing.captions.components import attribute_kinds, component_words
         from preprocessing.captions.vocabulary import Vocabulary
 
         def build(count: int) -> Vocabulary:
             graphs = itertools.chain.from_iterable(graphs_of(train))
-            words = component_words(graphs, count, relations=_settings(settings.text).relations)
+            text = _settings(settings.text)
+            words = component_words(graphs, count, attribute_kinds(text.numerals), text.relations)
             return Vocabulary.build(captions_of(train.reader), count, words)
 
         words, facts = build_words(settings, directory, build)
@@ -168,14 +178,14 @@ class UnifiedKind(ModelKind):
         self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
     ) -> TextInputs:
         """Return the source of captions' components."""
-        from preprocessing.captions.components import ComponentTable
+        from preprocessing.captions.components import ComponentTable, attribute_kinds
         from preprocessing.loading.batch import component_tensors
         from vse_core.models.components import Components
         from vse_core.models.unified import UnifiedModel
 
         assert isinstance(model, UnifiedModel)
-        relations = model.text_encoder.relations
-        table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder), relations=relations)
+        kinds, relations = attribute_kinds(model.text_encoder.numerals), model.text_encoder.relations
+        table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder), kinds, relations)
         return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
 
     def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
@@ -211,7 +221,7 @@ def _negative_sampler(
     settings: KindSettings, train: SplitData, vocabulary: Vocabulary, directory: Path
 ) -> NegativeSampler:
     """Return the sampler of negatives, from the pools in a run's directory; StageError where words are too few."""
-    from preprocessing.captions.components import ComponentTable
+    from preprocessing.captions.components import ComponentTable, attribute_kinds
     from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
     from preprocessing.captions.pools import Pools, PoolsError
 
@@ -222,7 +232,8 @@ def _negative_sampler(
     )
     try:
         pools = Pools.load(directory / Pools.FILE)
-        table = ComponentTable.build(graphs_of(train), vocabulary, relations=_settings(settings.text).relations)
+        text = _settings(settings.text)
+        table = ComponentTable.build(graphs_of(train), vocabulary, attribute_kinds(text.numerals), text.relations)
         return NegativeSampler(table, pools, vocabulary, settings.seed, counts)
     except (NegativesError, PoolsError) as error:
         raise StageError(f"train: {error}") from error

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.cli import CommandParser, add_config_options
-from pipelines.runtime.stage import disk_error, fingerprint
-from pipelines.tuning.space import load_search
+from pipelines.runtime.stage import StageDir, StageError, disk_error, fingerprint
+from pipelines.tuning.results import value_text
+from pipelines.tuning.space import SearchConfig, load_search, with_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,14 +33,19 @@ class PaperFigure:
     """A figure of a paper, and what it is drawn from: a model, several, a search, or a model and queries."""
 
     title: str
-    takes: Literal["model", "models", "search", "queries"]
+    takes: Literal["model", "models", "search", "models or search", "queries"]
 
 
 FIGURES = {
     "gpo-coefficients": PaperFigure("pooling weights learned by GPO (VSE-infinity, figure 5)", "model"),
     "kmax-grid": PaperFigure("RSUM over K of both poolings, from a finished search (VSE-infinity, figure 6)", "search"),
+    "search-rows": PaperFigure(
+        "R@1 and RSUM of the rows of a finished search (VSE-infinity, table 1 and figure 4)", "search"
+    ),
     "caption-similarity": PaperFigure("similarity of the captions of one image (MV-VSE, figure 2)", "model"),
-    "view-diversity": PaperFigure("choice and similarity of views, over lambda or K (MV-VSE, figure 4)", "models"),
+    "view-diversity": PaperFigure(
+        "choice and similarity of views, over lambda and K (MV-VSE, figure 4)", "models or search"
+    ),
     "view-attention": PaperFigure("where two views of an image look (MV-VSE, figure 5)", "model"),
     "top-5": PaperFigure("the first five retrievals, relevant ones marked (VSE+2AD, figure 4)", "model"),
     "convergence": PaperFigure("RSUM by epoch of several trainings (VSE+2AD, appendix, figure 1)", "models"),
@@ -51,13 +57,16 @@ FIGURES = {
 
 def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Figure | Image]:
     """Draw a figure; return its images by their names."""
-    from pipelines.paper_figures import of_models, of_runs
+    from pipelines.paper_figures import of_models, of_runs, of_searches
     from pipelines.paper_figures.registered_model import RegisteredModel
     from pipelines.tuning.search import search_dir
 
-    if name == "kmax-grid":
+    if FIGURES[name].takes.endswith("search") and options.search is not None:
         search = load_search(options.search)
-        return {**of_runs.kmax_grid(search_dir(config, search), search)}
+        stage = search_dir(config, search)
+        if name == "view-diversity":
+            return {**of_searches.view_diversity(_searched(config, search, stage), search.name)}
+        return {**(of_searches.kmax_grid if name == "kmax-grid" else of_searches.search_rows)(stage, search)}
     models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if name == "relevance":
         return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
@@ -72,7 +81,30 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
         "convergence": of_runs.convergence,
         "negatives": of_runs.negatives,
     }
-    return {**draws[name](models if FIGURES[name].takes == "models" else models[0])}
+    return {**draws[name](models if FIGURES[name].takes.startswith("models") else models[0])}
+
+
+def _searched(
+    config: PipelineConfig, search: SearchConfig, stage: StageDir
+) -> list[tuple[EvaluatedModel, float | None]]:
+    """Evaluate the models of a search, of each setting that of the first seed, and name their lambdas if any."""
+    from pipelines.paper_figures.of_searches import results_of
+    from pipelines.stages.model_evaluation import NamedModel, evaluate_model
+    from pipelines.stages.runner import plan_stages
+
+    models = []
+    for setting in results_of(stage, search).by_setting():
+        if setting.mean is None:
+            continue
+        name = ", ".join(map(value_text, setting.settings.values()))
+        trained = with_settings(config, search.values_of(setting.settings), config.seed)
+        plan = plan_stages(trained, last="train")["train"]
+        if not plan.complete:
+            raise StageError(f"{name}: its training is not in {plan.directory}: delete {stage.path}, and search again")
+        loss = trained.loss
+        lam = loss.lam if loss.name == "multi_view" and loss.bound == "joint" else None
+        models.append((evaluate_model(NamedModel(name, trained, plan.output("best"))), lam))
+    return models
 
 
 def _attacked(registered: RegisteredModel, config: PipelineConfig) -> EvaluatedModel:
@@ -125,14 +157,16 @@ def _parser() -> argparse.ArgumentParser:
         child = names.add_parser(name, help=figure.title, description=f"Draw the {figure.title}.")
         add_config_options(child)
         child.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (default: in work_dir)")
+        subject = child.add_mutually_exclusive_group(required=True)
+        if figure.takes.endswith("search"):
+            subject.add_argument("--search", type=Path, metavar="FILE", help="YAML file of the search")
         if figure.takes == "search":
-            child.add_argument("--search", type=Path, required=True, metavar="FILE", help="YAML file of the search")
             continue
         known = "NAME, NAME@ALIAS, NAME/VERSION, or the output directory of a register stage"
-        if figure.takes == "models":
-            child.add_argument("--model", required=True, action="append", metavar="MODEL", help=f"{known} (repeatable)")
+        if figure.takes.startswith("models"):
+            subject.add_argument("--model", action="append", metavar="MODEL", help=f"{known} (repeatable)")
         else:
-            child.add_argument("--model", required=True, nargs=1, metavar="MODEL", help=known)
+            subject.add_argument("--model", nargs=1, metavar="MODEL", help=known)
         if figure.takes == "queries":
             queries = "text to search with (repeatable; default: the paper's)"
             child.add_argument("--query", action="append", metavar="TEXT", help=queries)

@@ -68,16 +68,20 @@ def view_diversity(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
 
 
 def _summary(registered: RegisteredModel) -> ViewSummary:
-    gallery, params = registered.gallery, registered.training.params
+    params = registered.training.params
+    has_lambda = params.get("loss.name") == "multi_view" and params.get("loss.bound") == "joint"
+    return view_summary(registered.name, registered.gallery, float(params["loss.lam"]) if has_lambda else None)
+
+
+def view_summary(name: str, gallery: Gallery, lam: float | None) -> ViewSummary:
+    """Return the entry of a model in the figure of views, by its gallery and the lambda it was trained with."""
     chosen_C = chosen_views(gallery.images_BKD, gallery.texts_CD, _image_of(gallery))
     views = gallery.images_BKD.shape[1]
     shares_K = torch.bincount(chosen_C, minlength=views) / max(1, len(chosen_C))
     counts = [len(record.captions) for record in gallery.records]
     rsum = evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, counts).rsum
-    has_lambda = params.get("loss.name") == "multi_view" and params.get("loss.bound") == "joint"
-    lam = float(params["loss.lam"]) if has_lambda else None
     similarity = view_similarity(gallery.images_BKD) if views > 1 else None
-    return ViewSummary(registered.name, lam, shares_K.tolist(), similarity, rsum)
+    return ViewSummary(name, lam, shares_K.tolist(), similarity, rsum)
 
 
 def view_attention(registered: RegisteredModel) -> dict[str, Figure]:

@@ -1,4 +1,4 @@
-"""Figures of recorded runs: trainings, hyperparameter searches, and evaluations under attack."""
+"""Figures of recorded runs: trainings, and evaluations under attack."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from PIL import Image
 from pipelines.evaluation.evaluator import PICTURES
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.runtime.stage import StageError
-from pipelines.tuning.plots import plot_grid
-from pipelines.tuning.results import read_results
-from pipelines.tuning.search import TABLE
 from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
 
 if TYPE_CHECKING:
@@ -20,22 +17,6 @@ if TYPE_CHECKING:
 
     from pipelines.evaluation.ensemble import EvaluatedModel
     from pipelines.reporting.recorded import Point
-    from pipelines.runtime.stage import StageDir
-    from pipelines.tuning.space import SearchConfig
-
-
-def kmax_grid(stage: StageDir, search: SearchConfig) -> dict[str, Figure]:
-    """Draw the RSUM of every combination of two keys of a finished search (VSE-infinity, figure 6)."""
-    if not stage.is_complete():
-        raise StageError(
-            f"the search {search.name!r} has not finished under this configuration: run "
-            "`python pipelines/tune.py` with the same --search and --config first"
-        )
-    stage.pull()
-    try:
-        return {search.name: plot_grid(read_results(stage.path / TABLE), search)}
-    except ValueError as error:
-        raise StageError(str(error)) from error
 
 
 def convergence(models: Sequence[RegisteredModel]) -> dict[str, Figure]:

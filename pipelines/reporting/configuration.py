@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from pipelines.config.layers import merged, preset_layers
 from pipelines.config.model import ModelConfig
@@ -43,7 +43,7 @@ def differences(
     rows = []
     for own, (section, kind) in zip((model, loss, training), _SECTIONS.items(), strict=True):
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
-        there = dict(_flat(adapter.dump_python(adapter.validate_python(values[section]), mode="json"), section))
+        there = dict(_flat(_with_defaults(adapter, values[section]), section))
         here = dict(_flat(own.model_dump(mode="json"), section))
         keys = [*here, *(key for key in there if key not in here)]
         rows += [
@@ -61,6 +61,15 @@ def _preset(name: str, model: ModelConfig) -> dict[str, Any]:
         return preset
     named = {key: getattr(own, key) for key, field in type(own).model_fields.items() if field.is_required()}
     return {**preset, "model": {**preset["model"], "text": {**named, **text}}}
+
+
+def _with_defaults(adapter: TypeAdapter[Any], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a section of a preset with its defaults; as it is written where it leaves something to name."""
+    try:
+        complete: dict[str, Any] = adapter.dump_python(adapter.validate_python(values), mode="json")
+    except ValidationError:
+        return values
+    return complete
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

@@ -4,10 +4,9 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from vse_core.evaluation.protocols import VIDEO_PROTOCOLS
+from vse_core.evaluation.protocols import RECALLS, VIDEO_PROTOCOLS
 
 _FILE = Path(__file__).with_name("published.csv")
-RECALLS = ("i2t_r01", "i2t_r05", "i2t_r10", "t2i_r01", "t2i_r05", "t2i_r10")
 _CXC_RECALLS = tuple(f"{way}_{recall}" for way in ("i2t", "t2i", "t2t", "i2i") for recall in ("r01", "r05"))
 # Recalls are printed with one decimal, so the sum of six of them is off by at most 6 * 0.05.
 _ROUNDING = 0.3

@@ -5,9 +5,9 @@ from typing import Any
 
 from pipelines.reporting.curves import evaluation_images
 from pipelines.reporting.images import ReportImage
-from pipelines.reporting.published import RECALLS, published_rows, recall_names
+from pipelines.reporting.published import published_rows, recall_names
 from pipelines.reporting.run import Run
-from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
+from vse_core.evaluation.protocols import RECALLS, RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
 # Shown for data of which the papers report nothing.
 _REFERENCE = "flickr30k_1k"

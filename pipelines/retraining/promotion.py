@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
-from pipelines.runtime.stage import StageError, manifest_in
-from pipelines.stages.model_evaluation import NamedModel, compare_models
-
-if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
+from pipelines.runtime.stage import StageError, StageReport, manifest_in
 
 NAME = "promote"
 CHAMPION = "champion"
@@ -35,11 +31,20 @@ class Decision:
     reason: str
 
 
-def promote(config: PipelineConfig, reference: str | None = None) -> Decision:
+def promote(
+    name: str,
+    uri: str,
+    guards: Mapping[str, float],
+    compare: Callable[[str, str], StageReport],
+    reference: str | None = None,
+) -> Decision:
     """Compare a challenger with the champion, and promote it where it is better; the decision becomes a tag.
 
     Args:
-        config: names the registered model, the data to compare on, and what is guarded.
+        name: of the registered model.
+        uri: of MLflow.
+        guards: name of a metric -> by how much it may fall.
+        compare: compares two versions by their references, the challenger first.
         reference: of the challenger; None takes the alias "challenger".
 
     Raises:
@@ -47,7 +52,6 @@ def promote(config: PipelineConfig, reference: str | None = None) -> Decision:
     """
     from pipelines.registry.models import CHALLENGER, aliases_of, set_alias, tag_version, version_of
 
-    name, uri = config.registered_model, config.tracking_uri
     challenger = version_of(reference or f"{name}@{CHALLENGER}", uri)
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:
@@ -55,7 +59,7 @@ def promote(config: PipelineConfig, reference: str | None = None) -> Decision:
     elif champion == challenger:
         return Decision(False, challenger, champion, "it is the champion already")
     else:
-        decision = _contest(config, challenger, champion)
+        decision = _contest(compare(f"{name}/{challenger}", f"{name}/{champion}"), guards, challenger, champion)
     tag_version(name, challenger, {DECISION_TAG: decision.reason}, uri)
     if decision.promoted:
         if champion is not None:
@@ -64,15 +68,14 @@ def promote(config: PipelineConfig, reference: str | None = None) -> Decision:
     return decision
 
 
-def rollback(config: PipelineConfig) -> tuple[int, int]:
-    """Make the previous champion champion again; returns the versions of the old and the new champion.
+def rollback(name: str, uri: str) -> tuple[int, int]:
+    """Make the champion before this one champion again; returns the versions of the old and the new champion.
 
     Raises:
         StageError: there is no champion, or none before it.
     """
     from pipelines.registry.models import aliases_of, set_alias, tag_version, tags_of
 
-    name, uri = config.registered_model, config.tracking_uri
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:
         raise StageError(f"{NAME}: the registered model {name!r} has no champion to go back from")
@@ -84,13 +87,11 @@ def rollback(config: PipelineConfig) -> tuple[int, int]:
     return champion, int(before)
 
 
-def _contest(config: PipelineConfig, challenger: int, champion: int) -> Decision:
-    references = [f"{config.registered_model}/{version}" for version in (challenger, champion)]
-    report = compare_models(*(NamedModel.find(reference, config) for reference in references))
+def _contest(report: StageReport, guards: Mapping[str, float], challenger: int, champion: int) -> Decision:
     manifest = manifest_in(report.directory)
     _, _, difference, low, high, _ = manifest["recalls"]["rsum"]
     found = f"RSUM {difference:+.1f} ({low:+.1f} to {high:+.1f}) against version {champion}"
-    fallen = guarded_falls(config.registry.guards, *manifest["metrics"])
+    fallen = guarded_falls(guards, *manifest["metrics"])
     if low <= 0:
         return Decision(False, challenger, champion, f"{found}: not better by more than chance")
     if fallen:
@@ -126,19 +127,21 @@ def main() -> None:
     """Read the command line, and promote a version or roll back."""
     from pipelines.config import load_config
     from pipelines.runtime.cli import make_parser
+    from pipelines.stages.model_evaluation import compare_references
 
     parser = make_parser("Promote a registered model to champion where it is better.")
     parser.add_argument("--model", metavar="MODEL", help="the challenger (default: NAME@challenger, the newest)")
     parser.add_argument("--rollback", action="store_true", help="make the champion before this one champion again")
     options = parser.parse_args()
     config = load_config(options.config, options.set)
-    name = config.registered_model
+    name, uri = config.registered_model, config.tracking_uri
     if options.dry_run:
         sys.stdout.write(f"would {'roll back' if options.rollback else 'judge the challenger of'} {name}\n")
     elif options.rollback:
-        lost, won = rollback(config)
+        lost, won = rollback(name, uri)
         sys.stdout.write(f"{name}/{won} is champion again, in place of version {lost}\n")
     else:
-        decision = promote(config, options.model)
+        compare = partial(compare_references, config)
+        decision = promote(name, uri, config.registry.guards, compare, options.model)
         verdict = "is champion now" if decision.promoted else "is not promoted"
         sys.stdout.write(f"{name}/{decision.challenger} {verdict}: {decision.reason}\n")

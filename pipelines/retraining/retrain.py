@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
@@ -85,6 +86,7 @@ def _train_and_judge(
 ) -> dict[str, Any]:
     """Bring all stages up to date and compare the challenger with the champion; returns the record."""
     from pipelines.retraining.promotion import promote
+    from pipelines.stages.model_evaluation import compare_references
     from pipelines.tracking import PipelineRuns
 
     began, clock = now(), time.monotonic()
@@ -100,7 +102,9 @@ def _train_and_judge(
         start = journal.start(identity, lambda: _starting_model(config))
         started = _started(config, start)
         plans = run_stages(started, STAGES, within=tracker.run_id)
-        decision = promote(started, f"{config.registered_model}/{_registered_version(plans)}")
+        name, guards = config.registered_model, config.registry.guards
+        challenger = f"{name}/{_registered_version(plans)}"
+        decision = promote(name, config.tracking_uri, guards, partial(compare_references, started), challenger)
         record = {
             "identity": identity,
             "outcome": "promoted" if _is_champion(decision) else "refused",

@@ -81,6 +81,12 @@ class Gallery:
         """Every caption with the index of its image, in the order of `texts_CD`."""
         return [(index, caption) for index, record in enumerate(self.records) for caption in record.captions]
 
+    def first(self, count: int | None) -> "Gallery":
+        """Return the gallery of the first images, with their captions; of all if there are no more, or for None."""
+        records = self.records[:count]
+        captions = sum(len(record.captions) for record in records)
+        return Gallery(self.images[: len(records)], self.texts[:captions], records)
+
     def in_order_of(self, other: "Gallery") -> "Gallery":
         """Return this gallery in the order of another one of the same images and captions, for comparing models.
 

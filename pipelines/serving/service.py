@@ -6,7 +6,6 @@ N regions of an image, D embedding.
 from __future__ import annotations
 
 import io
-import math
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -93,23 +92,24 @@ class SearchService:
         if not phrases:
             raise RequestError(422, "text: names nothing that the model knows")
         try:
-            regions_ND = embedder.embed_regions(uri)
-            images_BKD = embedder.embed_images([uri])
+            regions = embedder.embed_with_regions(uri)
         except QueryError as error:
             raise RequestError(404, f"the image cannot be read: {error.reason}") from error
-        side = math.isqrt(len(regions_ND))
-        if side * side != len(regions_ND):
+        except ValueError as error:
+            raise RequestError(409, f"{error}: there are no relevance maps") from error
+        if not isinstance(regions.places, tuple):
             raise RequestError(409, "the regions of this model's features are no grid: there are no relevance maps")
+        rows, columns = regions.places
         queries_QD = components.embed_phrases(phrases)
-        maps_QN = relevance(queries_QD, regions_ND) * len(regions_ND)
-        similarities_Q = queries_QD @ images_BKD[0, 0]
+        maps_QN = relevance(queries_QD, regions.of_view(0)) * rows * columns
+        similarities_Q = queries_QD @ regions.image_KD[0]
         found = [
             {"text": " ".join(phrase), "similarity": round(similarity, 4), "cells": cells}
             for phrase, similarity, cells in zip(
                 phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True
             )
         ]
-        return {"rows": side, "columns": side, "phrases": found}
+        return {"rows": rows, "columns": columns, "phrases": found}
 
     def _search(self, query: str, kind: Kind, k: int, target: Target) -> dict[str, Any]:
         try:

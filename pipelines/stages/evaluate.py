@@ -67,6 +67,8 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     content = {"split": split, "folds": evaluation.folds, "protocols": evaluation.protocols}
     if evaluation.cxc is not None and "cxc" in evaluation.protocols:
         content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
+    if evaluation.first_images is not None:
+        content["first_images"] = evaluation.first_images
     if config.reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
     if "attack" in evaluation.protocols:

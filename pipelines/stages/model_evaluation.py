@@ -109,6 +109,15 @@ def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
     return compare(evaluated, folds, split, config.mirror, config.experiment)
 
 
+def compare_references(config: PipelineConfig, first: str, second: str) -> StageReport:
+    """Find two models, and compare them on the data and features of one configuration.
+
+    Raises:
+        StageError: there is no such model, or it does not fit the features.
+    """
+    return compare_models(NamedModel.find(first, config), NamedModel.find(second, config))
+
+
 def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
     """Refuse models that are to be evaluated differently.
 

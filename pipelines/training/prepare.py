@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
+    from pipelines.config.model import ModelConfig
     from pipelines.config.training import TrainingSettings
     from pipelines.kinds.inputs import SplitData
+    from preprocessing.captions.encoder import CaptionEncoder
+    from preprocessing.shards.reader import ShardReader
 
 
 def prepare(
@@ -19,11 +22,12 @@ def prepare(
     """Check that the shards can feed the run, and write what turns captions into inputs of the model.
 
     Returns figures about the captions' tokens for the manifest, and the optimiser steps of the run. Raises StageError
-    where the split is too small, or the captions' encoder cannot be made.
+    where the split is too small, or the captions' encoder or the model cannot be made.
     """
     from pipelines.kinds.words import captions_of
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.loading.sampler import BatchSampler
+    from vse_core.models import build_model
 
     training = settings.training
     batch, workers = training.batch_size, training.most_workers
@@ -42,5 +46,18 @@ def prepare(
     texts = chain.from_iterable(captions_of(split.reader) for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
     save_caption_encoder(caption_encoder, directory)
+    try:
+        build_model(**model_specification(settings.model, train.reader, caption_encoder))
+    except ValueError as error:
+        raise StageError(f"train: {error}") from error
     batches = BatchSampler(captions, batch, settings.seed).steps_per_epoch
     return facts, training.epochs * training.steps_per_epoch(batches)
+
+
+def model_specification(model: ModelConfig, reader: ShardReader, caption_encoder: CaptionEncoder) -> dict[str, Any]:
+    """Return the arguments of `vse_core.models.build_model` for images and captions like those of a split."""
+    return {
+        "feature_dim": None if reader.is_image_files else reader.feature_dim,
+        "vocabulary_size": len(caption_encoder),
+        **model.specification(),
+    }

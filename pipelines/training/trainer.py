@@ -40,6 +40,7 @@ from pipelines.training.metrics import (
     scalars_of,
     step_metrics,
 )
+from pipelines.training.prepare import model_specification
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.device import prefetch_to_device
@@ -90,11 +91,7 @@ class Trainer:
         self.device = device
         self.observer = observer
         self.on_epoch = on_epoch
-        specification = {
-            "feature_dim": None if train.reader.is_image_files else train.reader.feature_dim,
-            "vocabulary_size": len(caption_encoder),
-            **settings.model.specification(),
-        }
+        specification = model_specification(settings.model, train.reader, caption_encoder)
         self.checkpoints = Checkpoints(directory, specification, self._write_sidecars, settings.mirror)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator
 
 from pipelines.tuning.results import Results, Trial, value_text
-from pipelines.tuning.space import SearchConfig
+from pipelines.tuning.space import ROW, SearchConfig
 from vse_core.evaluation.plots import OKABE_ITO, tidy
 
 _COLUMNS = 3
@@ -28,11 +28,11 @@ def plot_sensitivity(results: Results, search: SearchConfig) -> Figure:
         ValueError: no trial has an RSUM.
     """
     trials = _trained(results)
-    rows = -(-len(search.space) // _COLUMNS)
-    columns = min(len(search.space), _COLUMNS)
+    rows = -(-len(search.domains) // _COLUMNS)
+    columns = min(len(search.domains), _COLUMNS)
     figure = Figure(figsize=(4.2 * columns, 3.6 * rows), layout="constrained")
     panels = iter(figure.subplots(rows, columns, squeeze=False).flat)
-    for key, axes in zip(search.space, panels, strict=False):
+    for key, axes in zip(search.domains, panels, strict=False):
         _draw_sensitivity(axes, key, trials, search)
     for axes in panels:
         axes.set_visible(False)
@@ -66,9 +66,9 @@ def plot_parallel_coordinates(results: Results, search: SearchConfig) -> Figure:
         ValueError: no trial has an RSUM.
     """
     trials = sorted(_trained(results), key=_rsum)
-    figure = Figure(figsize=(2.4 * (len(search.space) + 1) + 1.2, 4.8), layout="constrained")
+    figure = Figure(figsize=(2.4 * (len(search.domains) + 1) + 1.2, 4.8), layout="constrained")
     axes = figure.subplots()
-    scales = [_Scale(key, trials, search) for key in search.space]
+    scales = [_Scale(key, trials, search) for key in search.domains]
     rsums = Normalize(_rsum(trials[0]), max(_rsum(trials[-1]), _rsum(trials[0]) + 1e-6))
     colours = colormaps["viridis"]
     for trial in trials:
@@ -110,10 +110,10 @@ def plot_grid(results: Results, search: SearchConfig) -> Figure:
     Raises:
         ValueError: it is another search, or no setting has an RSUM.
     """
-    keys = list(search.space)
-    if len(keys) != 2 or any(domain.values is None for domain in search.space.values()):
+    keys = list(search.domains)
+    if len(keys) != 2 or any(domain.values is None for domain in search.domains.values()):
         raise ValueError(f"a grid is drawn of two keys with values; the search {search.name!r} has {', '.join(keys)}")
-    rows, columns = ([value_text(value) for value in search.space[key].extremes] for key in keys)
+    rows, columns = ([value_text(value) for value in search.domains[key].extremes] for key in keys)
     means = np.full((len(rows), len(columns)), np.nan)
     for setting in results.by_setting():
         place = tuple(
@@ -143,11 +143,60 @@ def plot_grid(results: Results, search: SearchConfig) -> Figure:
     return figure
 
 
+def plot_rows(results: Results, search: SearchConfig) -> Figure:
+    """Plot R@1 both ways and RSUM of every row, in the order of the search (VSE-infinity, table 1 and figure 4).
+
+    Args:
+        results: of the search; points are means over its seeds.
+        search: over rows.
+
+    Raises:
+        ValueError: it is no search over rows, or no row has an RSUM.
+    """
+    if not search.rows:
+        raise ValueError(f"rows are drawn of a search with the method rows; {search.name!r} has {search.method}")
+    settings = {setting.settings[ROW]: setting for setting in results.by_setting() if setting.mean is not None}
+    if not settings:
+        raise ValueError("there is no row with an RSUM to plot")
+    names = list(search.rows)
+    figure = Figure(figsize=(11, 1.2 + 0.34 * len(names)), layout="constrained")
+    titles = ("image to text R@1 (%)", "text to image R@1 (%)", "RSUM (%, of 600)")
+    for axes, title in zip(figure.subplots(1, len(titles), sharey=True), titles, strict=True):
+        key = {titles[0]: "i2t_r01", titles[1]: "t2i_r01"}.get(title)
+        points = {name: setting.mean if key is None else setting.recalls.get(key) for name, setting in settings.items()}
+        _draw_points(axes, title, names, {name: value for name, value in points.items() if value is not None})
+    return figure
+
+
+def _draw_points(axes: Axes, title: str, names: Sequence[str], values: Mapping[str, float]) -> None:
+    """Draw a point and its value for every row, the best in another colour and form."""
+    best = max(values, key=lambda name: values[name], default=None)
+    for place, name in enumerate(names):
+        if name not in values:
+            axes.annotate("failed", (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+            continue
+        style: dict[str, Any] = {"marker": "*", "s": 110} if name == best else {"marker": "o", "s": 36}
+        axes.scatter([values[name]], [place], color=OKABE_ITO["vermillion" if name == best else "blue"], **style)
+        axes.annotate(
+            f"{values[name]:.1f}",
+            (values[name], place),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    tidy(axes)
+    axes.margins(x=0.25)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel(title)
+
+
 class _Scale:
     """The positions of a key's values on an axis: by size, by its logarithm, or one after the other."""
 
     def __init__(self, key: str, trials: Sequence[Trial], search: SearchConfig) -> None:
-        domain = search.space[key]
+        domain = search.domains[key]
         self.key = key
         self.is_logarithmic = domain.log_uniform is not None
         drawn = [trial.settings[key] for trial in trials]

@@ -6,9 +6,11 @@ import csv
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from vse_core.evaluation.protocols import RECALLS
 
 _FIXED = ("trial", "seed", "rsum", "best_epoch", "epochs", "stopped_early", "problem")
 
@@ -22,6 +24,7 @@ class Trial:
         settings: values by keys in dots.
         seed: of the training.
         rsum: of its best epoch; None where it could not be trained.
+        recalls: of its best epoch, by `RECALLS`; none where it could not be trained.
         best_epoch: counted from 1.
         epochs: that it was trained for.
         stopped_early: the search ended it.
@@ -36,6 +39,7 @@ class Trial:
     epochs: int
     stopped_early: bool
     problem: str = ""
+    recalls: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Setting:
     Attributes:
         settings: values by keys in dots.
         mean: RSUM over the trainings; None where one failed, as the others alone would be too optimistic.
+        recalls: means over the trainings, by `RECALLS`; none where one failed.
         deviation: standard deviation; None for fewer than two trainings.
         epochs: most epochs of a training.
         trainings: how many there were.
@@ -57,6 +62,7 @@ class Setting:
     epochs: int
     trainings: int
     problem: str
+    recalls: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -84,9 +90,10 @@ def write_results(results: Results, path: Path) -> None:
     keys = list(results.trials[0].settings) if results.trials else []
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow([*_FIXED, *keys])
+        rows.writerow([*_FIXED, *RECALLS, *keys])
         for trial in results.trials:
             fixed = [getattr(trial, name) for name in _FIXED]
+            fixed += [trial.recalls.get(name) for name in RECALLS]
             rows.writerow([*("" if value is None else value for value in fixed), *map(_json, trial.settings.values())])
 
 
@@ -110,13 +117,14 @@ def _json(value: Any) -> str:
 def _trial(row: dict[str, str]) -> Trial:
     return Trial(
         row["trial"],
-        {key: json.loads(value) for key, value in row.items() if key not in _FIXED},
+        {key: json.loads(value) for key, value in row.items() if key not in (*_FIXED, *RECALLS)},
         int(row["seed"]),
         float(row["rsum"]) if row["rsum"] else None,
         int(row["best_epoch"]),
         int(row["epochs"]),
         row["stopped_early"] == "True",
         row["problem"],
+        {name: float(row[name]) for name in RECALLS if row[name]},
     )
 
 
@@ -130,4 +138,9 @@ def _setting(trials: Sequence[Trial]) -> Setting:
         max(trial.epochs for trial in trials),
         len(trials),
         next((trial.problem for trial in trials if trial.problem), ""),
+        {
+            name: statistics.mean(trial.recalls[name] for trial in trials)
+            for name in RECALLS
+            if all(name in trial.recalls for trial in trials)
+        },
     )

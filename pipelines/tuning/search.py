@@ -15,7 +15,7 @@ from pipelines.runtime.cli import console, make_parser
 from pipelines.runtime.stage import StageDir, StageError, fingerprint
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
-from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
+from pipelines.tuning.space import ROW, SearchConfig, check_space, load_search, with_settings
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAME = "tune"
 # Raised when the same search would draw other settings or judge them otherwise.
-VERSION = 1
+VERSION = 2
 BEST, TABLE = "best.yaml", "trials.csv"
 
 
@@ -89,7 +89,7 @@ def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
 
 
 def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, tracker: Tracker) -> None:
-    from pipelines.tuning.plots import plot_parallel_coordinates, plot_sensitivity
+    from pipelines.tuning.plots import plot_parallel_coordinates, plot_rows, plot_sensitivity
     from pipelines.tuning.results import write_results
     from pipelines.tuning.trials import run_trials
 
@@ -101,21 +101,28 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
     winner = results.best()
     if winner is None or winner.mean is None:
         raise StageError(f"{NAME}: no trial could be trained; the first says: {results.trials[0].problem}")
-    best = with_settings(config, winner.settings, config.seed)
+    best = with_settings(config, search.values_of(winner.settings), config.seed)
     header = f"# The best of {len(results.trials)} trials of the search {search.name!r}: RSUM {winner.mean:.1f}.\n"
     content = yaml.safe_dump(best.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
     (stage.path / BEST).write_text(header + content, encoding="utf-8")
     for name in (TABLE, BEST):
         tracker.log_artifact(stage.path / name)
-    tracker.log_figure(plot_sensitivity(results, search), "plots/sensitivity.png")
-    tracker.log_figure(plot_parallel_coordinates(results, search), "plots/parallel_coordinates.png")
+    if search.rows:
+        tracker.log_figure(plot_rows(results, search), "plots/rows.png")
+    else:
+        tracker.log_figure(plot_sensitivity(results, search), "plots/sensitivity.png")
+        tracker.log_figure(plot_parallel_coordinates(results, search), "plots/parallel_coordinates.png")
     tracker.log_metrics({"best/rsum": winner.mean, "trials": len(results.trials)})
     stage.complete({"seconds": round(time.monotonic() - began, 1), "rsum": winner.mean, "settings": winner.settings})
 
 
 def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
+    from pipelines.tuning.results import value_text
+
     table = Table("key", "drawn from", "now", title=f"{search.name}: {search.method}, {search.settings} settings")
     values = config.model_dump(mode="json")
+    for name, row in search.rows.items():
+        table.add_row(f"{ROW} {name}", ", ".join(f"{key} {value_text(value)}" for key, value in row.items()), "")
     for key, domain in search.space.items():
         node = values
         for part in key.split("."):
@@ -126,12 +133,16 @@ def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
 
 def _print_results(results: Results, search: SearchConfig, directory: Path) -> None:
     from pipelines.tuning.results import value_text
+    from vse_core.evaluation.protocols import RECALLS
 
-    table = Table("rank", *search.space, "RSUM", "epochs", "trainings", title=search.name)
+    both_ways = ("image to text R@1 / 5 / 10", "text to image R@1 / 5 / 10")
+    table = Table("rank", *search.domains, *both_ways, "RSUM", "epochs", "trainings", title=search.name)
     for rank, setting in enumerate(results.by_setting(), start=1):
         spread = f" ± {setting.deviation:.1f}" if setting.deviation is not None else ""
         figure = f"{setting.mean:.1f}{spread}" if setting.mean is not None else setting.problem
-        values = [value_text(setting.settings[key]) for key in search.space]
-        table.add_row(str(rank), *values, figure, str(setting.epochs), str(setting.trainings))
+        values = [value_text(setting.settings[key]) for key in search.domains]
+        recalls = [f"{setting.recalls[name]:.1f}" for name in RECALLS if name in setting.recalls]
+        ways = " / ".join(recalls[:3]), " / ".join(recalls[3:])
+        table.add_row(str(rank), *values, *ways, figure, str(setting.epochs), str(setting.trainings))
     console().print(table)
     console().print(f"the best as a configuration: {directory / BEST}", soft_wrap=True)

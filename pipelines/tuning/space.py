@@ -16,6 +16,8 @@ from pipelines.schema.fields import Float, Int, Strict
 
 # Settings that the shards do not depend on: all trials share one extraction.
 _SEARCHABLE = ("model", "loss", "training", "vocabulary")
+# The key of a search over rows; its values are their names.
+ROW = "row"
 
 
 class Domain(Strict):
@@ -58,13 +60,12 @@ class SearchConfig(Strict):
     """A search around a configuration for the highest RSUM on the evaluation split, that of the best epoch."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="name of the search in MLflow")
-    method: Literal["random", "grid", "asha", "bayesian"] = Field(
+    method: Literal["random", "grid", "asha", "bayesian", "rows"] = Field(
         description="random draws; all combinations; random draws of which the worse end early (ASHA); draws that "
-        "learn from those before (Optuna's TPE)"
+        "learn from those before (Optuna's TPE); the rows of a table, each with settings of its own"
     )
-    space: dict[str, Domain] = Field(
-        min_length=1, description="keys of the configuration in dots, each with values, uniform or log_uniform"
-    )
+    space: dict[str, Domain] = Field({}, description="keys in dots, each with values, uniform or log_uniform")
+    rows: dict[str, dict[str, Any]] = Field({}, description="for the method rows: by name, values by keys in dots")
     trials: Int = Field(8, gt=0, description="settings that are drawn; a grid has as many as it has combinations")
     seeds: Int = Field(1, gt=0, description="trainings of each setting, with seed, seed + 1, ...; their mean counts")
     grace_epochs: Int = Field(1, gt=0, description="epochs that ASHA grants to every trial")
@@ -76,22 +77,41 @@ class SearchConfig(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> SearchConfig:
-        for key, domain in self.space.items():
+        given, other = ("rows", "space") if self.method == "rows" else ("space", "rows")
+        if not getattr(self, given) or getattr(self, other):
+            raise ValueError(f"{given}: the method {self.method} needs it, and takes no {other}")
+        keys = {f"rows.{name}.{key}": key for name, row in self.rows.items() for key in row}
+        for place, key in ({f"space.{key}": key for key in self.space} | keys).items():
             if key.partition(".")[0] not in _SEARCHABLE:
                 raise ValueError(
-                    f"space.{key}: can be searched are keys of {', '.join(_SEARCHABLE)}; "
+                    f"{place}: can be searched are keys of {', '.join(_SEARCHABLE)}; "
                     "anything else needs shards of its own, and so a search of its own"
                 )
+        for key, domain in self.space.items():
             if self.method == "grid" and domain.values is None:
                 raise ValueError(f"space.{key}: a grid needs `values`; for a range choose another method")
         return self
 
     @property
+    def domains(self) -> dict[str, Domain]:
+        """What is drawn from: the space, or the names of the rows."""
+        return {ROW: Domain(values=tuple(self.rows))} if self.rows else self.space
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Return whether every combination is tried."""
+        return self.method in ("grid", "rows")
+
+    @property
     def settings(self) -> int:
         """Settings that are tried."""
-        if self.method != "grid":
+        if not self.is_exhaustive:
             return self.trials
-        return math.prod(len(domain.extremes) for domain in self.space.values())
+        return math.prod(len(domain.extremes) for domain in self.domains.values())
+
+    def values_of(self, drawn: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values by keys in dots of what was drawn, which may be the name of a row."""
+        return self.rows[drawn[ROW]] if self.rows else drawn
 
 
 def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
@@ -130,7 +150,7 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
         for part in above:
             node = node.get(part) if isinstance(node, dict) else None
         if not isinstance(node, dict) or last not in node:
-            raise ConfigError(f"space.{key}: there is no such key in the configuration {config.name!r}")
+            raise ConfigError(f"the search sets {key}: there is no such key in the configuration {config.name!r}")
         node[last] = value
     values["seed"] = seed
     try:
@@ -146,6 +166,8 @@ def check_space(config: PipelineConfig, search: SearchConfig) -> None:
     Raises:
         ConfigError: with the first such key.
     """
+    for row in search.rows.values():
+        with_settings(config, row, config.seed)
     first = {key: domain.extremes[0] for key, domain in search.space.items()}
     for key, domain in search.space.items():
         for value in domain.extremes:

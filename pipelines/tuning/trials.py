@@ -16,6 +16,7 @@ from pipelines.tracking import end_children
 from pipelines.training.capacity import room_for
 from pipelines.tuning.results import Results, Trial
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
+from vse_core.evaluation.protocols import RECALLS
 
 if TYPE_CHECKING:
     from ray.tune import ResultGrid, Tuner
@@ -39,10 +40,12 @@ class TrialJob:
 
     Attributes:
         config: the configuration that is searched around, as JSON.
+        search: the search, as JSON.
         search_run: id of the search's run in MLflow, which the trials' runs stand below.
     """
 
     config: dict[str, Any]
+    search: dict[str, Any]
     search_run: str
 
 
@@ -62,7 +65,7 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
     from ray import tune
 
-    job = TrialJob(config.model_dump(mode="json"), search_run)
+    job = TrialJob(config.model_dump(mode="json"), search.model_dump(mode="json", exclude_none=True), search_run)
     trainable = tune.with_resources(
         tune.with_parameters(run_trial, job=asdict(job)), tune.PlacementGroupFactory([_DRIVER])
     )
@@ -80,10 +83,11 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
 def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, trainable: Any) -> Tuner:
     from ray import tune
 
-    space = {key: _domain(domain, search) for key, domain in search.space.items()}
+    space = {key: _domain(domain, search) for key, domain in search.domains.items()}
     concurrent = search.concurrent or room_for(config.training)
     algorithm = _algorithm(search, concurrent)
-    if search.method != "bayesian":
+    is_bayesian = search.method == "bayesian"
+    if not is_bayesian:
         space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])
     return tune.Tuner(
         trainable,
@@ -91,10 +95,10 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
         tune_config=tune.TuneConfig(
             metric=METRIC,
             mode="max",
-            num_samples={"grid": 1, "bayesian": search.trials * search.seeds}.get(search.method, search.trials),
+            num_samples=1 if search.is_exhaustive else search.trials * (search.seeds if is_bayesian else 1),
             search_alg=algorithm,
             scheduler=_scheduler(search, config.training.epochs),
-            max_concurrent_trials=concurrent if search.method == "bayesian" else None,
+            max_concurrent_trials=concurrent if is_bayesian else None,
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
         run_config=tune.RunConfig(name=_TRIALS, storage_path=str(directory), verbose=1),
@@ -109,7 +113,7 @@ def _domain(domain: Domain, search: SearchConfig) -> Any:
     if domain.log_uniform is not None:
         return tune.loguniform(*domain.log_uniform)
     values = list(domain.extremes)
-    return tune.grid_search(values) if search.method == "grid" else tune.choice(values)
+    return tune.grid_search(values) if search.is_exhaustive else tune.choice(values)
 
 
 def _algorithm(search: SearchConfig, concurrent: int) -> Searcher | SearchAlgorithm:
@@ -161,7 +165,7 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     trial = TrialJob(**job)
     base = PipelineConfig.model_validate(trial.config)
     settings, seed = _drawn(drawn, base.seed)
-    config = with_settings(base, settings, seed)
+    config = with_settings(base, SearchConfig.model_validate(trial.search).values_of(settings), seed)
     plans = plan_stages(config, last=train.NAME)
     plan = plans[train.NAME]
     finished = train.finished_epochs(plan)
@@ -197,7 +201,7 @@ def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> 
     trials = []
     for result in grid:
         settings, seed = _drawn(result.config or {}, config.seed)
-        settings = {key: settings[key] for key in search.space if key in settings}
+        settings = {key: settings[key] for key in search.domains if key in settings}
         history = result.metrics_dataframe
         metrics = result.metrics or {}
         problem = str(metrics.get("problem", "") or result.error or "")
@@ -210,6 +214,7 @@ def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> 
                 settings=settings,
                 seed=seed,
                 rsum=float(history[METRIC][best]) if trained else None,
+                recalls={name: float(history[name][best]) for name in RECALLS if name in history} if trained else {},
                 best_epoch=int(history["epoch"][best]) if trained else 0,
                 epochs=epochs,
                 stopped_early=not problem and epochs < config.training.epochs,

@@ -30,6 +30,11 @@ NO_WORD = -1
 """Fills triples up that have fewer words than others."""
 
 
+def attribute_kinds(numerals: bool) -> frozenset[AttributeKind]:
+    """Return the kinds of attributes that make pairs; with numbers as in UniVSE's appendix (amod or nummod)."""
+    return DESCRIBING | {"numeral"} if numerals else DESCRIBING
+
+
 def relation_words(lemma: str, form: RelationForm) -> list[str]:
     """The words of a vocabulary that a relation is read in; joined, "stand in front of" is "stand_in_front_of"."""
     return lemma.split() if form == "words" else [lemma.replace(" ", "_")]

@@ -12,6 +12,7 @@ from preprocessing.datasets.checks import (
     require_image_folders,
     require_split,
 )
+from preprocessing.datasets.instances import read_instances
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.storage import common_folder
 
@@ -76,20 +77,7 @@ class CocoDataset:
     def detections(self, split: str) -> dict[str, list[str]] | None:
         """Return image id -> names of the objects labelled in it, each once; None where the split has no labels."""
         file = self._instances.get(split)
-        if file is None:
-            return None
-        content = read_json_object(file)
-        categories: dict[int, str] = {}
-        for where, entry in entries(content, "categories", file):
-            categories[require_field(entry, "id", int, where)] = require_field(entry, "name", str, where)
-        found: dict[str, dict[str, None]] = {}
-        for where, entry in entries(content, "annotations", file):
-            category = require_field(entry, "category_id", int, where)
-            if category not in categories:
-                raise DatasetError(f"{where}: category_id {category} is not in the file's list of categories")
-            image_id = str(require_field(entry, "image_id", int, where))
-            found.setdefault(image_id, {})[categories[category]] = None
-        return {image_id: list(names) for image_id, names in found.items()}
+        return None if file is None else read_instances(file)
 
     def _names(self, content: dict[str, object], split: str) -> dict[int, str]:
         """Return image id -> absolute path, in file order."""

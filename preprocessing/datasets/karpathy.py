@@ -1,6 +1,6 @@
 """Reader of the Karpathy JSON files: dataset_flickr8k.json, dataset_flickr30k.json and dataset_coco.json."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from preprocessing.datasets.checks import (
     require_image_folder,
     require_split,
 )
+from preprocessing.datasets.instances import read_instances
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 # The file's own name of a split -> ours. "restval" is the part of COCO's validation set that all systems train on.
@@ -24,18 +25,29 @@ CAPTIONS_PER_IMAGE = 5
 class KarpathyDataset:
     """Karpathy and Fei-Fei's splits of Flickr8k, Flickr30k and COCO.
 
-    The splits are `train` (the file's `train` and `restval`, in file order), `dev` (the file's `val`) and `test`. The
+    The splits are `train` (the file's `train` and `restval`, in file order, or without `restval`: COCO's 82,783 images
+    of UniVSE and of VSE++'s first tables), `dev` (the file's `val`) and `test`. The
     first five sentences of an image are kept, as raw text. The image id is `cocoid` where there is one and `imgid`
     otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` where the file gives one.
 
     Args:
         images: folder of the photographs, local or on S3 (for COCO the one that holds train2014 and val2014).
         annotations: the JSON file.
+        restval: take `restval` into `train`; otherwise these images are left out.
+        instances: COCO's instances JSON files, which label objects: of all splits that are asked for labels.
     """
 
-    def __init__(self, images: str | Path, annotations: str | Path) -> None:
+    def __init__(
+        self,
+        images: str | Path,
+        annotations: str | Path,
+        restval: bool = True,
+        instances: Sequence[str | Path] = (),
+    ) -> None:
         self.root = require_image_folder(images, "karpathy dataset, 'images'")
         self._annotations = require_file(annotations, "karpathy dataset, 'annotations'")
+        self._restval = restval
+        self._instances = [require_file(file, "karpathy dataset, 'instances'") for file in instances]
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -51,16 +63,41 @@ class KarpathyDataset:
         require_split(split, self.splits)
         yield from self._records[split]
 
+    def detections(self, split: str) -> dict[str, list[str]] | None:
+        """Return image id -> names of the objects labelled in it, each once; None without files of labels.
+
+        Raises:
+            DatasetError: a file is malformed, or labels none of the split's images.
+        """
+        if not self._instances:
+            return None
+        ids = {record.image_id for record in self.records(split)}
+        found: dict[str, list[str]] = {}
+        for file in self._instances:
+            found |= {image_id: names for image_id, names in read_instances(file).items() if image_id in ids}
+        if not found:
+            raise DatasetError(
+                f"karpathy dataset, 'instances': no image of {split!r} is labelled in "
+                f"{', '.join(map(str, self._instances))}; name the files of the folders that its images are from "
+                "(instances_val2014.json for COCO's dev and test), or leave 'instances' out"
+            )
+        return found
+
     @cached_property
     def _records(self) -> dict[str, list[Record]]:
         records: dict[str, list[Record]] = {}
         seen: set[str] = set()
         for where, entry in entries(read_json_object(self._annotations), "images", self._annotations):
+            if self._instances and "cocoid" not in entry:
+                raise DatasetError(
+                    f"{where}: has no 'cocoid', by which COCO's 'instances' label images; leave them out"
+                )
             record = self._record(entry, where)
             if record.image_id in seen:
                 raise DatasetError(f"{where}: image id {record.image_id} is there already")
             seen.add(record.image_id)
-            records.setdefault(record.split, []).append(record)
+            if self._restval or entry["split"] != "restval":
+                records.setdefault(record.split, []).append(record)
         if not records:
             raise DatasetError(f"{self._annotations}: the list 'images' is empty")
         return records

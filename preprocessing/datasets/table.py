@@ -15,6 +15,8 @@ from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.storage import is_s3
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+# Characters: beyond any text of a web page, but far less than a table that is read as one value after a missing quote.
+_LONGEST_VALUE = 1 << 24
 _ROWS_AT_ONCE = 10_000
 
 
@@ -103,6 +105,7 @@ def _rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, str, list
 def _text_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any, Any]]:
     compressed = path.suffix == ".gz"
     separator = _SEPARATORS[Path(path.name.removesuffix(".gz")).suffix]
+    csv.field_size_limit(_LONGEST_VALUE)
     with gzip.open(path) if compressed else path.open("rb") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter=separator)
         try:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,24 @@ class ExtractorError(Exception):
     """An extractor cannot be built, or gives features that cannot be stored; says what is wrong and how to fix it."""
 
 
+class Grid(NamedTuple):
+    """A set of rows x columns cells of the image, row by row, behind `others` vectors of no place (a class token)."""
+
+    rows: int
+    columns: int
+    others: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class RegionFeatures:
-    """Feature vectors (N, F), and values or rows of values of each vector's region by name, such as "boxes" (N, 4)."""
+    """Feature vectors (N, F), and values or rows of values of each vector's region by name, such as "boxes" (N, 4).
+
+    `grid` is that of vectors that are cells or patches; None of regions, frames and whatever is not known to be one.
+    """
 
     features: FeaturesNF
     companions: Mapping[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
+    grid: Grid | None = None
 
 
 # What is stored of an image: features, with or without companions, or a file.
@@ -79,8 +91,8 @@ class ImageExtractor(ABC):
         """Return one decoded image as the model takes it; raises ImageError."""
 
     @abstractmethod
-    def __call__(self, items: Sequence[Any]) -> Sequence[FeaturesNF] | Sequence[RegionFeatures]:
-        """The features (N, F) of each image of a batch, alone or with their companions."""
+    def __call__(self, items: Sequence[Any]) -> Sequence[RegionFeatures]:
+        """The features (N, F) of each image of a batch, and what is known of their places."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:

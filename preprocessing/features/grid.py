@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks import ImageSize, build_network
+from preprocessing.features.extractor import ExtractorError, Grid
+from preprocessing.features.networks import ImageSize, PixelsCHW, build_network
 from preprocessing.features.state_extractor import StateExtractor
 
 
@@ -33,6 +33,10 @@ class GridExtractor(StateExtractor):
     def vectors(self, state: Tensor) -> Tensor:
         """The cells of a feature map (F, h, w), in row-major order."""
         return state.flatten(1).T
+
+    def grid(self, state: Tensor, pixels: PixelsCHW) -> Grid:  # noqa: ARG002
+        """Height and width of the feature map."""
+        return Grid(state.shape[1], state.shape[2])
 
 
 def check_feature_map(shape: Sequence[int], weights: str) -> None:

@@ -74,7 +74,7 @@ class _Contents:
         lacking = [name for name in self._companions if name not in companions]
         if lacking:
             raise ImageError(f"no {', '.join(lacking)}, which the other images of the source have")
-        return RegionFeatures(regions.features, {name: companions[name] for name in self._companions})
+        return RegionFeatures(regions.features, {name: companions[name] for name in self._companions}, regions.grid)
 
     def _kinds(self, source: str) -> tuple[str, ...]:
         """Return the companions' names: those of the first readable image, as a shard's samples are all alike."""

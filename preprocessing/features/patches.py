@@ -1,12 +1,11 @@
 """Patch features: the tokens of the last layer of any vision transformer of transformers (ViT, DINOv2, CLIP, ...)."""
 
-import math
 from typing import Any
 
 from torch import Tensor
 
-from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks import load_transformers
+from preprocessing.features.extractor import ExtractorError, Grid
+from preprocessing.features.networks import PixelsCHW, load_transformers
 from preprocessing.features.state_extractor import StateExtractor
 
 
@@ -27,8 +26,10 @@ class PatchExtractor(StateExtractor):
         state = self._network.example_state()
         if state.ndim != 2:
             raise ExtractorError(f"{weights} is a CNN, which has cells and no patches; use the extractor 'grid'")
-        # Patches fill a square; what is over are class, distillation and register tokens, the class token first.
-        self._others = len(state) - math.isqrt(len(state)) ** 2
+        rows, columns = patch_grid(len(state), *self._network.example_pixels().shape[1:])
+        # What is over are class, distillation and register tokens, the class token first.
+        self._others = len(state) - rows * columns
+        self._is_square = rows == columns
         if class_token and not self._others:
             raise ExtractorError(f"{weights}: {len(state)} tokens, all of them patches; set class_token to false")
         self._class_token = class_token
@@ -38,6 +39,19 @@ class PatchExtractor(StateExtractor):
         patches = list(range(self._others, len(state)))
         return state[[0, *patches] if self._class_token else patches]
 
+    def grid(self, state: Tensor, pixels: PixelsCHW) -> Grid:
+        """Rows and columns of the patches, behind the class token where it is wanted."""
+        rows, columns = patch_grid(len(state) - self._others, *pixels.shape[1:])
+        return Grid(rows, columns, int(self._class_token))
+
     def identity(self) -> dict[str, Any]:
         """Digests of weights and configuration, all that is done to the image before, and which tokens are kept."""
-        return {**super().identity(), "class_token": self._class_token}
+        # Some patches of images that are no squares were once taken for class tokens.
+        others = {} if self._is_square else {"others": self._others}
+        return {**super().identity(), "class_token": self._class_token, **others}
+
+
+def patch_grid(tokens: int, height: int, width: int) -> tuple[int, int]:
+    """Return rows and columns of the smallest square patches of an image that are no more than its tokens."""
+    sides = range(1, min(height, width) + 1)
+    return next((height // side, width // side) for side in sides if (height // side) * (width // side) <= tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF, ImageExtractor, RegionFeatures
+from preprocessing.features.extractor import ExtractorError, ImageExtractor, RegionFeatures
 from preprocessing.features.images import load_image
 
 # The extractors of still images by a network: all of them are ImageExtractors.
@@ -31,7 +31,7 @@ class SeveralExtractor:
         image = load_image(uri)
         return tuple(extractor.pixels(image) for extractor in self._extractors)
 
-    def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Mapping[str, FeaturesNF | RegionFeatures]]:
+    def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Mapping[str, RegionFeatures]]:
         """Return for each image of a batch the features by name."""
         columns = [
             extractor(column) for extractor, column in zip(self._extractors, zip(*items, strict=True), strict=True)

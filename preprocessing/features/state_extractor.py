@@ -7,7 +7,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from preprocessing.features.extractor import FeaturesNF, ImageExtractor
+from preprocessing.features.extractor import Grid, ImageExtractor, RegionFeatures
 from preprocessing.features.networks import Network, PixelsCHW, as_features
 
 
@@ -23,13 +23,20 @@ class StateExtractor(ImageExtractor):
     def vectors(self, state: Tensor) -> Tensor:
         """The set (N, F) of an image's state, (F, h, w) of a CNN, (N, F) of a transformer."""
 
+    def grid(self, state: Tensor, pixels: PixelsCHW) -> Grid | None:  # noqa: ARG002
+        """Where the vectors of an image's state lie; None where they are no cells."""
+        return None
+
     def pixels(self, image: Image.Image) -> PixelsCHW:
         """One image as the model's normalised pixels, (3, H, W) float32."""
         return self._network.pixels(image)
 
-    def __call__(self, items: Sequence[PixelsCHW]) -> list[FeaturesNF]:
-        """Return the features (N, F) float16 of each image of a batch."""
-        return as_features([self.vectors(state) for state in self._network.states(items)], self._network.weights)
+    def __call__(self, items: Sequence[PixelsCHW]) -> list[RegionFeatures]:
+        """Return the features (N, F) float16 of each image of a batch, with their grid."""
+        states = self._network.states(items)
+        features = as_features([self.vectors(state) for state in states], self._network.weights)
+        grids = [self.grid(state, pixels) for state, pixels in zip(states, items, strict=True)]
+        return [RegionFeatures(each, grid=grid) for each, grid in zip(features, grids, strict=True)]
 
     def identity(self) -> dict[str, Any]:
         """Digests of weights, configuration and preprocessing; not of the device, which only changes rounding."""

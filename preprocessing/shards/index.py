@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import hashlib
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,6 +43,8 @@ class ShardIndex:
         fingerprint: of the inputs and configuration that gave the shard.
         members: for each kind of member ("grid.npy", "json") its places.
         skipped: dicts with key, image_id, image, reason; "set_aside" in the file.
+        grids: for each array of cells ("grid") and each sample rows, columns and the number of vectors before the
+            cells; without the arrays of shards that were written before there were such records.
     """
 
     __pydantic_config__ = _STRICT
@@ -57,9 +59,11 @@ class ShardIndex:
     caption_counts: list[_Count]
     members: dict[str, MemberTable]
     skipped: Annotated[list[dict[str, str]], Field(alias="set_aside")]
+    grids: dict[str, list[tuple[_Count, _Count, _Count]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lists: dict[str, list[Any]] = {"keys": self.keys, "caption_counts": self.caption_counts}
+        lists |= {f"grids of {name}": grids for name, grids in self.grids.items()}
         for name, table in self.members.items():
             lists |= {f"offsets of {name}": table.offset, f"sizes of {name}": table.size}
             if any(offset + size > self.bytes for offset, size in zip(table.offset, table.size, strict=False)):
@@ -70,7 +74,7 @@ class ShardIndex:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary for the sidecar."""
-        data: dict[str, Any] = _ADAPTER.dump_python(self, by_alias=True)
+        data: dict[str, Any] = _ADAPTER.dump_python(self, by_alias=True, exclude_defaults=True)
         return data
 
     @classmethod

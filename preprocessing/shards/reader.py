@@ -89,6 +89,7 @@ class ShardReader:
         self._shard_of = np.repeat(np.arange(len(tables)), [len(table.caption_counts) for table in tables])
         self._features = np.concatenate([table.features for table in tables], axis=1)
         self._records = np.concatenate([table.records for table in tables], axis=1)
+        self._grids = np.concatenate([table.grids for table in tables])
         self._tars = [table.tar for table in tables]
         self._open = OpenShards(self._tars, max_open_shards, verify, pin)
 
@@ -133,6 +134,14 @@ class ShardReader:
                 f"{self.where(image)}: features are {array_NF.shape[1]} wide, not {self.feature_dim}; {FIX}"
             )
         return array_NF
+
+    def grid(self, image: int) -> tuple[int, int, int] | None:
+        """Return rows and columns of the cells that an image's features are, and the number of features before them.
+
+        None where they are no cells, or the shard was written before grids were recorded.
+        """
+        rows, columns, others = self._grids[image].tolist()
+        return (rows, columns, others) if rows else None
 
     def file(self, image: int) -> memoryview:
         """Return one image's file as it is stored; nothing is copied."""
@@ -249,17 +258,20 @@ class _Table:
     caption_counts: npt.NDArray[np.int64]
     features: npt.NDArray[np.int64]
     records: npt.NDArray[np.int64]
+    grids: npt.NDArray[np.int32]
     skipped: list[dict[str, str]]
 
 
 def _table(path: Path, member: str, is_here: bool) -> _Table:
     index = verify_shard(path, deep=False) if is_here else read_index(path)
+    grids = index.grids.get(member.removesuffix(".npy")) or [(0, 0, 0)] * index.count
     return _Table(
         TarFile(path, index.bytes, index.sha256),
         index.fingerprint,
         np.array(index.caption_counts, dtype=np.int64),
         _places(path, index, member),
         _places(path, index, "json"),
+        np.array(grids, dtype=np.int32).reshape(-1, 3),
         index.skipped,
     )
 

@@ -38,6 +38,8 @@ class Sample:
         files: extension -> bytes stored as they are, such as "jpg".
         companions: name -> array that belongs to a feature and is not read for training, float32 or int32: boxes,
             whose coordinates float16 would round to half a pixel and more; "boxes" becomes "<key>.boxes.npy".
+        grids: name -> rows and columns of the cells that the array's vectors are, row by row, and the number of other
+            vectors before these; the sidecar has them.
     """
 
     key: str
@@ -45,6 +47,7 @@ class Sample:
     meta: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
     companions: dict[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
+    grids: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     @property
     def tar_bytes(self) -> int:
@@ -100,6 +103,7 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     keys: list[str] = []
     caption_counts: list[int] = []
     members: dict[str, MemberTable] = {}
+    grids: dict[str, list[tuple[int, int, int]]] = {}
     skipped: list[Skipped] = []
     # The old sidecar goes before anything of the shard changes: it must never stand next to a tar it does not describe.
     sidecar_path(path).unlink(missing_ok=True)
@@ -118,11 +122,14 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                     table = members.setdefault(name, MemberTable([], []))
                     table.offset.append(offset)
                     table.size.append(len(data))
+                for name, grid in sample.grids.items():
+                    grids.setdefault(name, []).append(grid)
                 keys.append(sample.key)
                 caption_counts.append(len(sample.meta["captions"]))
         size, digest = hashing.tell(), hashing.hexdigest()
     entries = [entry.to_json() for entry in sorted(skipped, key=lambda entry: entry.key)]
-    index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, caption_counts, members, entries)
+    tables = (members, entries, grids)
+    index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, caption_counts, *tables)
     write_json_atomic(sidecar_path(path), index.to_json())
     return index
 
@@ -145,6 +152,12 @@ def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> 
         if array.dtype != np.float16 or array.size == 0:
             raise ValueError(
                 f"sample {sample.key}: {name!r} must be non-empty float16, got {array.dtype} of shape {array.shape}"
+            )
+    for name, (rows, columns, others) in sample.grids.items():
+        if len(sample.arrays[name]) != others + rows * columns:
+            raise ValueError(
+                f"sample {sample.key}: {name!r} has {len(sample.arrays[name])} vectors, and a grid of "
+                f"{rows} x {columns} cells behind {others}"
             )
     for name, companion in sample.companions.items():
         if companion.dtype not in (np.float32, np.int32) or companion.size == 0 or name in sample.arrays:

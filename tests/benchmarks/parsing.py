@@ -3,11 +3,11 @@
 Both parse the captions of Flickr8k's dev split with the pipeline that ships, taking turns: the bare pipeline only runs
 `nlp.pipe`; the stage's work reads shards, applies the rules, writes and hashes shards. Once in one process with one
 thread, as Ray runs an actor of the stage, and once in a process on each of two cores.
-Quality is measured on the captions annotated by hand (tests/preprocessing/captions/assets/components_gold.jsonl).
-With --gold, that of one such file alone is printed, lenient (any form that the annotation allows) and strict.
+Quality is measured on the captions annotated by hand (tests/preprocessing/captions/assets/components_gold.jsonl), or on
+those of another file of this form, of Flickr8k or coco_mini, and then alone.
 
 Run: python tests/benchmarks/parsing.py
-     python tests/benchmarks/parsing.py --gold tests/preprocessing/captions/assets/components_gold_development.jsonl
+     python tests/benchmarks/parsing.py --quality FILE
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
-from tests.preprocessing.captions.components_score import GOLD, Score, read_captions, read_gold, score
+from tests.preprocessing.captions.components_score import GOLD, read_captions, read_gold, score
 
 BATCH = 256
 
@@ -50,17 +50,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds flickr8k")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--gold", type=Path, help="annotated captions: print the quality on these, nothing else")
+    parser.add_argument(
+        "--quality", type=Path, metavar="FILE", help="print precision, recall and F1 on this annotation"
+    )
     arguments = parser.parse_args()
-    if arguments.gold:
-        sys.stdout.write(quality_table(read_captions(arguments.data), load_pipeline(), arguments.gold))
+    nlp = load_pipeline()
+    if arguments.quality:
+        sys.stdout.write(json.dumps(quality(read_captions(arguments.data), nlp, arguments.quality), indent=1) + "\n")
         return
     folder = arguments.data / "flickr8k"
     splits = {"dev": folder / "Flickr_8k.devImages.txt"}
     dataset = build_dataset("flickr", images=folder / "images", tokens=folder / "Flickr8k.token.txt", splits=splits)
     records = list(dataset.records("dev"))
     captions = {caption.caption_id: caption.text for record in records for caption in record.captions}
-    nlp = load_pipeline()
     result = {
         "command": f"python {' '.join(sys.argv)}",
         "captions": len(captions),
@@ -139,29 +141,20 @@ def write_shards(records: Sequence[Record], root: Path, count: int) -> list[Pars
     return specs
 
 
-def quality(captions: Mapping[str, str], nlp: Language) -> dict[str, dict[str, float]]:
-    """Precision and recall of each kind of component on the annotated captions."""
-    return {
-        kind: {"precision": round(found.precision, 3), "recall": round(found.recall, 3), "annotated": found.annotated}
-        for kind, found in scores_of(captions, nlp, GOLD, strict=False).items()
-    }
-
-
-def quality_table(captions: Mapping[str, str], nlp: Language, gold: Path) -> str:
-    """Return precision, recall and F1 of each kind of component on a file of annotated captions, in lines."""
-    return "".join(
-        f"{name:8}{kind:11}P {found.precision:.3f}  R {found.recall:.3f}  F1 {found.f1:.3f}  of {found.annotated}\n"
-        for name, strict in (("lenient", False), ("strict", True))
-        for kind, found in scores_of(captions, nlp, gold, strict).items()
-    )
-
-
-def scores_of(captions: Mapping[str, str], nlp: Language, gold: Path, strict: bool) -> dict[str, Score]:
-    """Parse the captions of a file of annotations and compare them with it."""
-    ids = list(read_gold(gold))
+def quality(captions: Mapping[str, str], nlp: Language, path: Path = GOLD) -> dict[str, dict[str, float]]:
+    """Precision, recall and F1 of each kind of component on the annotated captions."""
+    ids = list(read_gold(path))
     parsed = parse_captions(nlp, (captions[caption_id] for caption_id in ids), BATCH)
-    graphs = ((caption_id, result.graph) for caption_id, result in zip(ids, parsed, strict=True))
-    return score(graphs, gold, strict)
+    scores = score(((caption_id, result.graph) for caption_id, result in zip(ids, parsed, strict=True)), path)
+    return {
+        kind: {
+            "precision": round(found.precision, 3),
+            "recall": round(found.recall, 3),
+            "f1": round(found.f1, 3),
+            "annotated": found.annotated,
+        }
+        for kind, found in scores.items()
+    }
 
 
 if __name__ == "__main__":

@@ -97,10 +97,41 @@ def components_table() -> str:
             "attack: object / attribute / relation",
             "sum",
             "mAP: objects / attributes / relations",
-            "dependencies: attributes / relations",
+            "dependencies: attributes / relations (with a wrong image)",
         ],
         rows,
     )
+
+
+def gru_start_table() -> str:
+    """RSUM of short runs by the start of the GRU, for each model and the seeds that were measured."""
+    rows = _read("univse_start")["rows"]
+    starts = {"published": "PyTorch's, as published", "bias": "update gate that keeps", "orthogonal": "orthogonal"}
+    starts["orthogonal_bias"] = "**both (default)**"
+    models = ("VSE++", "UniVSE")
+    return _table(
+        ["start of the GRU", *models],
+        [[label, *(_rsums(rows.get(f"{model}, {start}", {})) for model in models)] for start, label in starts.items()],
+    )
+
+
+def _rsums(seeds: dict[str, Any]) -> str:
+    return ", ".join(f"{run['metrics']['rsum']:.1f}" for run in seeds.values()) or "not measured"
+
+
+def balance_table() -> str:
+    """Gradient norms of the weighted terms of UniVSE's loss."""
+    result = _read("univse_balance")
+    terms = ("sent", "comp", "obj", "attr", "rel")
+    rows = []
+    for when in ("start", "trained"):
+        norms = {
+            "all negatives, added up (before)": result["sum"][when]["all"],
+            "all negatives, mean of violations": result["mean of violations"][when]["all"],
+            "hardest negatives": result["mean of violations"][when]["hardest"],
+        }
+        rows += [[when, label, *(f"{values[term]:.2f}" for term in terms)] for label, values in norms.items()]
+    return _table(["", "", "sentences", "components together", "objects", "attributes", "relations"], rows)
 
 
 def _component_figures(metrics: dict[str, float]) -> list[str]:
@@ -112,8 +143,13 @@ def _component_figures(metrics: dict[str, float]) -> list[str]:
         row("attack/{}_recall_sum", ("object", "attribute", "relation")),
         f"{metrics['attack/total']:.1f}",
         row("components/{}_map", ("objects", "attributes", "relations")),
-        row("dependencies/{}_accuracy", ("attributes", "relations")),
+        " / ".join(_dependency_figures(metrics, kind) for kind in ("attributes", "relations")),
     ]
+
+
+def _dependency_figures(metrics: dict[str, float], kind: str) -> str:
+    wrong = metrics.get(f"dependencies/{kind}_wrong_image")
+    return f"{metrics[f'dependencies/{kind}_accuracy']:.1f}" + ("" if wrong is None else f" ({wrong:.1f})")
 
 
 def gpo_study_table() -> str:
@@ -379,6 +415,8 @@ def sizing_tables() -> dict[str, Callable[[], str]]:
 TABLES: dict[str, Callable[[], str]] = {
     "quality": quality_table,
     "components": components_table,
+    "gru start": gru_start_table,
+    "univse balance": balance_table,
     "gpo study": gpo_study_table,
     "retraining": retraining_table,
     "serving": serving_table,

@@ -25,7 +25,6 @@ from pipelines.evaluation.evaluator import EvaluationData, embed_split, evaluate
 from pipelines.kinds.inputs import SplitData
 from pipelines.stages.extractor_identity import extractor_options
 from pipelines.training.prepare import prepare
-from pipelines.training.trainer import Trainer
 from preprocessing.captions import load_pipeline
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.graph_shards import ParseSpec, parse_shard
@@ -34,7 +33,7 @@ from preprocessing.extraction import extract_shard, shard_specs
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic
-from tests.pipelines.training.by_hand import Quiet
+from tests.pipelines.training.by_hand import Quiet, quiet_trainer
 
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines/config/data"
 IMAGES = {"train": 1600, "dev": 1000}
@@ -57,6 +56,10 @@ STUDIES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "VSE++, GRU, last state": (VSE_PP, ()),
         "VSE-C, BiGRU, mean": ("flickr8k_vse_c", ("loss.adversarial_after=525 steps",)),
         "UniVSE, GRU, last state": (UNIVSE, ()),
+        "UniVSE, BiGRU and GPO (beyond the paper)": (
+            UNIVSE,
+            ("model.text.pooling={name: gpo}", "model.image.pooling={name: gpo}"),
+        ),
     },
 }
 PROTOCOLS = {"start": (), "systems": ("components", "dependencies", "attack")}
@@ -102,20 +105,19 @@ def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...])
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     train, dev = splits(config, directory)
-    prepare(config, train, dev, out)
-    trainer = Trainer(
-        config, train, dev, load_caption_encoder(out), out, torch.device("cpu"), Quiet(),
-        on_epoch=lambda metrics: print(f"  {metrics['rsum']:.1f}", flush=True),
-    )  # fmt: skip
+    prepare(config.training_settings, train, dev, out)
+    trainer = quiet_trainer(config, train, dev, load_caption_encoder(out), out, Quiet())
     history = trainer.run()
     result = {"rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in history], "metrics": dict(history[-1])}
     result["training_seconds"] = round(time.perf_counter() - began, 1)
+    print(f"  {result['rsum_by_epoch']}", flush=True)
     if protocols:
         best = next(out.glob("best-*"))
+        graphs = {split: directory / split / "graphs" for split in IMAGES}
+        shards, feature = directory / config.dataset.eval_split / "features", config.features.member
         data = EvaluationData(
-            config.dataset, config.evaluation, directory / "dev/features", config.features.member,
-            {split: directory / split / "graphs" for split in IMAGES}, config.model.text,
-        )  # fmt: skip
+            config.dataset, config.evaluation, shards, feature, graphs, config.model.text, config.pools
+        )
         embedded = embed_split(data, best)
         for protocol in protocols:
             result["metrics"] |= evaluate_captions(data, protocol, embedded, out).metrics

@@ -22,6 +22,7 @@ from pipelines.runtime.stage import StageDir
 from pipelines.stages import extract
 from pipelines.stages.runner import run_stages
 from preprocessing.shards import ShardReader, verify_shard
+from tests.preprocessing.features.arrays import arrays
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,7 +79,7 @@ def test_shards_hold_what_the_extractor_gives(work_dir: Path, capsys: pytest.Cap
     reader = ShardReader(plan.outputs["dev"], "grid")
     assert len(reader) == 9
     for position, record in enumerate(records):
-        (expected,) = extractor([extractor.load(record.image_uri)])
+        (expected,) = arrays(extractor, [extractor.load(record.image_uri)])
         np.testing.assert_allclose(reader.features(position), expected, rtol=1e-2, atol=1e-3)
         assert reader.meta(position)["image_id"] == record.image_id
         assert [caption["text"] for caption in reader.meta(position)["captions"]] == [c.text for c in record.captions]

@@ -56,6 +56,17 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     shutil.rmtree(folder / "trials")
     run_search(config, search)
     assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
+    # The same settings as rows of a table: their trainings are found, and the table has their recalls.
+    rows = {f"margin {margin}": {"loss.margin": margin, "training.gradient_clip": 2.0} for margin in margins}
+    table = SearchConfig.model_validate({"name": "rows", "method": "rows", "rows": rows, "concurrent": 2})
+    expected = {f"margin {t.settings['loss.margin']}": t.rsum for t in read_results(folder / TABLE).trials}
+    folder = run_search(config, table)
+    trials = read_results(folder / TABLE).trials
+    assert {trial.settings["row"]: trial.rsum for trial in trials} == expected
+    assert all(sum(trial.recalls.values()) == pytest.approx(trial.rsum) for trial in trials)
+    assert load_config(folder / BEST).loss.margin in margins
+    assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
+    assert "image to text R@1 / 5 / 10" in capsys.readouterr().out
 
 
 def test_a_bayesian_search_repeats_each_setting_with_other_seeds(work_dir: Path) -> None:

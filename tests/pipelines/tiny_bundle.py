@@ -27,15 +27,15 @@ def write_tiny_bundle(directory: Path) -> Path:
     shards = directory / "shards"
     shards.mkdir(parents=True)
     samples = []
-    for index, (record, array) in enumerate(zip(records, features, strict=True)):
+    for index, (record, found) in enumerate(zip(records, features, strict=True)):
         captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in record.captions]
         meta = {"image_id": record.image_id, "image": record.image_uri, "split": record.split, "captions": captions}
-        samples.append(Sample(f"{index:08d}", {"grid": array}, meta))
+        samples.append(Sample(f"{index:08d}", {"grid": found.features}, meta))
     write_shard(shards / "shard-00000.tar", samples, "tiny")
 
     vocabulary = Vocabulary.build((c.text for r in records for c in r.captions), min_count=1)
     specification = {
-        "feature_dim": features[0].shape[1],
+        "feature_dim": features[0].features.shape[1],
         "vocabulary_size": len(vocabulary),
         "embed_dim": EMBED_DIM,
         "image": {"pooling": {"name": "gpo"}, "mlp": True},

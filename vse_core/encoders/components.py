@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from vse_core.encoders.gru_start import GRUStart, start_gru
+from vse_core.encoders.text import gru_states
 from vse_core.encoders.word_vectors import fill_embedding
 from vse_core.similarity import unit_length
 
@@ -109,6 +110,22 @@ def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Ten
     return new_PD + update_PD * (states_PD - new_PD)
 
 
+class SentencePooling(nn.Module):
+    """A BiGRU over encoded words whose states are aggregated, in place of the combiner's last state.
+
+    Beyond UniVSE's paper: sentences as VSE-infinity reads them.
+    """
+
+    def __init__(self, embed_dim: int, pooling: nn.Module) -> None:
+        super().__init__()
+        self.gru = nn.GRU(embed_dim, embed_dim, batch_first=True, bidirectional=True)
+        self.pooling = pooling
+
+    def forward(self, words_CLD: Tensor, lengths_C: Tensor) -> Tensor:
+        """Read C sequences of different lengths (C,): (C, D) of unit length."""
+        return unit_length(self.pooling(gru_states(self.gru, words_CLD, lengths_C), lengths_C))
+
+
 class ComponentEncoder(nn.Module):
     """Sentences, nouns, pairs and triples in one space, with the same weights (UniVSE, section 3.2).
 
@@ -118,6 +135,9 @@ class ComponentEncoder(nn.Module):
         start: of the combiner's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
         relations: whether triples have the words of relations one by one, or a joined word that stands for them. The
             paper does not say; the encoder reads what it is given, and this is kept for those who give it.
+        numerals: whether pairs may be numbers with their nouns, kept in the same way.
+        pooling: aggregator of the states of a BiGRU that reads sentences (:class:`SentencePooling`); None, as in the
+            paper, leaves them to the combiner.
     """
 
     def __init__(
@@ -129,12 +149,16 @@ class ComponentEncoder(nn.Module):
         train_words: bool = True,
         start: GRUStart = "orthogonal_bias",
         relations: Literal["words", "joined"] = "joined",
+        numerals: bool = False,
+        pooling: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.vocabulary_size = vocabulary_size
         self.relations: Literal["words", "joined"] = relations
+        self.numerals = numerals
         self.objects = ObjectEncoder(vocabulary_size, embed_dim, word_dim, modifier_dim, train_words)
         self.combiner = NeuralCombiner(embed_dim, start)
+        self.sentences = None if pooling is None else SentencePooling(embed_dim, pooling)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
         """Initialise some of the basic embeddings (:meth:`ObjectEncoder.set_word_vectors`)."""
@@ -153,7 +177,7 @@ class ComponentEncoder(nn.Module):
         keys = [self._word_keys(tokens_CL), self._word_keys(objects), self._pair_keys(pairs), self._word_keys(read)]
         words_UD, (words_CL, words, phrases, sequences) = self._encode_distinct(keys)
         return (
-            self.combiner.sentences(words_UD[words_CL], lengths_C),
+            self._read_sentences(words_UD[words_CL], lengths_C),
             words_UD[words],
             words_UD[phrases],
             self._read_triples(words_UD, sequences.masked_fill(triples < 0, -1)),
@@ -162,7 +186,7 @@ class ComponentEncoder(nn.Module):
     def encode_sentences(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode captions (C, L) of lengths (C,) as sequences of words: (C, D)."""
         words_UD, (words_CL,) = self._encode_distinct([self._word_keys(tokens_CL)])
-        return self.combiner.sentences(words_UD[words_CL], lengths_C)
+        return self._read_sentences(words_UD[words_CL], lengths_C)
 
     def encode_objects(self, nouns: Tensor) -> Tensor:
         """Encode nouns (...): (..., D)."""
@@ -178,6 +202,10 @@ class ComponentEncoder(nn.Module):
         """Encode subjects, words of relations and objects (..., L), filled up with -1: (..., D)."""
         words_UD, (sequences,) = self._encode_distinct([self._word_keys(triples.clamp(min=0))])
         return self._read_triples(words_UD, sequences.masked_fill(triples < 0, -1))
+
+    def _read_sentences(self, words_CLD: Tensor, lengths_C: Tensor) -> Tensor:
+        read = self.combiner.sentences if self.sentences is None else self.sentences
+        return read(words_CLD, lengths_C)
 
     def _read_triples(self, words_UD: Tensor, sequences: Tensor) -> Tensor:
         """Encode triples (..., L) of rows of the words' vectors: (..., D)."""

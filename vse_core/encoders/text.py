@@ -54,9 +54,17 @@ class BiGRUEncoder(nn.Module):
     def states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Return the GRU's states (C, L, D), one a word; zero beyond a caption's end."""
         words_CLE = self.dropout(self.embed(tokens_CL))
-        packed = pack_padded_sequence(words_CLE, lengths_C.cpu(), batch_first=True, enforce_sorted=False)
-        hidden_CLH = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=tokens_CL.shape[1])[0]
-        if self.rnn.bidirectional:
-            forward_CLD, backward_CLD = hidden_CLH.chunk(2, dim=-1)
-            hidden_CLH = (forward_CLD + backward_CLD) / 2
-        return hidden_CLH
+        return gru_states(self.rnn, words_CLE, lengths_C)
+
+
+def gru_states(gru: nn.GRU, words_CLE: Tensor, lengths_C: Tensor) -> Tensor:
+    """Return the states (C, L, D) of a GRU over words (C, L, E), the mean of both directions where it has two.
+
+    They are zero beyond a caption's end.
+    """
+    packed = pack_padded_sequence(words_CLE, lengths_C.cpu(), batch_first=True, enforce_sorted=False)
+    hidden_CLH = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=words_CLE.shape[1])[0]
+    if gru.bidirectional:
+        forward_CLD, backward_CLD = hidden_CLH.chunk(2, dim=-1)
+        hidden_CLH = (forward_CLD + backward_CLD) / 2
+    return hidden_CLH

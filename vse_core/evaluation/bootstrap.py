@@ -65,10 +65,20 @@ def resampled_recalls(
     queries: they are drawn together, with their image. ``group_Q`` numbers the group of each query from 0; None makes
     each its own. The same seed draws the same groups for all models and directions.
     """
+    hits_QM = torch.stack([ranks.ranks_Q < k for k in RECALLS.values()], dim=1)
     group_Q = torch.arange(len(ranks)) if group_Q is None else group_Q
+    means_RM = resampled_means(hits_QM, group_Q, resamples, seed)
+    return dict(zip(RECALLS, (100 * means_RM).unbind(1), strict=True))
+
+
+def resampled_means(values_QM: Tensor, group_Q: Tensor, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
+    """Return the means (R, M), float64, of M values of each query in R resamples of the groups of queries.
+
+    The arguments are those of :func:`resampled_recalls`; a number below the largest may have no query.
+    """
     groups = int(group_Q.max()) + 1
-    hits_QM = torch.stack([ranks.ranks_Q < k for k in RECALLS.values()], dim=1).double()
-    sums_GM = hits_QM.new_zeros(groups, len(RECALLS)).index_add_(0, group_Q, hits_QM)
+    values_QM = values_QM.double()
+    sums_GM = values_QM.new_zeros(groups, values_QM.shape[1]).index_add_(0, group_Q, values_QM)
     sizes_G1 = torch.bincount(group_Q, minlength=groups).double().unsqueeze(1)
     generator = torch.Generator().manual_seed(seed)
     values = []
@@ -77,8 +87,8 @@ def resampled_recalls(
         times_rG = sums_GM.new_zeros(drawn_rG.shape).scatter_add_(
             1, drawn_rG, sums_GM.new_ones(1, 1).expand_as(drawn_rG)
         )
-        values.append(100 * (times_rG @ sums_GM) / (times_rG @ sizes_G1))
-    return dict(zip(RECALLS, torch.cat(values).unbind(1), strict=True))
+        values.append((times_rG @ sums_GM) / (times_rG @ sizes_G1))
+    return torch.cat(values)
 
 
 def resampled_retrieval(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Tensor]:

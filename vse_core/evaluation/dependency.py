@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vse_core.evaluation.bootstrap import Interval, resampled_means
 from vse_core.precision import at_least_float32
 
 # G dependencies, N candidates of all dependencies together, W words of a candidate, B images, K views, D embedding.
@@ -93,24 +94,32 @@ def relation_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple
     return _collect(captions, questions, nouns_at=(0, 2))
 
 
-def candidate_similarities(images_BKD: Tensor, candidates_ND: Tensor, image_of_N: Tensor) -> Tensor:
+def other_images(count: int, seed: int = 0) -> Tensor:
+    """Return another image for each of several (B,), each of them once: a round trip through all in random order."""
+    order_B = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return torch.empty_like(order_B).scatter_(0, order_B, order_B.roll(-1))
+
+
+def candidate_similarities(
+    images_BKD: Tensor, candidates_ND: Tensor, image_of_N: Tensor, mask_BK: Tensor | None = None
+) -> Tensor:
     """Similarity (N,) float32 of candidates (N, D) with their own images, the matching score of UniVSE's figure 7.
 
-    It is the maximum over the images' K views; images (B, D) are taken as K = 1. ``image_of_N`` is the index of the
-    image that each candidate's caption describes.
+    It is the maximum over the images' K views or regions, of those in the mask (B, K) if there is one; images (B, D)
+    are taken as K = 1. ``image_of_N`` is the index of the image that each candidate is compared with.
     """
     if len(candidates_ND) != len(image_of_N):
         raise ValueError(f"{len(candidates_ND)} candidates need as many indices of images, got {len(image_of_N)}")
     images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
     size = max(1, CHUNK_ELEMENTS // images_BKD.shape[1:].numel())
-    chunks = zip(candidates_ND.split(size), image_of_N.split(size), strict=True)
-    # Sums along rows, not a matrix product: candidates of equal embeddings must tie, wherever they stand.
-    return torch.cat(
-        [
-            (at_least_float32(images_BKD[of_n]) * at_least_float32(candidates_nD).unsqueeze(1)).sum(-1).amax(-1)
-            for candidates_nD, of_n in chunks
-        ]
-    )
+    best = []
+    for candidates_nD, of_n in zip(candidates_ND.split(size), image_of_N.split(size), strict=True):
+        # Sums along rows, not a matrix product: candidates of equal embeddings must tie, wherever they stand.
+        scores_nK = (at_least_float32(images_BKD[of_n]) * at_least_float32(candidates_nD).unsqueeze(1)).sum(-1)
+        if mask_BK is not None:
+            scores_nK = scores_nK.masked_fill(~mask_BK[of_n], -torch.inf)
+        best.append(scores_nK.amax(-1))
+    return torch.cat(best)
 
 
 def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor) -> DependencyResult:
@@ -123,6 +132,44 @@ def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor)
     Raises:
         ValueError: there is no dependency, the sizes differ, or a dependency lacks a correct or an incorrect candidate.
     """
+    best_correct_G, best_incorrect_G = _best_of_both(scores_N, first_G1, correct_N)
+    counts_G = first_G1.diff()
+    correct_G = torch.zeros_like(counts_G).index_add(0, _dependency_of(first_G1), correct_N.long())
+    return DependencyResult(
+        accuracy=100.0 * (best_correct_G > best_incorrect_G).double().mean().item(),
+        chance=100.0 * (correct_G.double() / counts_G).mean().item(),
+        dependencies=len(counts_G),
+        ties=int((best_correct_G == best_incorrect_G).sum()),
+    )
+
+
+def image_contribution(
+    scores_N: Tensor, wrong_N: Tensor, first_G1: Tensor, correct_N: Tensor, image_G: Tensor
+) -> tuple[float, Interval]:
+    """Return by how much the accuracy is above that with wrong images, in percentage points, and its 95 % interval.
+
+    What remains with a wrong image is what the words themselves tell: that grass is green, whatever is to be seen. The
+    interval is of a bootstrap over the images.
+
+    Args:
+        scores_N: similarities of the candidates with their images.
+        wrong_N: with other images (:func:`other_images`).
+        first_G1: as in :func:`evaluate_dependencies`.
+        correct_N: the same.
+        image_G: the image of each dependency.
+    """
+    resolved = [torch.gt(*_best_of_both(scores, first_G1, correct_N)) for scores in (scores_N, wrong_N)]
+    gains_G1 = 100 * (resolved[0].double() - resolved[1].double()).unsqueeze(1)
+    return gains_G1.mean().item(), Interval.of(resampled_means(gains_G1, image_G)[:, 0])
+
+
+def _dependency_of(first_G1: Tensor) -> Tensor:
+    """Return the dependency (N,) of each candidate."""
+    return torch.repeat_interleave(torch.arange(len(first_G1) - 1), first_G1.diff())
+
+
+def _best_of_both(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the best scores (G,) of the correct candidates, and of the incorrect ones."""
     counts_G = first_G1.diff()
     if not len(counts_G):
         raise ValueError("nothing to evaluate: there are no dependencies")
@@ -131,7 +178,7 @@ def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor)
             f"{len(scores_N)} scores and {len(correct_N)} flags do not fit candidates from {int(first_G1[0])} "
             f"to {int(first_G1[-1])}"
         )
-    dependency_of_N = torch.repeat_interleave(torch.arange(len(counts_G)), counts_G)
+    dependency_of_N = _dependency_of(first_G1)
     correct_G = torch.zeros_like(counts_G).index_add(0, dependency_of_N, correct_N.long())
     if bool(((correct_G == 0) | (correct_G == counts_G)).any()):
         dependency = int(((correct_G == 0) | (correct_G == counts_G)).nonzero()[0])
@@ -140,13 +187,7 @@ def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor)
             "candidates; leave out those with nothing to choose"
         )
     best_correct_G = _best(scores_N[correct_N], dependency_of_N[correct_N], len(counts_G))
-    best_incorrect_G = _best(scores_N[~correct_N], dependency_of_N[~correct_N], len(counts_G))
-    return DependencyResult(
-        accuracy=100.0 * (best_correct_G > best_incorrect_G).double().mean().item(),
-        chance=100.0 * (correct_G.double() / counts_G).mean().item(),
-        dependencies=len(counts_G),
-        ties=int((best_correct_G == best_incorrect_G).sum()),
-    )
+    return best_correct_G, _best(scores_N[~correct_N], dependency_of_N[~correct_N], len(counts_G))
 
 
 def _best(scores_n: Tensor, dependency_of_n: Tensor, dependencies: int) -> Tensor:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# The metrics that every paper prints: recalls at 1, 5 and 10, image to text and text to image.
+RECALLS = ("i2t_r01", "i2t_r05", "i2t_r10", "t2i_r01", "t2i_r05", "t2i_r10")
+
 
 @dataclass(frozen=True)
 class RetrievalProtocol:

@@ -64,18 +64,20 @@ class ViewSummary:
     rsum: float
 
 
-def plot_view_diversity(models: Sequence[ViewSummary]) -> Figure:
+def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSummary] | None = None) -> Figure:
     """Plot which views captions choose, and RSUM and the views' similarity over lambda and over K (MV-VSE, figure 4).
 
-    Panels (a) and (b) of the paper, over the number of views and over lambda, are drawn of the models that differ in
-    it alone, where there are two at least; (c) and (d), the choice of views, of every model. No model is a ValueError.
+    Panels (a) and (b) of the paper, over the number of views and over lambda, are drawn of the most models that differ
+    in it alone, where there are two at least; (c) and (d), the choice of views, of those ``shown``, by default of every
+    model. No model is a ValueError.
     """
+    shown = models if shown is None else shown
     if not models:
         raise ValueError("there is nothing to plot: name at least one model")
     curves = [curve for curve in (_over_views(models), _over_lambda(models)) if curve is not None]
-    count = len(models) + sum(2 if similar else 1 for _, _, similar in curves)
-    columns = min(count, _MOST_COLUMNS)
-    rows = -(-count // columns)
+    count = len(shown) + sum(2 if similar else 1 for _, _, similar in curves)
+    rows = -(-count // _MOST_COLUMNS)
+    columns = -(-count // rows)
     figure = Figure(figsize=(3.9 * columns, 3.5 * rows), layout="constrained")
     panels = iter(figure.subplots(rows, columns, squeeze=False).flat)
     for label, points, has_similarity in curves:
@@ -83,7 +85,7 @@ def plot_view_diversity(models: Sequence[ViewSummary]) -> Figure:
         if has_similarity:
             similarities = [(x, model.similarity) for x, model in points]
             _draw_curve(next(panels), label, similarities, "mean cosine of two views", "vermillion", "s")
-    for model in models:
+    for model in shown:
         _draw_shares(next(panels), model)
     for axes in panels:
         axes.remove()
@@ -95,19 +97,28 @@ _Curve = tuple[str, list[tuple[float, ViewSummary]], bool]
 
 def _over_views(models: Sequence[ViewSummary]) -> _Curve | None:
     """RSUM over K, of models of one lambda."""
-    points = sorted(((float(len(model.shares)), model) for model in models), key=itemgetter(0))
-    numbers = {x for x, _ in points}
-    is_alone = len(numbers) == len(points) > 1 and len({model.lam for model in models}) == 1
-    return ("number of views K", points, False) if is_alone else None
+    points = _longest([(len(model.shares), model.lam, model) for model in models])
+    return ("number of views K", points, False) if points else None
 
 
 def _over_lambda(models: Sequence[ViewSummary]) -> _Curve | None:
     """RSUM and similarity over lambda, of models of one K."""
-    points = sorted(((model.lam, model) for model in models if model.lam is not None), key=itemgetter(0))
-    is_alone = len({x for x, _ in points}) == len(points) == len(models) > 1
-    if not is_alone or len({len(model.shares) for model in models}) > 1 or models[0].similarity is None:
-        return None
-    return "λ: 0 = upper bound over all views, 1 = nearest view alone", points, True
+    several = [model for model in models if model.similarity is not None and model.lam is not None]
+    points = _longest([(model.lam, len(model.shares), model) for model in several if model.lam is not None])
+    return ("λ: 0 = upper bound over all views, 1 = nearest view alone", points, True) if points else None
+
+
+def _longest(placed: Sequence[tuple[float, float | None, ViewSummary]]) -> list[tuple[float, ViewSummary]]:
+    """Return the points of the models that share the second number and differ in the first; none if there are no two.
+
+    Of several such groups the largest is taken, and of these the one with the best model.
+    """
+    groups: dict[float | None, list[tuple[float, ViewSummary]]] = {}
+    for x, shared, model in placed:
+        groups.setdefault(shared, []).append((x, model))
+    curves = [points for points in groups.values() if len({x for x, _ in points}) == len(points) > 1]
+    longest = max(curves, key=lambda points: (len(points), max(model.rsum for _, model in points)), default=[])
+    return sorted(longest, key=itemgetter(0))
 
 
 def _draw_curve(axes: Axes, label: str, points: Sequence[Any], quantity: str, colour: str, marker: str) -> None:

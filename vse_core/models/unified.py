@@ -94,7 +94,7 @@ class UnifiedModel(Model):
     ) -> UnifiedOutput:
         """Encode all inputs of the loss, in one call as DistributedDataParallel requires.
 
-        Every parameter takes part in the sentences and the images already, so that none is without a gradient in a
+        Every parameter takes part in sentences, images or composed components, so that none is without a gradient in a
         batch that has no components. Components without the numbers of triples are a ValueError.
         """
         if components.triple_numbers_T is None or components.true_triples_CX is None:
@@ -138,12 +138,15 @@ def build_unified_model(
     """Build UniVSE from plain values.
 
     ``image`` is ``{"pooling": {"name": ..., **options}}``; without it the mean of each dimension's ten largest values.
-    ``text`` is ``alpha``, the sentence's weight in a caption's vector, and options of
-    :class:`~vse_core.encoders.components.ComponentEncoder`. The sizes are those of
+    ``text`` is ``alpha``, the sentence's weight in a caption's vector, options of
+    :class:`~vse_core.encoders.components.ComponentEncoder`, and a ``pooling`` as ``image`` has it for sentences that a
+    BiGRU reads; None, or no entry, for the paper's. The sizes are those of
     :func:`~vse_core.models.two_tower.build_two_tower`; unknown names and options are a ValueError.
     """
     image_options = {key: value for key, value in image.items() if key != "pooling"}
     text_options = {key: value for key, value in text.items() if key != "alpha"}
+    if text_options.get("pooling") is not None:
+        text_options["pooling"] = build_pooling(dim=embed_dim, **text_options["pooling"])
     pooling = build_pooling(dim=embed_dim, **image.get("pooling", {"name": "kmax", "k": 10}))
     sizes = {"embed_dim": embed_dim, "vocabulary_size": vocabulary_size}
     parts: dict[str, Any] = {"feature_dim": feature_dim, "embed_dim": embed_dim, "pooling": pooling}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +21,11 @@ from vse_core.evaluation.unified import evaluate_unified
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+log = logging.getLogger(__name__)
+
 _IMAGES = 4
+# Features that are cells or patches.
+_CELLS = ("grid", "patches")
 _OBJECTS_AN_IMAGE, _PAIRS_AN_IMAGE = 3, 2
 
 
@@ -72,18 +76,23 @@ def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torc
 
 
 def relevance_figures(inputs: EvaluationInputs, kinds: dict[str, list[list[Phrase]]]) -> dict[str, Figure]:
-    """Plot where UniVSE finds the objects and attributes of a few photographs with a square grid of cells, else
-    nothing.
-    """
-    embedder = inputs.texts.components
-    side = math.isqrt(len(inputs.reader.features(0))) if not inputs.reader.is_image_files else 0
-    if embedder is None or side * side != len(inputs.reader.features(0)):
+    """Plot where UniVSE finds the objects and attributes of a few photographs with a grid of cells, else nothing."""
+    embedder, reader = inputs.texts.components, inputs.reader
+    if embedder is None:
         return {}
-    described = [image for image, pairs in enumerate(kinds["attributes"]) if pairs]
+    if reader.feature in _CELLS and reader.grid(0) is None:
+        log.warning(
+            "no relevance maps: the shards in %s are older than the record of rows and columns; delete this folder and "
+            "extract again to have them",
+            reader.directory,
+        )
+    described = {
+        image: grid for image, pairs in enumerate(kinds["attributes"]) if pairs and (grid := reader.grid(image))
+    }
     figures = {}
-    for number, image in enumerate(spread(described, _IMAGES), start=1):
-        features_1NF = torch.from_numpy(np.array(inputs.reader.features(image))).unsqueeze(0)
-        regions_ND = embedder.embed_regions(features_1NF, torch.tensor([features_1NF.shape[1]]))
+    for number, (image, (rows, columns, others)) in enumerate(spread(list(described.items()), _IMAGES), start=1):
+        features_1NF = torch.from_numpy(np.array(reader.features(image))).unsqueeze(0)
+        regions_ND = embedder.embed_regions(features_1NF, torch.tensor([features_1NF.shape[1]]))[others:]
         objects = list(dict.fromkeys(kinds["objects"][image]))[:_OBJECTS_AN_IMAGE]
         pairs = list(dict.fromkeys(kinds["attributes"][image]))[:_PAIRS_AN_IMAGE]
         queries_QD = torch.cat([embedder.embed_phrases(phrases) for phrases in (objects, pairs) if phrases])
@@ -91,7 +100,7 @@ def relevance_figures(inputs: EvaluationInputs, kinds: dict[str, list[list[Phras
             np.asarray(load_image(inputs.gallery.records[image].image_uri)),
             [" ".join(phrase) for phrase in (*objects, *pairs)],
             relevance(queries_QD, regions_ND),
-            (side, side),
+            (rows, columns),
             (queries_QD @ inputs.gallery.images_BKD[image, 0]).tolist(),
         )
     return figures

@@ -5,6 +5,7 @@ B images, C captions, K views, D embedding.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class EvaluationInputs:
-    """A model and an embedded split, with directories of its captions' graphs and those of the training captions.
+    """A model and an embedded split or its first images, with the folders of its captions' graphs and training graphs.
 
     `detections` are the names of the objects that a data set labels in each image, if it does.
     """
@@ -44,8 +45,8 @@ class EvaluationInputs:
 
     @cached_property
     def captions(self) -> list[list[TokenizedCaption]]:
-        """The split's parsed captions, image by image."""
-        return list(read_captions(self.graphs))
+        """The parsed captions of the gallery's images, image by image."""
+        return list(itertools.islice(read_captions(self.graphs), len(self.gallery.records)))
 
     @cached_property
     def lexicon(self) -> Lexicon:

@@ -117,7 +117,7 @@ def _number_place(caption: TokenizedCaption, thing: SceneObject) -> int | None:
         if attribute.kind == "numeral":
             span = find_words(caption, attribute.word, thing.start, start)
             return span[0] if span else None
-    described = {part for a in thing.attributes for part in a.word.split("-")} | {"and", ",", "-"}
+    described = {part for attribute in thing.attributes for part in attribute.word.split("-")} | {"and", ",", "-"}
     for place in range(start - 1, max(thing.start - 2, -1), -1):
         if caption.tokens[place] in ("a", "an"):
             return place

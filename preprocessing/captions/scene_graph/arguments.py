@@ -29,7 +29,7 @@ _SHE = word_set("she her hers")
 _IT = word_set("it its")
 _THEY = word_set("they them their theirs")
 _RECIPROCAL = word_set("each one other another")
-_REFLEXIVE = word_set("herself himself itself oneself themselves")
+REFLEXIVE = word_set("herself himself itself oneself themselves")
 
 
 class Arguments:
@@ -90,7 +90,7 @@ class Arguments:
         where it hangs on a later one that has no determiner of its own ("a [man and woman] with a dog").
         """
         tree, first = self._tree, noun
-        while tree.labels[first] == "conj" and self._object[tree.heads[first]] >= 0:
+        while tree.labels[first] == "conj" and tree.heads[first] >= 0 and self._object[tree.heads[first]] >= 0:
             first = tree.heads[first]
         group = self.members(first)
         if modifier < noun or noun not in group:
@@ -191,16 +191,16 @@ class Arguments:
         """A pronoun stands for the one object before it in its sentence that agrees with it, or for none."""
         tree = self._tree
         word = tree.words[token]
-        if word in _REFLEXIVE or self._is_reciprocal(token):
+        if word in REFLEXIVE or self._is_reciprocal(token):
             self._stands_for[token] = self._subjects_of_clause(token)
             return
         if word not in _HE and word not in _SHE and word not in _IT and word not in _THEY:
             return
         excluded: set[int] = set()
         if tree.labels[token] != "nmod:poss":
-            excluded.update(self._subjects_of_clause(token))
-            if tree.heads[token] >= 0:
-                excluded.update(self.named(tree.heads[token]))
+            own = self.named(tree.heads[token]) if tree.heads[token] >= 0 else ()
+            # "A desk has a lamp on it", but "a man looks at him".
+            excluded.update(own or self._subjects_of_clause(token))
         before = [
             noun
             for index, noun in enumerate(self._heads)

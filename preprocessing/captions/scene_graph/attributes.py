@@ -5,17 +5,25 @@ from __future__ import annotations
 from preprocessing.captions.graph import Attribute, AttributeKind
 from preprocessing.captions.scene_graph.arguments import SUBJECTS, Arguments
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_PROPERTIES, QUANTIFIERS, SHADES
+from preprocessing.captions.scene_graph.lexicon import (
+    COLOURS,
+    MATERIALS,
+    NON_PROPERTIES,
+    NOT_MADE,
+    QUANTIFIERS,
+    SHADES,
+)
 from preprocessing.captions.scene_graph.negation import is_denied
-from preprocessing.captions.scene_graph.objects import hyphenated, is_hyphenated, is_property
+from preprocessing.captions.scene_graph.objects import hyphenated_word, is_hyphenated, is_property
 from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 _COMPLEMENTS = frozenset({"obj", "iobj", "xcomp", "ccomp"})
 _OBLIQUES = frozenset({"obl", "obl:agent", "nmod"})
-_NOMINAL = frozenset({"NOUN", "PROPN", "PRON", "DET"})
 _PASSIVE = frozenset({"nsubj:pass", "aux:pass"})
 _PREDICATIVE = frozenset({"xcomp", "acl", "acl:relcl", "advcl", "conj", "parataxis"})
 _MODIFIERS = frozenset({"amod", "compound", "nummod", "det", QUANTIFIER})
+_NOMINAL = frozenset({"NOUN", "PROPN", "PRON", "DET", "VERB"})
 _PREMODIFYING = frozenset({"amod", "compound", "flat", "det", "nummod", "case", "fixed", "advmod"})
 
 
@@ -49,9 +57,8 @@ def _in_order(tree: Tree, tokens: dict[int, AttributeKind]) -> tuple[Attribute, 
         return ()
     attributes: dict[tuple[str, AttributeKind], Attribute] = {}
     for token in sorted(tokens):
-        start, end = hyphenated(tree, token)
-        word, kind = "".join(tree.words[start:end]), tokens[token]
-        lemma = word if kind == "participle" or end - start > 1 else tree.lemmas[token]
+        word, kind = hyphenated_word(tree, token), tokens[token]
+        lemma = word if kind == "participle" or word != tree.words[token] else tree.lemmas[token]
         attributes[lemma, kind] = attributes.get((lemma, kind), Attribute(word, lemma, kind))
     return tuple(attributes.values())
 
@@ -59,11 +66,11 @@ def _in_order(tree: Tree, tokens: dict[int, AttributeKind]) -> tuple[Attribute, 
 def _modifier(tree: Tree, child: int, found: dict[int, AttributeKind]) -> None:
     """Add a child of a noun, with what is conjoined to it, if it is an attribute."""
     label, lemma = tree.labels[child], tree.lemmas[child]
-    if label == "amod" or (label == "compound" and is_property(tree, child)):
+    if label == "amod" or (label == "compound" and (is_property(tree, child) or _is_material(tree, child))):
         waiting = [child]
         while waiting:
             token = waiting.pop()
-            if not _is_shade(tree, token) and not _is_adverb(tree, token):
+            if not (_is_shade(tree, token) or _is_word_part(tree, token) or _is_adverb(tree, token)):
                 _adjective(tree, token, found)
             waiting.extend(c for c in tree.children[token] if tree.labels[c] == "conj")
     elif label == "nummod":
@@ -87,20 +94,24 @@ def _adjective(tree: Tree, token: int, found: dict[int, AttributeKind]) -> None:
         found[token] = "adjective"
 
 
-def _is_shade(tree: Tree, token: int) -> bool:
-    """Return whether it tells the shade of the colour behind it: "light" in "a light blue shirt"."""
-    return tree.lemmas[token] in SHADES and token + 1 < len(tree.lemmas) and tree.lemmas[token + 1] in COLOURS
+def _is_material(tree: Tree, token: int) -> bool:
+    head = tree.lemmas[tree.heads[token]]
+    return tree.lemmas[token] in MATERIALS and tree.words[token + 1] != "-" and head not in NOT_MADE
+
+
+def _is_word_part(tree: Tree, token: int) -> bool:
+    """Return whether a hyphen joins it to the word behind it: "long" in "long-haired"."""
+    return token + 2 < len(tree.words) and tree.words[token + 1] == "-"
 
 
 def _is_adverb(tree: Tree, token: int) -> bool:
-    """Return whether it tells how the participle behind it is: "brightly" in "a brightly colored ball"."""
-    following = token + 1
-    return (
-        tree.words[token].endswith("ly")
-        and following < len(tree.words)
-        and tree.heads[following] == tree.heads[token]
-        and tree.words[following].endswith(("ed", "ing"))
-    )
+    """Return whether it tells how the property behind it holds, though tagged as one: "brightly colored"."""
+    return tree.words[token].endswith("ly") and "adjective" not in load_taxonomy().kinds(tree.words[token])
+
+
+def _is_shade(tree: Tree, token: int) -> bool:
+    """Return whether it tells the shade of the colour behind it: "light" in "a light blue shirt"."""
+    return tree.lemmas[token] in SHADES and token + 1 < len(tree.lemmas) and tree.lemmas[token + 1] in COLOURS
 
 
 def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:

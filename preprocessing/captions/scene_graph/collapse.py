@@ -12,6 +12,7 @@ from preprocessing.captions.scene_graph.lexicon import (
     QUANTIFIER_NOUNS,
     QUANTIFIERS,
     RELATIONAL,
+    word_set,
 )
 from preprocessing.captions.scene_graph.tree import Tree
 
@@ -22,9 +23,11 @@ _PHRASE_NOUNS = frozenset(noun for _, noun, _ in ABSTRACT_PHRASES)
 _PREMODIFIERS = frozenset({"det", "amod", "nummod", "compound", "advmod", "nmod:poss", "fixed"})
 _AFTER_ADVERB = frozenset({"from", "of", "to"})
 # Before the name of a part they lead along it: "down the side of a hill" is at its side.
-_PATHS = frozenset({"off", "behind", "from", "down", "along", "up", "over"})
+_WHICH_PART = word_set("far left lower near opposite other right upper very")
+_PATHS = frozenset({"off", "behind", "from", "down", "along", "up", "over", "to"})
 _OBLIQUES = frozenset({"nmod", "obl"})
 _ADVERBIAL = frozenset({"amod", "advmod", "acl", "xcomp", "advcl", "dep"})
+_ADJECTIVE = frozenset({"amod"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
 
 
@@ -70,6 +73,8 @@ def _complement(tree: Tree, token: int) -> tuple[int, list[int]] | None:
 
 def _quantifier(tree: Tree, token: int, changes: _Changes) -> bool:
     lemma, upos = tree.lemmas[token], tree.upos[token]
+    if lemma == "part" and (tree.has_child(token, _ADJECTIVE) or "Number=Plur" in tree.features[token]):
+        return False  # "other parts of the house"
     counting = lemma in QUANTIFIER_NOUNS if upos == "NOUN" else upos == "NUM" or lemma in QUANTIFIERS
     if not counting and lemma != "body":
         return False
@@ -90,13 +95,21 @@ def _quantifier(tree: Tree, token: int, changes: _Changes) -> bool:
     return True
 
 
+def _is_described_part(tree: Tree, token: int) -> bool:
+    """Return whether a part is a thing of its own: "the vertical side of a rock", but not "the left side of a road"."""
+    described = [c for c in tree.children[token] if tree.labels[c] == "amod" and tree.lemmas[c] not in _WHICH_PART]
+    return bool(described) or "Number=Plur" in tree.features[token]
+
+
 def _place(tree: Tree, token: int, changes: _Changes) -> bool:
     lemma = tree.lemmas[token]
+    if _is_described_part(tree, token):
+        return False
     before = [tree.lemmas[c] for c in tree.children[token] if tree.labels[c] == "case" and c < token]
     if not before:
         return False
     found = _complement(tree, token)
-    if found is None and lemma in BARE_PLACES:
+    if found is None and lemma in BARE_PLACES and not (lemma == "side" and before[-1] in _PATHS):
         tree.labels[token] = "advmod"
     if found is None:
         return False

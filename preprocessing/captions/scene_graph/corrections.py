@@ -18,6 +18,8 @@ _LIVING = PERSONS | ANIMALS | FEMALE | MALE
 _LIVING_ENDINGS = FEMALE_ENDINGS + MALE_ENDINGS
 _OF_LIVING = frozenset({"dress", "seat", "clothe"})
 _OBLIQUES = frozenset({"nmod", "obl"})
+_SUBJECTS = frozenset({"nsubj", "nsubj:pass"})
+_OF_NOUNS = frozenset({"cop", "det", "amod", "nummod", "case", "nmod:poss", "compound"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "mark", "cop"})
 
 
@@ -30,6 +32,8 @@ def correct(tree: Tree) -> None:
     """
     for token in range(len(tree.words)):
         _verb_taken_for_noun(tree, token)
+        _predicate_taken_for_noun(tree, token)
+        _of_noun_before(tree, token)
     for token, label in enumerate(tree.labels):
         if label in ("acl", "advcl"):
             if tree.upos[token] == "VERB":
@@ -111,7 +115,7 @@ def _participle(tree: Tree, token: int) -> None:
         return
     head, before = tree.heads[token], _noun_before(tree, token)
     if before >= 0 and _first_conjunct(tree, before) != head:
-        if is_living(tree, before) or _is_made_so(tree, token, before):
+        if is_living(tree, before) or _is_made_so(tree, token, before) or _is_companion(tree, before):
             _attach(tree, token, before, "acl")
     elif "Tense=Pres" in tree.features[token] and head >= 0 and _is_worn(tree, head):
         owner = _living_above(tree, head)
@@ -125,9 +129,34 @@ def _first_conjunct(tree: Tree, token: int) -> int:
     return token
 
 
+def _is_companion(tree: Tree, noun: int) -> bool:
+    """Return whether it is the thing that another thing is with: "a sandwich with [cheese pouring over the side]"."""
+    head = tree.heads[noun]
+    beside = head >= 0 and tree.upos[head] == "NOUN" and not is_living(tree, head)
+    return beside and any(tree.lemmas[c] == "with" for c in tree.children[noun])
+
+
 def _is_made_so(tree: Tree, token: int, noun: int) -> bool:
     """Return whether a participle tells how the thing before it was made or placed: "a field covered in snow"."""
     return "Tense=Past" in tree.features[token] and tree.lemmas[token] not in _OF_LIVING and not _is_worn(tree, noun)
+
+
+def _predicate_taken_for_noun(tree: Tree, token: int) -> None:
+    """Make a verb of what has a subject but nothing that a noun has: "a man and a woman care for a child"."""
+    if tree.upos[token] != "NOUN" or not tree.has_child(token, _SUBJECTS) or tree.has_child(token, _OF_NOUNS):
+        return
+    if "verb" in load_taxonomy().kinds(tree.lemmas[token]):
+        tree.upos[token], tree.features[token] = "VERB", frozenset({"VerbForm=Fin"})
+
+
+def _of_noun_before(tree: Tree, token: int) -> None:
+    """Hang "of" with its noun on the noun directly before it: "a bottle of vodka"."""
+    cases = [c for c in tree.children[token] if tree.labels[c] == "case"]
+    if len(cases) != 1 or tree.lemmas[cases[0]] != "of" or tree.labels[token] == "conj":
+        return
+    before = _noun_before(tree, cases[0])
+    if before >= 0 and before != tree.heads[token] and tree.labels[before] not in ("compound", "flat"):
+        _attach(tree, token, before, "nmod")
 
 
 def _conjunct(tree: Tree, token: int) -> None:
@@ -138,9 +167,6 @@ def _conjunct(tree: Tree, token: int) -> None:
     placed = any(tree.lemmas[c] in ("in", "on", "at") for c in tree.children[head] if tree.labels[c] == "case")
     partner = _living_above(tree, head) if placed or _is_worn(tree, head) else -1
     if partner >= 0:
-        for child in tree.children[partner]:  # "and a woman in a hat": the hat is hers
-            if tree.labels[child] == "nmod" and any(case == token + 1 for case in tree.children[child]):
-                tree.heads[child] = token
         _attach(tree, token, partner, "conj")
 
 

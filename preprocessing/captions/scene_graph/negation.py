@@ -11,10 +11,12 @@ _OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss", "case"})
 
 
 def is_denied(tree: Tree, token: int) -> bool:
-    """Return whether a verb, adjective or noun is said not to apply: "not wearing", "without holding"."""
+    """Return whether a verb, adjective or noun is said not to apply: "not wearing", "without holding", "is not red"."""
+    heads = [token, tree.heads[token]] if tree.labels[token] == "xcomp" and tree.heads[token] >= 0 else [token]
     return any(
         tree.words[child] in _NOT or (tree.labels[child] == "mark" and tree.lemmas[child] == "without")
-        for child in tree.children[token]
+        for head in heads
+        for child in tree.children[head]
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import COLOURS, MATERIALS, NON_THINGS, SPORTS, word_set
+from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, SPORTS, word_set
 from preprocessing.captions.scene_graph.negation import is_absent
 from preprocessing.captions.scene_graph.tree import Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
@@ -19,7 +19,6 @@ _NO_THING = word_set(
 )
 _NOMINAL_ROLES = frozenset({"root", "nsubj", "nsubj:pass", "obj", "iobj", "obl", "obl:agent", "nmod", "dep"})
 _CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
-_DESCRIBING = frozenset({"ADJ", "ADV", "ADP", "NUM", "VERB"})
 _NAME_PARTS = frozenset({"compound", "flat", "goeswith"})
 _BEFORE_NOUN = frozenset(
     {"det", "amod", "nummod", "compound", "flat", "goeswith", "nmod:poss", "advmod", "appos", QUANTIFIER}
@@ -46,7 +45,8 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     """The tokens that head the noun phrases of a caption, ascending.
 
     These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
-    elderly"). Pronouns are not among them, nor are sports that are played and what is said not to be there.
+    elderly") or which may be nouns ("a child and adult"). Pronouns are not among them, nor are sports that are played
+    and what is said not to be there.
 
     Args:
         tree: the caption.
@@ -55,17 +55,12 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     found = []
     for token, upos in enumerate(tree.upos):
         if upos in ("NOUN", "PROPN"):
-            named = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and tree.words[token] != "-"
-            if named and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
+            thing = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and tree.words[token] != "-"
+            if thing and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
             found.append(token)
     return found
-
-
-def is_hyphenated(tree: Tree, token: int) -> bool:
-    """Return whether it is the first part of a word like "snow-covered"."""
-    return tree.heads[token] == token + 2 and tree.words[token + 1] == "-"
 
 
 def is_sport(tree: Tree, token: int) -> bool:
@@ -74,40 +69,45 @@ def is_sport(tree: Tree, token: int) -> bool:
     return played and tree.lemmas[token] in SPORTS
 
 
+def is_hyphenated(tree: Tree, token: int) -> bool:
+    """Return whether it is the first part of a word like "snow-covered"."""
+    return tree.heads[token] == token + 2 and tree.words[token + 1] == "-"
+
+
 def _is_nominalised(tree: Tree, token: int) -> bool:
-    if tree.lemmas[token] in NON_THINGS or tree.has_child(token, _CLAUSE):
+    lemma, head = tree.lemmas[token], tree.heads[token]
+    if lemma in NON_THINGS or tree.has_child(token, _CLAUSE):
         return False
-    return tree.child(token, "det") is not None
+    if tree.child(token, "det") is not None:
+        return True
+    in_place = tree.labels[token] == "obj" or (tree.labels[token] == "conj" and tree.upos[head] in ("NOUN", "PROPN"))
+    return in_place and lemma not in COLOURS and "noun" in load_taxonomy().kinds(lemma)
 
 
 def is_property(tree: Tree, token: int) -> bool:
-    """Return whether a compounded word tells what a thing is like or made of rather than being a part of its name.
+    """Return whether a compounded word is a property, as "orange" of "orange shirt", rather than a part of the name.
 
-    So do "orange" of "orange shirt", "brick" of "brick wall" and "off-road" of "off-road vehicle".
+    So are an adjective that is tagged as a noun ("murky water") and "off-road" of "off-road vehicles".
     """
-    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS:
+    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS or tree.lemmas[token] == "hind":
         return True
-    start, end = hyphenated(tree, token)
-    if end - start > 1:
-        return end <= tree.heads[token] and any(tree.upos[part] in _DESCRIBING for part in range(start, end, 2))
-    return tree.lemmas[token] in MATERIALS and _is_made(tree.lemmas[tree.heads[token]])
+    start = modifier_start(tree, token)
+    if start < token:
+        return tree.upos[start] not in ("NOUN", "PROPN")
+    kinds = load_taxonomy().kinds(tree.words[token])
+    return tree.upos[token] == "NOUN" and "adjective" in kinds and "noun" not in kinds
 
 
-def _is_made(noun: str) -> bool:
-    """Return whether a noun names a thing or a part of nature, not a person or an activity as "rock climber" does."""
-    taxonomy = load_taxonomy()
-    return any(taxonomy.same_category(noun, other) for other in ("wall", "hill", "arch", "surface"))
+def modifier_start(tree: Tree, token: int) -> int:
+    """The first part of a word with hyphens, by its last one: "black" of "black-and-white", "long" of "long-haired"."""
+    while token >= 2 and tree.words[token - 1] == "-":
+        token -= 2
+    return token
 
 
-def hyphenated(tree: Tree, token: int) -> tuple[int, int]:
-    """The span of a word that is written with hyphens, here those around one of its parts: "long-haired"."""
-    start, end, words, heads = token, token + 1, tree.words, tree.heads
-    own = (token, heads[token])
-    while start > 1 and words[start - 1] == "-" and heads[start - 2] in own:
-        start -= 2
-    while end + 1 < len(words) and words[end] == "-" and heads[end + 1] in own:
-        end += 2
-    return start, end
+def hyphenated_word(tree: Tree, token: int) -> str:
+    """The word with all parts before it that hyphens join to it."""
+    return "".join(tree.words[modifier_start(tree, token) : token + 1])
 
 
 def name_tokens(tree: Tree, token: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ Problem = Literal["empty", "no words", "too long", "control characters", "not En
 # Control characters, and what is no character at all: halves of surrogate pairs and marks of byte order.
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]+")
 # Tags of HTML, whose names begin with a letter: "a < b" is none.
-_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--.*?-->")
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]+")
 
 
@@ -39,9 +40,9 @@ class ParsedCaption:
         tokens: of the cleaned caption, as written, each with the blank that follows it, if any; of a long one those
             that were parsed.
         graph: empty or partial where there was a problem; its offsets count the tokens.
-        problem: None, or the first that applies: "empty" (nothing but blanks); "no words" (neither letters nor digits);
-            "too long" (only the first MAX_TOKENS tokens were read); "control characters" (read without these); "not
-            English" (in an English pipeline: its graph is empty); "no objects" (it names no thing).
+        problem: None, or the first that applies: "not English" (in an English pipeline: its graph is empty); "empty"
+            (nothing but blanks); "no words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens
+            were read); "control characters" (read without these); "no objects" (it names no thing).
     """
 
     tokens: list[str]
@@ -52,7 +53,7 @@ class ParsedCaption:
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
-    A caption may have several sentences. Control characters and HTML tags are removed and runs of blanks become one; no
+    A caption may have several sentences. Control characters and HTML are removed and runs of blanks become one; no
     caption raises an error.
 
     Args:
@@ -76,8 +77,7 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
         disable=lemmas.replaced,
     )
     for doc, problem in documents:
-        tree = read_tree(doc, lemmas)
-        graph = SceneGraph() if problem == "not English" else read_graph(tree)
+        graph = SceneGraph() if problem == "not English" else read_graph(read_tree(doc, lemmas))
         tokens = [token.text_with_ws for token in doc]
         yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
 
@@ -89,7 +89,7 @@ def _document(nlp: Language, text: str, english: bool) -> tuple[Doc, Problem | N
     if len(doc) > MAX_TOKENS:
         doc = nlp.make_doc(cleaned[: doc[MAX_TOKENS].idx].rstrip())
         problem = "too long"
-    if problem is None and english and is_foreign(cleaned):
+    if english and is_foreign(cleaned):
         problem = "not English"
     return doc, problem
 
@@ -98,8 +98,8 @@ def _clean(text: str) -> tuple[str, Problem | None]:
     problem: Problem | None = None
     if len(text) > MAX_CHARACTERS and len(text := text.strip()) > MAX_CHARACTERS:
         text, problem = text[:MAX_CHARACTERS], "too long"
-    if "<" in text:
-        text = _MARKUP.sub(" ", text)
+    if "<" in text or "&" in text:
+        text = html.unescape(_MARKUP.sub(" ", text))
     if not text.isprintable():
         visible = _CONTROLS.sub(" ", text)
         if visible != text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from preprocessing.captions.graph import Relation
-from preprocessing.captions.scene_graph.arguments import OBJECTS, SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.arguments import OBJECTS, REFLEXIVE, SUBJECTS, Arguments
 from preprocessing.captions.scene_graph.negation import is_absent, is_denied
 from preprocessing.captions.scene_graph.objects import is_sport
 from preprocessing.captions.scene_graph.tree import Tree
@@ -64,7 +64,8 @@ class _Finder:
             if tree.labels[target] == "xcomp" and tree.upos[target] in ("NOUN", "PROPN") and not objects:
                 self._oblique(subjects, words, target)
         # With an object the verb relates subject and object, and what is left to the oblique is its preposition.
-        before = [] if objects or gap or self._is_existential(token) else words
+        takes_other = any(tree.words[c] not in REFLEXIVE for c in objects)
+        before = [] if takes_other or gap or self._is_existential(token) else words
         for target in obliques:
             self._oblique(subjects, before, target)
         self._absolute(token)
@@ -106,16 +107,16 @@ class _Finder:
         """Objects, obliques and agents of a verb; those behind the last of conjoined verbs belong to all of them."""
         tree = self._tree
         objects = [c for c in tree.children[token] if tree.labels[c] in OBJECTS]
-        objects = [c for c in objects if not (is_absent(tree, c) or is_sport(tree, c))]
         obliques = [c for c in tree.children[token] if tree.labels[c] in _OBLIQUES]
         agents = [c for c in tree.children[token] if tree.labels[c] == "obl:agent"]
         if not agents and not tree.subtyped and self._is_passive(token):
             agents = [c for c in obliques if [tree.lemmas[case] for case in tree.case_words(c)] == ["by"]]
             obliques = [c for c in obliques if c not in agents]
         head = tree.heads[token]
-        if tree.labels[token] == "conj" and not objects and not obliques:
+        if head >= 0 and tree.labels[token] == "conj" and not objects and not obliques:
             objects = [c for c in tree.children[head] if c > token and tree.labels[c] in OBJECTS]
             obliques = [c for c in tree.children[head] if c > token and tree.labels[c] in _OBLIQUES]
+        objects = [c for c in objects if not (is_absent(tree, c) or is_sport(tree, c))]
         return objects, obliques, agents
 
     def _is_passive(self, token: int) -> bool:

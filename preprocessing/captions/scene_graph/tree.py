@@ -266,17 +266,22 @@ def _cut_cycles(heads: list[int]) -> list[int]:
 
 def _refine_nouns(tree: Tree, tags: list[str]) -> None:
     """Take for a noun what the tag calls one, and "View of ..." at the start; give the singular of untold plurals."""
-    taxonomy, words, lemmas = load_taxonomy(), tree.words, tree.lemmas
     for token, upos in enumerate(tree.upos):
         if upos == "VERB":
-            named = tags[token] in ("NN", "NNS") or (token == 0 and words[1:2] in (["of"], ["from"]))
-            if named and not tree.has_child(token, _VERB_CHILDREN):
+            if tree.lemmas[token][-1:] == "l" and tree.lemmas[token][-2:-1] in "bcdfgkpstz":  # "bustling"
+                tree.lemmas[token] += "e"
+            noun = tags[token] in ("NN", "NNS") or (token == 0 and tree.words[1:2] in (["of"], ["from"]))
+            if noun and not tree.has_child(token, _VERB_CHILDREN):
                 tree.upos[token] = "NOUN"
-        elif upos in ("NOUN", "PROPN"):
-            untold = tags[token] != "NNS" and lemmas[token] == words[token]
-            if untold and taxonomy.is_plural(words[token]):
-                lemmas[token] = words[token].removesuffix("s")
-                tree.features[token] |= {"Number=Plur"}
+        elif _is_untold_plural(tree, token, tags[token]):
+            tree.lemmas[token] = tree.lemmas[token].removesuffix("s")
+            tree.features[token] |= {"Number=Plur"}
+
+
+def _is_untold_plural(tree: Tree, token: int, tag: str) -> bool:
+    if tree.upos[token] not in ("NOUN", "PROPN") or tag == "NNS" or tree.lemmas[token] != tree.words[token]:
+        return False
+    return load_taxonomy().is_plural(tree.lemmas[token])
 
 
 def _refine_labels(tree: Tree) -> None:
@@ -288,7 +293,7 @@ def _refine_labels(tree: Tree) -> None:
                 labels[token] = "compound:prt"
         elif label == "case":
             head = tree.heads[token]
-            if tree.words[token] in _GENITIVE_MARKERS and labels[head] == "nmod":
+            if head >= 0 and tree.words[token] in _GENITIVE_MARKERS and labels[head] == "nmod":
                 labels[head] = "nmod:poss"
         elif label in ("nmod", "det") and "Poss=Yes" in tree.features[token]:
             labels[token] = "nmod:poss"

@@ -6,12 +6,13 @@ import pickle
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.extractor import ExtractorError, Grid
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers.source import MAX_VALUES, Array, PublishedRegions, checked_regions
 
@@ -101,7 +102,8 @@ class PthFolder:
             raise ImageError(f"{found} where a tensor of shape (1, F, h, w) is needed")
         if not tensor.is_floating_point() or tensor.numel() > MAX_VALUES:
             raise ImageError(f"{tensor.numel()} numbers of the type {tensor.dtype} are no feature map")
-        return checked_regions(image_id, tensor[0].flatten(1).T.float().numpy())
+        cells = checked_regions(image_id, tensor[0].flatten(1).T.float().numpy())
+        return replace(cells, grid=Grid(tensor.shape[2], tensor.shape[3]))
 
 
 def _folder(path: Path, ending: str) -> Path:

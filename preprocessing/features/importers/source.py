@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.extractor import ExtractorError, FeaturesNF, Grid
 from preprocessing.features.images import ImageError
 
 Array = npt.NDArray[Any]
@@ -31,13 +31,17 @@ _ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".m
 
 @dataclass(frozen=True, slots=True)
 class PublishedRegions:
-    """Published regions of one image: features (N, F), boxes in its pixels, `LABELS` (N,), as far as they are known."""
+    """Published regions of one image: features (N, F), boxes in its pixels, `LABELS` (N,), as far as they are known.
+
+    `grid` is that of features that are cells.
+    """
 
     image_id: str
     features: FeaturesNF
     boxes: npt.NDArray[np.float32] | None = None
     image_size: tuple[int, int] | None = None
     labels: Mapping[str, Array] = field(default_factory=dict)
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,15 +51,19 @@ class Network:
             states.update(zip(indices, state, strict=True))
         return [states[index] for index in range(len(items))]
 
+    def example_pixels(self) -> PixelsCHW:
+        """The pixels of an image whose parts all differ."""
+        try:
+            return self.pixels(Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)))
+        except ImageError as error:
+            raise ExtractorError(f"{self.weights}: the preprocessing fails on an image of noise: {error}") from error
+
     def example_state(self) -> Tensor:
-        """The state of an image whose parts all differ.
+        """The state of `example_pixels`.
 
         Before any work starts, an ExtractorError tells a model of another kind, or one whose state is random.
         """
-        try:
-            pixels = self.pixels(Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)))
-        except ImageError as error:
-            raise ExtractorError(f"{self.weights}: the preprocessing fails on an image of noise: {error}") from error
+        pixels = self.example_pixels()
         try:
             state, again = (self.states([pixels])[0] for _ in range(2))
         except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:

@@ -249,6 +249,8 @@ def test_graphs_are_read_where_something_needs_them() -> None:
 def test_crisscrossed_captions_need_their_folder() -> None:
     assert "the protocol cxc needs the folder" in message("evaluation.protocols=[retrieval, cxc]")
     load_config(None, ["evaluation.protocols=[retrieval, cxc]", "evaluation.cxc=/data/cxc"])
+    assert "first_images: has no effect without one of the protocols attack" in message("evaluation.first_images=9")
+    load_config(None, ["evaluation.protocols=[retrieval, attack]", "evaluation.first_images=9"])
 
 
 def test_embeddings_are_enough_for_published_retrieval() -> None:

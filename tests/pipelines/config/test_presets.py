@@ -87,7 +87,7 @@ def test_every_preset_is_checked_here() -> None:
     }
 
 
-def test_univse_is_the_paper_s(tmp_path: Path) -> None:
+def test_univse_is_the_paper_s_but_for_its_start(tmp_path: Path) -> None:
     config = preset("univse", tmp_path)
     assert (config.model.embed_dim, config.model.image.pooling.name, config.model.image.pooling.k) == (1024, "kmax", 10)
     text, loss = config.model.text, config.loss
@@ -96,6 +96,21 @@ def test_univse_is_the_paper_s(tmp_path: Path) -> None:
     assert (loss.relation_weight, str(loss.relations_after)) == (1.0, "2 epochs")
     assert (loss.object_negatives, loss.attribute_negatives, loss.relation_negatives) == (16, 8, (2, 4, 2))
     assert (config.training.learning_rate, config.training.batch_size, config.training.weight_decay) == (1e-3, 128, 0)
+    assert loss.relevance_temperature == 1.0
+    # A set of 8,000 captions has 62 steps an epoch: an epoch of all negatives would not be enough there.
+    assert [loss.all_negatives.steps(steps_per_epoch) for steps_per_epoch in (62, 3234)] == [1000, 1000]
+    assert [loss.options_at(step, 62)["negatives"] for step in (0, 999, 1000)] == ["all", "all", "hardest"]
+    assert (text.start, text.relations) == ("orthogonal_bias", "words")
+
+
+def test_a_gru_that_is_read_at_its_last_state_begins_so_that_it_remembers(tmp_path: Path) -> None:
+    settings = ["preset=vse_pp", "model.text.pooling.name=last", "model.text.directions=1"]
+    last = load_config(None, settings).model.text
+    assert last.options()["start"] == last.model_dump()["start"] == "orthogonal_bias"
+    named = load_config(None, [*settings, "model.text.start=published"]).model.text
+    assert named.start == preset("mv_vse_release", tmp_path).model.text.start == "published"
+    # Others begin as published, and their settings are what they were: the fingerprints of their runs stay.
+    assert "start" not in preset("vse_pp", tmp_path).model.text.model_dump()
 
 
 def test_vse_c_begins_as_vse_pp(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pipelines.inference.embedder import Embedder, QueryError, _extractor_option
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.features import RegionFeatures, build_extractor
 from preprocessing.features.butd.weights import load_weights
+from preprocessing.features.extractor import Grid
 from tests.pipelines.tiny_bundle import EMBED_DIM, write_tiny_bundle
 from tests.preprocessing.features.butd.tiny import tiny_detector
 
@@ -101,7 +102,7 @@ def test_regions_are_embedded_by_their_features(bundle: Path, monkeypatch: pytes
 
         def __call__(self, items: Sequence[Any]) -> list[RegionFeatures]:
             boxes = np.zeros((1, 4), np.float32)
-            return [RegionFeatures(features, {"boxes": boxes}) for features in alone(items)]  # type: ignore[arg-type]
+            return [RegionFeatures(found.features, {"boxes": boxes}) for found in alone(items)]  # type: ignore
 
     monkeypatch.setattr(embedder, "_extractor", WithBoxes())
     assert torch.equal(embedder.embed_images(["scene://0/0", "scene://0/1"]), expected)
@@ -129,3 +130,36 @@ def test_regions_pool_to_the_image_and_lie_on_the_grid(bundle: Path, embedder: E
     torch.testing.assert_close(found.of_view(3), found.regions_PND[0])
     with pytest.raises(QueryError, match="no such file"):
         embedder.embed_with_regions("/no/such/image.jpg")
+
+
+class Given:
+    """An extractor that gives some vectors as ready features, and what is known of them."""
+
+    name = "region"
+
+    def __init__(self, count: int, **places: Any) -> None:
+        rows = np.random.default_rng(0).standard_normal((count, 192))
+        self._stored = RegionFeatures(rows.astype(np.float16), **places)
+
+    def load(self, uri: str) -> str:
+        return uri
+
+    def __call__(self, items: Sequence[Any]) -> list[RegionFeatures]:
+        return [self._stored] * len(items)
+
+
+def test_only_a_recorded_grid_is_one(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine regions without boxes are no 3 x 3 cells; six cells behind a class token are 2 x 3."""
+    embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
+    monkeypatch.setattr(embedder, "_extractor", Given(9))
+    with pytest.raises(ValueError, match="where the 9 features of an image lie is not known: they have no boxes"):
+        embedder.embed_with_regions("any.jpg")
+    monkeypatch.setattr(embedder, "_extractor", Given(9, companions={"boxes": np.ones((9, 4), np.float32)}))
+    assert embedder.embed_with_regions("any.jpg").places.tolist() == [[1] * 4] * 9  # type: ignore[union-attr]
+    monkeypatch.setattr(embedder, "_extractor", Given(7))
+    alone = embedder.embed_images(["any.jpg"])[0]
+    monkeypatch.setattr(embedder, "_extractor", Given(7, grid=Grid(2, 3, 1)))
+    found = embedder.embed_with_regions("any.jpg")
+    assert found.places == (2, 3)
+    assert found.regions_PND.shape == (1, 6, EMBED_DIM)
+    torch.testing.assert_close(found.image_KD, alone, atol=1e-6, rtol=0)

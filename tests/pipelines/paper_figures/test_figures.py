@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from mlflow import MlflowClient
 from PIL import Image
 from transformers import ResNetConfig, ViTConfig
@@ -19,8 +21,13 @@ from pipelines.paper_figures import draw, of_models, of_runs, registered_model
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageError
+from pipelines.runtime.stage import StageError, StagePlan
+from pipelines.stages import model_evaluation, runner
+from pipelines.stages.model_evaluation import NamedModel
 from pipelines.tracking import PipelineRuns
+from pipelines.tuning.results import Results, Trial, write_results
+from pipelines.tuning.search import TABLE, search_dir
+from pipelines.tuning.space import load_search
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import Caption, Record
 from preprocessing.features import TINY_RESNET
@@ -97,7 +104,15 @@ def test_every_figure_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["kmax-grid", "--model", "x"], ["top-5", "--model", "x", "--query", "dog"], ["nothing"], ["top-5"]],
+    [
+        ["view-diversity", "--model", "x", "--search", "y"],
+        ["view-diversity"],
+        ["search-rows", "--model", "x"],
+        ["kmax-grid", "--model", "x"],
+        ["top-5", "--model", "x", "--query", "dog"],
+        ["nothing"],
+        ["top-5"],
+    ],
 )
 def test_options_that_a_figure_does_not_take_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -226,6 +241,39 @@ def test_a_search_that_has_not_ended_is_said_to_be(config: PipelineConfig, tmp_p
     options = draw._parser().parse_args(["kmax-grid", "--search", str(file)])
     with pytest.raises(StageError, match=r"has not finished .*pipelines/tune\.py"):
         draw.draw("kmax-grid", config, options)
+
+
+def test_views_of_a_search_are_those_of_its_models(
+    config: PipelineConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {"one": {"model.image.views": 1}, **{f"lambda {lam}": {"loss.lam": lam} for lam in (0.1, 0.7, 1.0)}}
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump({"name": "views", "method": "rows", "rows": rows}))
+    multi = load_config(None, [f"work_dir={config.work_dir}", "preset=mv_vse", "model.image.mlp=false"])
+    search = load_search(tmp_path / "search.yaml")
+    stage = search_dir(multi, search)
+    stage.create()
+    rsums = dict(zip(rows, (90.0, 100.0, 120.0, 110.0), strict=True))
+    trials = [Trial(name, {"row": name}, 0, rsum, 1, 1, False) for name, rsum in rsums.items()]
+    write_results(Results(trials), stage.path / TABLE)
+    stage.complete({})
+    trained: dict[str, PipelineConfig] = {}
+
+    def evaluated(named: NamedModel) -> SimpleNamespace:
+        trained[named.reference] = named.config
+        two_views().save(tmp_path / named.reference / "gallery")
+        return SimpleNamespace(reference=named.reference, directory=tmp_path / named.reference)
+
+    plan = StagePlan("train", "f", tmp_path, 1, 1, "epochs", "", {"best": tmp_path})
+    monkeypatch.setattr(model_evaluation, "evaluate_model", evaluated)
+    monkeypatch.setattr(runner, "plan_stages", lambda *_, **__: {"train": plan})
+    options = draw._parser().parse_args(["view-diversity", "--search", str(tmp_path / "search.yaml")])
+    (figure,) = draw.draw("view-diversity", multi, options).values()
+    assert trained["one"].model.image.views == 1
+    assert {name: each.loss.lam for name, each in trained.items() if name != "one"} == {
+        "lambda 0.1": 0.1, "lambda 0.7": 0.7, "lambda 1.0": 1.0,
+    }  # fmt: skip
+    shares = [axes.get_title().partition("\n")[0] for axes in figure.axes if axes.get_xlabel() == "view"]
+    assert shares == ["lambda 1.0, λ = 1", "lambda 0.7, λ = 0.7"]
 
 
 def test_the_training_of_a_registered_model_is_found_by_its_tag(

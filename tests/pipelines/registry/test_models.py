@@ -31,6 +31,7 @@ from pipelines.registry.models import (
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.features import TINY_RESNET, build_extractor
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
+from tests.preprocessing.features.arrays import arrays
 
 TAGS = {"vse.seed": "0", "vse.rsum": "12.00"}
 
@@ -235,7 +236,7 @@ def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], messag
 def test_pyfunc_embeds_ready_features_as_the_images_they_come_from(model: Any) -> None:
     uris = ["scene://0/0", "scene://0/1"]
     extractor = build_extractor("grid", weights=TINY_RESNET, seed=0)
-    features = [np.asarray(each).tolist() for each in extractor([extractor.load(uri) for uri in uris])]
+    features = [np.asarray(each).tolist() for each in arrays(extractor, [extractor.load(uri) for uri in uris])]
     rows = pd.DataFrame({"features": [features[0], None, features[1]], "text": [None, "a red ring", None]})
     output = model.predict(rows)
     expected = model.predict(pd.DataFrame({"image": uris}))

@@ -18,7 +18,7 @@ from pipelines.reporting.configuration import differences
 from pipelines.reporting.curves import curves
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import best_queries, galleries, worst_queries
-from pipelines.reporting.published import RECALLS, published_rows, recall_names
+from pipelines.reporting.published import published_rows, recall_names
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
@@ -26,7 +26,7 @@ from pipelines.reporting.write import section_html, write_report
 from pipelines.runtime.stage import StagePlan
 from tests.pipelines.reporting.finished_run import EVIL, STAGES, finished_run, plan, write_manifest
 from tests.pipelines.templates.tags import tags
-from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
+from vse_core.evaluation.protocols import RECALLS, RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
 
 def recorded(status: str = "FINISHED", seconds: float = 20.0, **metrics: Sequence[float]) -> RecordedRun:
@@ -132,6 +132,13 @@ def test_differences_from_the_preset_are_those_of_the_configuration() -> None:
     assert found["training.epochs"] == ("25", "4")
     assert "training.gradient_clip" not in found
     assert "loss.reduction" not in found
+
+
+def test_another_text_encoder_than_that_of_a_preset_which_leaves_a_file_to_name() -> None:
+    other = load_config(None)
+    found = differences("hgr_infty", other.model, other.loss, other.training)
+    assert ("model.text.name", "role_graphs", "bigru") in found
+    assert "model.text.graphs" not in {key for key, _, _ in found}
 
 
 def test_data_counts_splits_and_reasons(tmp_path: Path) -> None:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from pipelines.config import PipelineConfig, load_config
+from pipelines.config import load_config
 from pipelines.registry.models import CHALLENGER, RegistryError
-from pipelines.retraining import promotion
-from pipelines.retraining.promotion import BEFORE_TAG, CHAMPION, DECISION_TAG, guarded_falls, promote, rollback
+from pipelines.retraining.promotion import (
+    BEFORE_TAG,
+    CHAMPION,
+    DECISION_TAG,
+    Decision,
+    guarded_falls,
+    promote,
+    rollback,
+)
 from pipelines.runtime.stage import StageError, StageReport
 
 
 @pytest.fixture
-def config(work_dir: Path) -> PipelineConfig:
-    return load_config(None, [f"work_dir={work_dir}", "name=shop"])
+def uri(work_dir: Path) -> str:
+    return load_config(None, [f"work_dir={work_dir}"]).tracking_uri
 
 
 @pytest.fixture
-def client(config: PipelineConfig) -> MlflowClient:
-    return MlflowClient(config.tracking_uri, config.tracking_uri)
+def client(uri: str) -> MlflowClient:
+    return MlflowClient(uri, uri)
 
 
 def register(client: MlflowClient) -> int:
@@ -34,36 +43,41 @@ def register(client: MlflowClient) -> int:
     return version
 
 
-@pytest.fixture
-def contest(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, list[float]]:
-    """The comparison's result, set by the test: difference, low, high; and the R@1 of both models."""
-    found = {"rsum": [5.0, 1.0, 9.0], "r1": [30.0, 28.0]}
+@dataclass
+class Contest:
+    """A comparison whose result the test sets: difference, low, high; and the R@1 of both models."""
 
-    def compared(first: object, second: object) -> StageReport:
-        metrics = [{"rsum": 0.0, "i2t_r01": r1, "t2i_r01": 20.0} for r1 in found["r1"]]
-        recalls = {"rsum": [250.0, 245.0, *found["rsum"], 0.01]}
-        (tmp_path / "manifest.json").write_text(json.dumps({"recalls": recalls, "metrics": metrics}))
-        return StageReport("compare", tmp_path, "")
+    folder: Path
+    rsum: Sequence[float] = (5.0, 1.0, 9.0)
+    r1: Sequence[float] = (30.0, 28.0)
 
-    monkeypatch.setattr(promotion, "compare_models", compared)
-    monkeypatch.setattr(promotion.NamedModel, "find", lambda reference, _: reference)
-    return found
+    def __call__(self, first: str, second: str) -> StageReport:
+        assert (first, second) == ("shop/2", "shop/1")
+        metrics = [{"rsum": 0.0, "i2t_r01": r1, "t2i_r01": 20.0} for r1 in self.r1]
+        recalls = {"rsum": [250.0, 245.0, *self.rsum, 0.01]}
+        (self.folder / "manifest.json").write_text(json.dumps({"recalls": recalls, "metrics": metrics}))
+        return StageReport("compare", self.folder, "")
+
+
+def judged(uri: str, contest: Contest) -> Decision:
+    return promote("shop", uri, {"i2t_r01": 1.0, "t2i_r01": 1.0}, contest)
 
 
 def champion(client: MlflowClient) -> int:
     return int(client.get_model_version_by_alias("shop", CHAMPION).version)
 
 
-def test_the_first_model_needs_no_contest(config: PipelineConfig, client: MlflowClient) -> None:
+def test_the_first_model_needs_no_contest(uri: str, client: MlflowClient, tmp_path: Path) -> None:
+    contest = Contest(tmp_path)
     register(client)
-    decision = promote(config)
+    decision = judged(uri, contest)
     assert (decision.promoted, decision.challenger, decision.champion) == (True, 1, None)
     assert champion(client) == 1
     assert client.get_model_version("shop", "1").tags[DECISION_TAG] == "the first model: there was no champion"
-    again = promote(config)
+    again = judged(uri, contest)
     assert (again.promoted, again.reason) == (False, "it is the champion already")
     with pytest.raises(StageError, match=r"shop/1 took nobody's place"):
-        rollback(config)
+        rollback("shop", uri)
 
 
 @pytest.mark.parametrize(
@@ -77,43 +91,45 @@ def test_the_first_model_needs_no_contest(config: PipelineConfig, client: Mlflow
     ],
 )
 def test_a_contest(
-    config: PipelineConfig,
+    uri: str,
     client: MlflowClient,
-    contest: dict[str, list[float]],
+    tmp_path: Path,
     rsum: list[float],
     r1: list[float],
     promoted: bool,
     reason: str,
 ) -> None:
-    contest |= {"rsum": rsum, "r1": r1}
+    contest = Contest(tmp_path, rsum, r1)
     register(client)
-    promote(config)
+    judged(uri, contest)
     register(client)
-    decision = promote(config)
+    decision = judged(uri, contest)
     assert (decision.promoted, decision.champion) == (promoted, 1)
     assert reason in decision.reason
     assert champion(client) == (2 if promoted else 1)
     assert client.get_model_version("shop", "2").tags[DECISION_TAG] == decision.reason
 
 
-def test_rolling_back(config: PipelineConfig, client: MlflowClient, contest: dict[str, list[float]]) -> None:
+def test_rolling_back(uri: str, client: MlflowClient, tmp_path: Path) -> None:
+    contest = Contest(tmp_path)
     register(client)
-    promote(config)
+    judged(uri, contest)
     register(client)
-    promote(config)
+    judged(uri, contest)
     assert client.get_model_version("shop", "2").tags[BEFORE_TAG] == "1"
-    assert rollback(config) == (2, 1)
+    assert rollback("shop", uri) == (2, 1)
     assert champion(client) == 1
     assert client.get_model_version("shop", "2").tags[DECISION_TAG] == "rolled back to version 1"
 
 
-def test_what_is_not_there_is_said(config: PipelineConfig, client: MlflowClient, tmp_path: Path) -> None:
+def test_what_is_not_there_is_said(uri: str, client: MlflowClient, tmp_path: Path) -> None:
+    contest = Contest(tmp_path)
     with pytest.raises(RegistryError, match="there is no registered model 'shop'"):
-        promote(config)
+        judged(uri, contest)
     with pytest.raises(StageError, match="'shop' has no champion"):
-        rollback(config)
+        rollback("shop", uri)
     with pytest.raises(RegistryError, match="there is no MLflow database"):
-        promote(load_config(None, [f"work_dir={tmp_path / 'empty'}"]))
+        judged(f"sqlite:///{tmp_path}/empty/mlflow.db", Contest(tmp_path))
 
 
 def test_guards_name_metrics_that_there_are() -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
@@ -248,6 +249,18 @@ def test_maps_of_the_words_of_a_text(unified: SearchModel) -> None:
             assert all(word in record.captions[0].text for word in phrase["text"].split()[:1])
         nothing = client.post("/relevance", json={**query, "text": "xyzzy"})
         assert (nothing.status_code, nothing.json()["error"]) == (422, "text: names nothing that the model knows")
+
+
+def test_regions_without_places_have_no_maps(unified: SearchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """36 of them were shown as 6 x 6 cells."""
+    record, extractor = unified.gallery.records[0], unified.embedder._extractor
+    monkeypatch.setattr(
+        type(extractor), "__call__", lambda self, items: [np.ones((36, 192), np.float16) for _ in items]
+    )
+    with TestClient(build_app(SearchService(unified)), base_url="http://127.0.0.1") as client:
+        answer = client.post("/relevance", json={"text": record.captions[0].text, "image_id": record.image_id})
+    assert answer.status_code == 409
+    assert "where the 36 features of an image lie is not known" in answer.json()["error"]
 
 
 def test_models_without_regions_have_no_maps(client: TestClient, search_model: SearchModel) -> None:

@@ -83,7 +83,9 @@ def make_trainer(
             for number, text in enumerate(texts)
         ]
         write_adversarials(out / "adversarial.jsonl", entries)
-    vocabulary = Vocabulary.build(texts, 1, component_words(graphs, 1))
+    vocabulary = Vocabulary.build(
+        texts, 1, component_words(graphs, 1, relations=getattr(config.model.text, "relations", "words"))
+    )
     return quiet_trainer(config, train, dev, vocabulary, out, observer)
 
 
@@ -109,6 +111,18 @@ def test_a_run_learns_and_its_model_loads(system: str, shards: Path, tmp_path: P
     logged = set(chain.from_iterable(metrics for _, metrics in recorder.metrics))
     wanted = {"univse": {"train/obj", "train/attr", "train/rel", "train/comp"}, "vse_c": {"train/adversarial"}}
     assert logged >= wanted[system]
+
+
+@pytest.mark.parametrize(
+    "setting", ["model.text.pooling={name: gpo}", "model.text.relations=joined", "model.text.start=published"]
+)
+def test_variants_of_univse_learn_and_their_models_load(setting: str, shards: Path, tmp_path: Path):
+    settings = [setting, "training.epochs=6", "model.image.pooling={name: gpo}"]
+    history = make_trainer(make_config("univse", *settings), shards, tmp_path, Recorder()).run()
+    assert history[-1]["rsum"] > history[0]["rsum"]
+    model = load_model(next(tmp_path.glob("best-*")))
+    assert model.text_encoder.relations == ("joined" if "joined" in setting else "words")
+    assert (model.text_encoder.sentences is None) == ("gpo" not in setting)
 
 
 def test_relations_count_only_when_their_time_has_come(shards: Path, tmp_path: Path):

@@ -16,9 +16,11 @@ from pipelines.inference.embedder import Embedder, QueryError, write_extractor
 from pipelines.inference.image_inputs import image_source, misfit
 from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import build_gallery
+from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import RESNETS
 from pipelines.stages.preflight import check_before_start
 from pipelines.training.loss_log import read_losses
+from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
 from preprocessing import extraction
 from preprocessing.captions.vocabulary import Vocabulary
@@ -237,3 +239,12 @@ def test_weights_are_looked_for_before_the_work_starts(tmp_path: Path) -> None:
 
 def test_the_configured_names_are_those_of_the_library() -> None:
     assert RESNETS == resnet.RESNETS
+
+
+def test_a_network_that_is_random_in_evaluation_is_refused_before_training(shards: Path, tmp_path: Path) -> None:
+    network = "{model_type: vit_mae, image_size: 64, patch_size: 8, hidden_size: 16, num_hidden_layers: 4, "
+    network += "num_attention_heads: 2, intermediate_size: 16, decoder_num_hidden_layers: 1}"
+    config = make_config(backbone=BACKBONE.replace(NETWORK, network))
+    splits = [SplitData(ShardReader(shards / split, "jpg")) for split in ("train", "dev")]
+    with pytest.raises(StageError, match="train: ViTMAEModel: two passes over one image give different features"):
+        prepare(config.training_settings, *splits, tmp_path)

@@ -168,14 +168,14 @@ def test_captions_of_any_length_are_cut_before_training(bert: Path, tmp_path: Pa
     write_split(tmp_path / "train", 23, 0, words=600)
     write_split(tmp_path / "dev", 9, 1, words=5000)
     text = bert_text(bert) if name == "bert" else "model.text={name: bigru, word_dim: 3, pooling: {name: gpo}}"
-    config = make_config(text, "training.epochs=1")
+    settings = make_config(text, "training.epochs=1").training_settings
     train, dev = (SplitData(ShardReader(tmp_path / split, "grid")) for split in ("train", "dev"))
     (tmp_path / "out").mkdir()
-    facts, _ = prepare(config, train, dev, tmp_path / "out")
+    facts, _ = prepare(settings, train, dev, tmp_path / "out")
     assert facts["captions_truncated"] == 2
     encoder = load_caption_encoder(tmp_path / "out")
     device = torch.device("cpu")
-    (metrics,) = Trainer(config, train, dev, encoder, tmp_path / "out", device, None, lambda metrics: None).run()
+    (metrics,) = Trainer(settings, train, dev, encoder, tmp_path / "out", device, None, lambda metrics: None).run()
     assert metrics["rsum"] > 0
 
 

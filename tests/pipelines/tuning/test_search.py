@@ -8,12 +8,13 @@ import pytest
 import yaml
 
 from pipelines.config import ConfigError, load_config
-from pipelines.tuning.plots import plot_grid, plot_parallel_coordinates, plot_sensitivity
+from pipelines.tuning.plots import plot_grid, plot_parallel_coordinates, plot_rows, plot_sensitivity
 from pipelines.tuning.results import Results, Trial, read_results, write_results
 from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
+from vse_core.evaluation.protocols import RECALLS
 
 SEARCHES = Path(__file__).resolve().parents[3] / "pipelines" / "config" / "searches"
-CONFIGS = {"mv_vse_views_lambda": "flickr8k_mv_vse.yaml", "vse_2ad_temperature_margin": "flickr8k_vse_2ad.yaml"}
+CONFIGS = {"mv_vse": "flickr8k_mv_vse.yaml", "vse_2ad": "flickr8k_vse_2ad.yaml"}
 
 
 def search(**changes: object) -> SearchConfig:
@@ -31,15 +32,22 @@ def search(**changes: object) -> SearchConfig:
 
 @pytest.mark.parametrize("path", sorted(SEARCHES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_searches_that_ship_fit_their_configurations(path: Path) -> None:
-    config = load_config(SEARCHES.parent / "data" / CONFIGS.get(path.stem, "scenes.yaml"))
+    system = next((name for name in CONFIGS if path.stem.startswith(name)), None)
+    config = load_config(SEARCHES.parent / "data" / CONFIGS.get(system, "scenes.yaml"))
     check_space(config, load_search(path))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"method": "tpe"}, "method: must be one of random, grid, asha, bayesian; got 'tpe'"),
-        ({"space": {}}, "space: "),
+        ({"method": "tpe"}, "method: must be one of random, grid, asha, bayesian, rows; got 'tpe'"),
+        ({"space": {}}, "space: the method random needs it, and takes no rows"),
+        ({"method": "rows"}, "rows: the method rows needs it, and takes no space"),
+        ({"rows": {"a": {"loss.margin": 1}}}, "space: the method random needs it, and takes no rows"),
+        (
+            {"method": "rows", "space": {}, "rows": {"a": {"seed": 1}}},
+            "rows.a.seed: can be searched are keys of model, loss",
+        ),
         ({"space": {"loss.margin": {"uniform": [0.3, 0.1]}}}, "the lower bound comes first, got 0.3 and 0.1"),
         ({"space": {"loss.margin": {"log_uniform": [0, 0.1]}}}, "logarithms need numbers above 0, got 0"),
         ({"space": {"loss.margin": {}}}, "give one of values, uniform and log_uniform, got none"),
@@ -61,8 +69,8 @@ def test_a_search_that_cannot_be(tmp_path: Path, content: dict[str, object], mes
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ({"loss.margn": {"values": [0.1]}}, "space.loss.margn: there is no such key"),
-        ({"loss.margin.x": {"values": [0.1]}}, "space.loss.margin.x: there is no such key"),
+        ({"loss.margn": {"values": [0.1]}}, "the search sets loss.margn: there is no such key"),
+        ({"loss.margin.x": {"values": [0.1]}}, "the search sets loss.margin.x: there is no such key"),
         ({"loss.margin": {"uniform": [-1, 0.1]}}, r"loss.margin: .*\(from the search's space\)"),
         ({"model.image.pooling": {"values": [{"name": "kmax", "k": 0}]}}, "model.image.pooling.k"),
     ],
@@ -70,6 +78,59 @@ def test_a_search_that_cannot_be(tmp_path: Path, content: dict[str, object], mes
 def test_a_space_that_does_not_fit_ends_before_work(space: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_space(load_config(None), search(space=space))
+
+
+ROWS = SearchConfig.model_validate(
+    {
+        "name": "ablation",
+        "method": "rows",
+        "seeds": 2,
+        "rows": {
+            "as it is": {},
+            "mean": {"model.image.pooling": {"name": "mean"}, "loss.margin": 0.3},
+            "margin 0.1": {"loss.margin": 0.1},
+        },
+    }
+)
+
+
+def row_trial(name: str, seed: int, rsum: float | None, first: float = 0.0) -> Trial:
+    recalls = {} if rsum is None else dict(zip(RECALLS, (first, 40.0, 50.0, 20.0, 30.0, 40.0), strict=True))
+    return Trial(f"{name}{seed}", {"row": name}, seed, rsum, 1, 5, False, "" if rsum else "nan", recalls)
+
+
+def test_a_row_has_settings_of_its_own_and_all_rows_are_checked_before_work() -> None:
+    assert (ROWS.settings, list(ROWS.domains)) == (3, ["row"])
+    assert ROWS.values_of({"row": "as it is"}) == {}
+    config = with_settings(load_config(None), ROWS.values_of({"row": "mean"}), 4)
+    assert (config.loss.margin, config.model.image.pooling.name, config.seed) == (0.3, "mean", 4)
+    check_space(load_config(None), ROWS)
+    # Unlike a grid, of which the outermost combinations stand for the others.
+    wrong = ROWS.model_copy(update={"rows": {**ROWS.rows, "last": {"loss.margn": 1}}})
+    with pytest.raises(ConfigError, match=r"loss\.margn: there is no such key"):
+        check_space(load_config(None), wrong)
+
+
+def test_rows_are_drawn_in_their_order_with_means_over_seeds(tmp_path: Path) -> None:
+    trials = [
+        *(row_trial("as it is", seed, 200.0 + 10 * seed, 20.0 + 2 * seed) for seed in (0, 1)),
+        *(row_trial("mean", seed, 190.0, 30.0) for seed in (0, 1)),
+        row_trial("margin 0.1", 0, 300.0),
+        row_trial("margin 0.1", 1, None),
+    ]
+    write_results(Results(trials), tmp_path / "trials.csv")
+    results = read_results(tmp_path / "trials.csv")
+    assert results == Results(trials)
+    assert results.by_setting()[0].recalls["i2t_r01"] == 21.0
+    first, _, rsum = plot_rows(results, ROWS).axes
+    assert [label.get_text() for label in first.get_yticklabels()] == list(ROWS.rows)
+    assert [text.get_text() for text in first.texts] == ["21.0", "30.0", "failed"]
+    assert [text.get_text() for text in rsum.texts] == ["205.0", "190.0", "failed"]
+    assert rsum.get_ylim() == (2.5, -0.5)  # the first row is at the top
+    with pytest.raises(ValueError, match="rows are drawn of a search with the method rows; 'some' has random"):
+        plot_rows(results, search())
+    with pytest.raises(ValueError, match="no row with an RSUM"):
+        plot_rows(Results([row_trial("mean", 0, None)]), ROWS)
 
 
 def test_settings_replace_what_stood_there() -> None:

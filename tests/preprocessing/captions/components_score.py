@@ -52,7 +52,16 @@ class Score:
 
     @property
     def f1(self) -> float:
+        """Return the harmonic mean of precision and recall."""
         return 2 * self.right / max(1, 2 * self.right + len(self.wrong) + len(self.missed))
+
+
+def read_captions(data: Path) -> dict[str, str]:
+    """Caption id -> text, of Flickr8k and coco_mini."""
+    lines = (data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()
+    coco = json.loads((data / "coco_mini" / "annotations" / "captions_train2017.json").read_text(encoding="utf-8"))
+    texts = dict(line.split("\t") for line in lines)
+    return texts | {str(entry["id"]): entry["caption"] for entry in coco["annotations"]}
 
 
 def read_gold(path: Path = GOLD) -> dict[str, dict[str, list[list[str]]]]:
@@ -78,33 +87,20 @@ def found_components(graph: SceneGraph) -> dict[str, list[list[Words]]]:
     }
 
 
-def read_captions(data: Path) -> dict[str, str]:
-    """Caption id -> text, of Flickr8k and coco_mini."""
-    lines = (data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()
-    coco = json.loads((data / "coco_mini" / "annotations" / "captions_train2017.json").read_text(encoding="utf-8"))
-    texts = dict(line.split("\t") for line in lines)
-    return texts | {str(entry["id"]): entry["caption"] for entry in coco["annotations"]}
-
-
-def score(parsed: Iterable[tuple[str, SceneGraph]], path: Path = GOLD, strict: bool = False) -> dict[str, Score]:
-    """Compare graphs of annotated captions, given with their ids, with the annotation.
-
-    Strictly, the first of several forms alone is right, and a component that may be found or not is wrong if found.
-    """
+def score(parsed: Iterable[tuple[str, SceneGraph]], path: Path = GOLD) -> dict[str, Score]:
+    """Compare graphs of annotated captions, given with their ids, with the annotation."""
     gold = read_gold(path)
     scores = {kind: Score() for kind in KINDS}
     for caption_id, graph in parsed:
         for kind, components in found_components(graph).items():
-            _compare(caption_id, components, gold[caption_id][kind], scores[kind], strict)
+            _compare(caption_id, components, gold[caption_id][kind], scores[kind])
     return scores
 
 
-def _compare(caption_id: str, found: list[list[Words]], annotated: list[list[str]], score: Score, strict: bool) -> None:
+def _compare(caption_id: str, found: list[list[Words]], annotated: list[list[str]], score: Score) -> None:
     # What must be found takes its matches first; what may be found takes what is left.
     required = [words for words in annotated if not words[0].startswith("?")]
     optional = [[words[0][1:], *words[1:]] for words in annotated if words[0].startswith("?")]
-    if strict:
-        required, optional = [[forms.partition("|")[0] for forms in words] for words in required], []
     left = list(found)
     for words in required:
         match = next((component for component in left if _matches(component, words)), None)

@@ -8,16 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.preprocessing.captions.components_score import (
-    DEVELOPMENT,
-    GOLD,
-    KINDS,
-    Score,
-    Words,
-    _compare,
-    read_captions,
-    read_gold,
-)
+from preprocessing.captions import load_pipeline
+from preprocessing.captions.scene_graph import parse_captions
+from tests.preprocessing.captions.components_score import DEVELOPMENT, GOLD, KINDS, read_captions, read_gold, score
 
 IRREGULAR = {"man": "men", "woman": "women", "child": "children", "tooth": "teeth", "foot": "feet", "lie": "laying"}
 SIZES = dict(zip(KINDS, (1, 2, 3), strict=True))
@@ -65,10 +58,18 @@ def test_no_caption_is_annotated_twice() -> None:
     assert not read_gold(GOLD).keys() & read_gold(DEVELOPMENT).keys()
 
 
-@pytest.mark.parametrize(("strict", "counts"), [(False, (2, 0, 0)), (True, (1, 2, 1))])
-def test_strict_scores_allow_no_other_form(strict: bool, counts: tuple[int, int, int]) -> None:
-    result = Score()
-    found: list[list[Words]] = [[["dog"]], [["ball"]], [["sky"]]]
-    _compare("caption", found, [["dog"], ["toy|ball"], ["?sky"]], result, strict)
-    assert (result.right, len(result.wrong), len(result.missed)) == counts
-    assert result.f1 == pytest.approx(2 * counts[0] / (2 * counts[0] + counts[1] + counts[2]))
+# A little below what was measured when the rules were last improved: of objects, attributes and relations.
+FLOORS = {GOLD: (0.98, 0.94, 0.93), DEVELOPMENT: (0.98, 0.96, 0.90)}
+
+
+@pytest.mark.parametrize("path", [GOLD, DEVELOPMENT], ids=["first", "development"])
+def test_quality_does_not_fall(path: Path, vse_data: Path) -> None:
+    captions, ids = read_captions(vse_data), list(read_gold(path))
+    parsed = parse_captions(load_pipeline(), [captions[caption_id] for caption_id in ids])
+    scores = score(((caption_id, result.graph) for caption_id, result in zip(ids, parsed, strict=True)), path)
+    low = {
+        kind: (round(scores[kind].f1, 3), floor)
+        for kind, floor in zip(KINDS, FLOORS[path], strict=True)
+        if scores[kind].f1 < floor
+    }
+    assert not low

@@ -21,10 +21,46 @@ def image(number: int, split: str, sentences: int = 5, **more: Any) -> dict[str,
     } | more
 
 
-def build(folder: Path, images: Any) -> Any:
+def build(folder: Path, images: Any, **options: Any) -> Any:
     path = folder / "dataset.json"
     path.write_text(json.dumps({"images": images, "dataset": "test"}))
-    return build_dataset("karpathy", images=folder, annotations=path)
+    return build_dataset("karpathy", images=folder, annotations=path, **options)
+
+
+def instances(folder: Path, name: str, labels: list[tuple[int, int]]) -> Path:
+    """Write labels, as pairs of image and category."""
+    annotations = [{"image_id": image_id, "category_id": category} for image_id, category in labels]
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "hot dog"}]
+    path = folder / name
+    path.write_text(json.dumps({"categories": categories, "annotations": annotations}))
+    return path
+
+
+def test_training_without_restval(tmp_path: Path) -> None:
+    """COCO's 82,783 images, on which UniVSE trains."""
+    splits = ["train", "val", "restval", "train"]
+    dataset = build(tmp_path, [image(number, split) for number, split in enumerate(splits)], restval=False)
+    assert [record.image_id for record in dataset.records("train")] == ["0", "3"]
+
+
+def test_labels_are_found_by_coco_s_ids_in_several_files(tmp_path: Path) -> None:
+    images = [image(0, "test", cocoid=500), image(1, "test", cocoid=7), image(2, "test", cocoid=8)]
+    files = [
+        instances(tmp_path, "train.json", [(8, 1), (0, 1)]),
+        instances(tmp_path, "val.json", [(500, 2), (500, 1), (500, 2)]),
+    ]
+    dataset = build(tmp_path, [*images, image(3, "val", cocoid=9)], instances=files)
+    assert dataset.detections("test") == {"8": ["cat"], "500": ["hot dog", "cat"]}
+    with pytest.raises(DatasetError, match=r"no image of 'dev' is labelled in .*val\.json; name the files"):
+        dataset.detections("dev")
+    assert build(tmp_path, images).detections("test") is None
+
+
+def test_labels_without_coco_s_ids_are_refused(tmp_path: Path) -> None:
+    """Flickr8k's numbers are not COCO's, but would fit."""
+    labels = [instances(tmp_path, "val.json", [(0, 1)])]
+    with pytest.raises(DatasetError, match=r"images\[0\]: has no 'cocoid'"):
+        build(tmp_path, [image(0, "test")], instances=labels).detections("test")
 
 
 def test_restval_goes_into_train_and_val_is_called_dev(tmp_path: Path) -> None:

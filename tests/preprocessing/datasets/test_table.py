@@ -57,6 +57,12 @@ def test_kinds_of_tables_say_the_same(tmp_path: Path) -> None:
         assert list(dataset.records("train")) == expected, name
 
 
+def test_a_caption_may_be_as_long_as_a_web_page(tmp_path: Path) -> None:
+    text = "word " * 50_000
+    (record,) = build_dataset("table", **write(tmp_path, f"image,caption\na.jpg,{text}\n")).records("train")
+    assert record.captions[0].text == text
+
+
 def test_absolute_addresses_need_no_folder(tmp_path: Path) -> None:
     options = write_parquet(tmp_path / "t.parquet", {"url": ["s3://bucket/a.jpg", "/data/b.jpg"], "text": ["a", "b"]})
     dataset = build_dataset("table", **options, image_column="url", caption_column="text")

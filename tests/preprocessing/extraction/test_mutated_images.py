@@ -12,6 +12,7 @@ from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import build_extractor
 from preprocessing.shards import ShardReader
 from tests.preprocessing.extraction.mutations import MUTATIONS, mutated
+from tests.preprocessing.features.arrays import arrays
 
 WEIGHTS = Path(__file__).resolve().parents[3] / "preprocessing" / "features" / "tiny_resnet"
 
@@ -42,7 +43,7 @@ def test_damaged_files_are_used_or_skipped_and_cost_no_other(tmp_path: Path) -> 
     reader = ShardReader(tmp_path / "shards", "grid")
     place = {key: row for row, key in enumerate(index.keys)}
     for number in good:
-        (alone,) = extractor([extractor.load(records[number].image_uri)])
+        (alone,) = arrays(extractor, [extractor.load(records[number].image_uri)])
         np.testing.assert_allclose(reader.features(place[f"{number:08d}"]), alone, atol=2e-2)
     assert all(np.isfinite(reader.features(row)).all() for row in range(index.count))
 

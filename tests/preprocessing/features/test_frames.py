@@ -10,6 +10,7 @@ from PIL import Image
 
 from preprocessing import storage
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor
+from tests.preprocessing.features.arrays import arrays
 
 av = pytest.importorskip("av", reason="pip install av")
 from preprocessing.features.videos import decode_frames  # noqa: E402 (needs av)
@@ -129,7 +130,7 @@ def test_a_frame_is_the_average_of_its_cells(tmp_path: Path) -> None:
     assert found.dtype == np.float16
     for row, picture in zip(found, decode_frames(path.read_bytes(), 3), strict=True):
         picture.save(tmp_path / "frame.png")
-        (cells,) = grid([grid.load(str(tmp_path / "frame.png"))])
+        (cells,) = arrays(grid, [grid.load(str(tmp_path / "frame.png"))])
         np.testing.assert_allclose(row, cells.astype(np.float32).mean(0), rtol=4e-3, atol=2e-3)
     assert extractor.name == "frames"
     assert extractor.identity() == {**grid.identity(), "extractor": "frames", "frames": 3}
@@ -158,7 +159,7 @@ def test_real_weights_on_a_video_of_photographs(vse_data: Path, tmp_path: Path) 
     folder = str(vse_data / "mobilenet_v2")
     extractor, grid = build_extractor("frames", weights=folder), build_extractor("grid", weights=folder)
     (found,) = extractor([extractor.load(str(tmp_path / "photographs.mp4"))])
-    means = [cells.astype(np.float32).mean(0) for cells in grid([grid.load(str(path)) for path in paths])]
+    means = [cells.astype(np.float32).mean(0) for cells in arrays(grid, [grid.load(str(path)) for path in paths])]
     similarity = np.corrcoef(np.concatenate([found.astype(np.float32), means]))[:3, 3:]
     assert similarity.argmax(1).tolist() == [0, 1, 2]
     assert similarity.diagonal().min() > 0.9

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, AutoModel, ResNetConfig, ResNetModel, ViTConfig
 
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, load_image
+from tests.preprocessing.features.arrays import arrays
 
 SCENES = [f"scene://0/{index}" for index in range(6)]
 
@@ -46,7 +47,7 @@ def test_features_are_the_last_hidden_state_row_by_row(resnet: Path) -> None:
     extractor = build_extractor("grid", weights=str(resnet))
     model = AutoModel.from_pretrained(resnet, dtype=torch.float32).eval()
     processor = AutoImageProcessor.from_pretrained(resnet, backend="pil")
-    features = extractor([extractor.load(uri) for uri in SCENES])
+    features = arrays(extractor, [extractor.load(uri) for uri in SCENES])
     for uri, found in zip(SCENES, features, strict=True):
         pixels = processor(images=load_image(uri), return_tensors="pt")["pixel_values"]
         with torch.no_grad():
@@ -62,11 +63,11 @@ def test_features_are_the_last_hidden_state_row_by_row(resnet: Path) -> None:
 def test_an_image_does_not_depend_on_its_batch() -> None:
     extractor = build_extractor("grid", weights=TINY_RESNET, seed=0)
     items = [extractor.load(uri) for uri in SCENES]
-    together = extractor(items)
+    together = arrays(extractor, items)
     for item, found in zip(items, together, strict=True):
-        (alone,) = extractor([item])
+        (alone,) = arrays(extractor, [item])
         np.testing.assert_allclose(found, alone, rtol=2e-3, atol=1e-3)
-    backwards = extractor(items[::-1])[::-1]
+    backwards = arrays(extractor, items[::-1])[::-1]
     for found, other in zip(together, backwards, strict=True):
         np.testing.assert_array_equal(found, other)
     assert extractor([]) == []
@@ -83,7 +84,7 @@ def test_random_networks_depend_on_the_seed_alone() -> None:
     assert first.identity() == again.identity()
     assert first.identity()["weights_sha256"] != other.identity()["weights_sha256"]
     item = first.load(SCENES[0])
-    np.testing.assert_array_equal(first([item])[0], again([item])[0])
+    np.testing.assert_array_equal(arrays(first, [item])[0], arrays(again, [item])[0])
 
 
 def test_random_networks_are_the_same_in_another_process() -> None:
@@ -118,7 +119,7 @@ def test_values_beyond_float16_are_told(resnet: Path) -> None:
     extractor = build_extractor("grid", weights=str(resnet))
     black = np.zeros_like(extractor.load(SCENES[0]))
     with pytest.raises(ExtractorError, match=r"image 1 of a batch of 2 has features .*range of float16"):
-        extractor([black, extractor.load(SCENES[0])])
+        arrays(extractor, [black, extractor.load(SCENES[0])])
 
 
 def test_odd_images_are_image_errors(tmp_path: Path, resnet: Path) -> None:
@@ -223,10 +224,10 @@ def test_images_of_one_batch_may_differ_in_size(resnet: Path, tmp_path: Path) ->
         uris.append(str(tmp_path / f"{number}.png"))
         load_image(SCENES[number]).resize(size).save(uris[-1])
     items = [extractor.load(uri) for uri in uris]
-    together = extractor(items)
+    together = arrays(extractor, items)
     assert [len(found) for found in together] == [8 * 12, 8 * 8, 16 * 8, 8 * 12]
     for item, found in zip(items, together, strict=True):
-        np.testing.assert_allclose(found, extractor([item])[0], rtol=2e-3, atol=2e-4)
+        np.testing.assert_allclose(found, arrays(extractor, [item])[0], rtol=2e-3, atol=2e-4)
 
 
 def test_a_size_of_ones_own_takes_the_place_of_the_processors(resnet: Path) -> None:
@@ -296,14 +297,14 @@ def test_real_mobilenet_against_a_direct_call(vse_data: Path) -> None:
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
     paths = sorted((vse_data / "flickr8k" / "images").glob("*.jpg"))[:5]
-    features = extractor([extractor.load(str(path)) for path in paths])
+    features = arrays(extractor, [extractor.load(str(path)) for path in paths])
     with torch.no_grad():
         images = [Image.open(path).convert("RGB") for path in paths]
         state = model(**processor(images=images, return_tensors="pt")).last_hidden_state
     expected = state.permute(0, 2, 3, 1).reshape(5, 49, 1280).numpy()
     assert np.stack(features).shape == (5, 49, 1280)
     np.testing.assert_allclose(np.stack(features), expected, rtol=2e-3, atol=2e-3)
-    (alone,) = extractor([extractor.load(str(paths[3]))])
+    (alone,) = arrays(extractor, [extractor.load(str(paths[3]))])
     np.testing.assert_allclose(alone, features[3], rtol=2e-3, atol=2e-3)
 
 
@@ -319,7 +320,7 @@ def test_the_embedded_network_shows_colour_shape_texture_and_place() -> None:
         [
             found.astype(np.float32).mean(0)
             for start in range(0, len(uris), 50)
-            for found in extractor([extractor.load(uri) for uri in uris[start : start + 50]])
+            for found in arrays(extractor, [extractor.load(uri) for uri in uris[start : start + 50]])
         ]
     )
     scenes = [describe_scene(0, index) for index in indices]

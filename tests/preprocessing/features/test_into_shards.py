@@ -15,10 +15,16 @@ TINY = {"weights": TINY_RESNET, "seed": 0}
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "shape"),
-    [("grid", {**TINY, "image_size": 64}, (16, 192)), ("pyramid", {**TINY, "image_size": 64}, (30, 192))],
+    ("name", "options", "shape", "grid"),
+    [
+        ("grid", {**TINY, "image_size": 64}, (16, 192), (4, 4, 0)),
+        ("grid", {"network": "resnet18", "image_size": "short_600", "seed": 0}, (19 * 19, 512), (19, 19, 0)),
+        ("pyramid", {**TINY, "image_size": 64}, (30, 192), None),
+    ],
 )
-def test_features_of_pictures(tmp_path: Path, name: str, options: dict[str, Any], shape: tuple[int, int]) -> None:
+def test_features_of_pictures(
+    tmp_path: Path, name: str, options: dict[str, Any], shape: tuple[int, int], grid: tuple[int, int, int] | None
+) -> None:
     extractor = build_extractor(name, **options)
     records = tuple(
         Record(str(index), f"scene://0/{index}", "train", (Caption(f"{index}#0", "a scene"),)) for index in range(3)
@@ -28,8 +34,9 @@ def test_features_of_pictures(tmp_path: Path, name: str, options: dict[str, Any]
     assert len(reader) == 3
     items = [extractor.load(record.image_uri) for record in records]
     for index, expected in enumerate(extractor(items[:2]) + extractor(items[2:])):
-        assert expected.shape == shape
-        np.testing.assert_array_equal(reader.features(index), expected)
+        assert expected.features.shape == shape
+        np.testing.assert_array_equal(reader.features(index), expected.features)
+        assert reader.grid(index) == grid
 
 
 def test_published_features_and_what_has_none(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from transformers import (
 )
 
 from preprocessing.features import TINY_RESNET, ExtractorError, build_extractor
+from preprocessing.features.patches import patch_grid
+from tests.preprocessing.features.arrays import arrays
 
 SCENES = [f"scene://0/{index}" for index in range(3)]
 SIZES: dict[str, Any] = {
@@ -39,10 +41,10 @@ def _seeded() -> None:
     torch.manual_seed(5)
 
 
-def saved(model: Any, folder: Path, size: int = 48) -> Path:
+def saved(model: Any, folder: Path, size: int = 48, width: int = 0) -> Path:
     model.save_pretrained(folder)
     settings = json.loads((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
-    text = json.dumps(settings | {"size": {"height": size, "width": size}})
+    text = json.dumps(settings | {"size": {"height": size, "width": width or size}})
     (folder / "preprocessor_config.json").write_text(text)
     return folder
 
@@ -61,7 +63,7 @@ def test_a_vit_with_and_without_its_class_token(tmp_path: Path) -> None:
     folder = saved(model, tmp_path)
     for class_token, rows in ((True, slice(0, None)), (False, slice(1, None))):
         extractor = build_extractor("patches", weights=str(folder), class_token=class_token)
-        found = extractor([extractor.load(uri) for uri in SCENES])
+        found = arrays(extractor, [extractor.load(uri) for uri in SCENES])
         for features, expected in zip(found, tokens(model, extractor), strict=True):
             assert features.shape == (9 + class_token, 16)
             assert features.dtype == np.float16
@@ -72,11 +74,37 @@ def test_a_vit_with_and_without_its_class_token(tmp_path: Path) -> None:
     assert build_extractor("patches", weights=str(folder)).identity() != extractor.identity()
 
 
+def test_patches_lie_on_the_grid_of_the_pixels(tmp_path: Path) -> None:
+    """Three of 3 x 6 patches were taken for class tokens, as 16 is the largest square."""
+    model = ViTModel(ViTConfig(**SIZES | {"image_size": (48, 96)}), add_pooling_layer=False)
+    folder = saved(model, tmp_path, 48, 96)
+    for class_token in (True, False):
+        extractor = build_extractor("patches", weights=str(folder), class_token=class_token)
+        (found, *_) = extractor([extractor.load(uri) for uri in SCENES])
+        assert found.grid == (3, 6, int(class_token))
+        expected = tokens(model, extractor)[0][int(not class_token) :]
+        np.testing.assert_allclose(found.features, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "pixels", "grid"),
+    [
+        (197, (224, 224), (14, 14)),
+        (1 + 4 + 37 * 37, (518, 518), (37, 37)),
+        (50, (224, 224), (7, 7)),
+        (1 + 14 * 28, (224, 448), (14, 28)),
+        (1 + 45 * 30, (720, 480), (45, 30)),
+    ],
+)
+def test_the_grid_of_a_transformers_tokens(tokens: int, pixels: tuple[int, int], grid: tuple[int, int]) -> None:
+    assert patch_grid(tokens, *pixels) == grid
+
+
 def test_registers_are_no_patches(tmp_path: Path) -> None:
     sizes = {name: size for name, size in SIZES.items() if name != "intermediate_size"}
     model = Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**sizes, num_register_tokens=4))
     extractor = build_extractor("patches", weights=str(saved(model, tmp_path)))
-    (found, *_) = extractor([extractor.load(uri) for uri in SCENES])
+    (found, *_) = arrays(extractor, [extractor.load(uri) for uri in SCENES])
     expected = tokens(model, extractor)[0]
     assert expected.shape == (1 + 4 + 9, 16)
     np.testing.assert_allclose(found, expected[[0, *range(5, 14)]], rtol=2e-3, atol=2e-3)
@@ -92,7 +120,7 @@ def test_of_clip_the_vision_tower(tmp_path: Path) -> None:
     }
     model = CLIPModel(CLIPConfig(text_config=text, vision_config=SIZES, projection_dim=8))
     extractor = build_extractor("patches", weights=str(saved(model, tmp_path)))
-    found = extractor([extractor.load(uri) for uri in SCENES])
+    found = arrays(extractor, [extractor.load(uri) for uri in SCENES])
     for features, expected in zip(found, tokens(model.vision_model, extractor), strict=True):
         assert features.shape == (10, 16)
         np.testing.assert_allclose(features, expected, rtol=2e-3, atol=2e-3)
@@ -104,7 +132,7 @@ def test_a_model_without_a_class_token(tmp_path: Path) -> None:
     with pytest.raises(ExtractorError, match="9 tokens, all of them patches; set class_token to false"):
         build_extractor("patches", weights=str(folder))
     extractor = build_extractor("patches", weights=str(folder), class_token=False)
-    (found, *_) = extractor([extractor.load(uri) for uri in SCENES])
+    (found, *_) = arrays(extractor, [extractor.load(uri) for uri in SCENES])
     np.testing.assert_allclose(found, tokens(model, extractor)[0], rtol=2e-3, atol=2e-3)
 
 

@@ -10,6 +10,7 @@ from transformers import AutoModel
 
 from preprocessing.features import TINY_RESNET, ExtractorError, build_extractor
 from preprocessing.features.pyramid import pyramid_boxes
+from tests.preprocessing.features.arrays import arrays
 
 SCENES = [f"scene://0/{index}" for index in range(3)]
 
@@ -42,9 +43,9 @@ def test_each_vector_is_the_average_over_its_box() -> None:
     grid = build_extractor("grid", weights=TINY_RESNET, seed=0, image_size=112)
     pyramid = build_extractor("pyramid", weights=TINY_RESNET, seed=0, image_size=112)
     items = [pyramid.load(uri) for uri in SCENES]
-    cells = [found.astype(np.float64) for found in grid(items)]
+    cells = [found.astype(np.float64) for found in arrays(grid, items)]
     assert cells[0].shape == (7 * 7, 192)
-    for found, cells_NF in zip(pyramid(items), cells, strict=True):
+    for found, cells_NF in zip(arrays(pyramid, items), cells, strict=True):
         assert found.shape == (30, 192)
         assert found.dtype == np.float16
         map_Fhw = cells_NF.T.reshape(192, 7, 7)
@@ -64,7 +65,7 @@ def test_a_whole_photograph_is_seen(vse_data: Path) -> None:
     with torch.no_grad():
         maps = model(pixel_values=torch.from_numpy(np.stack(items))).last_hidden_state.numpy()
     assert maps.shape == (3, 1280, 7, 7)
-    for found, map_Fhw in zip(extractor(items), maps, strict=True):
+    for found, map_Fhw in zip(arrays(extractor, items), maps, strict=True):
         assert found.shape == (30, 1280)
         np.testing.assert_allclose(found[0], map_Fhw.mean((1, 2)), rtol=4e-3, atol=2e-3)
         np.testing.assert_allclose(found[20], naive(map_Fhw, tuple(pyramid_boxes()[20])), rtol=4e-3, atol=2e-3)
@@ -76,10 +77,10 @@ def test_an_image_may_keep_its_aspect_ratio(tmp_path: Path) -> None:
     pyramid, grid = build_extractor("pyramid", **options), build_extractor("grid", **options)
     item = pyramid.load(str(tmp_path / "wide.png"))
     assert item.shape == (3, 600, 900)
-    map_Fhw = grid([item])[0].astype(np.float64).T.reshape(-1, 19, 29)
+    map_Fhw = arrays(grid, [item])[0].astype(np.float64).T.reshape(-1, 19, 29)
     expected = [naive(map_Fhw, tuple(box)) for box in pyramid_boxes()]
     # The raster is fine, and 19 x 29 cells do not divide it.
-    np.testing.assert_allclose(pyramid([item])[0], expected, rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(arrays(pyramid, [item])[0], expected, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("size", [8, 0])

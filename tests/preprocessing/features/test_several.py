@@ -10,7 +10,6 @@ import pytest
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, several
-from preprocessing.features.extractor import RegionFeatures
 from preprocessing.shards import ShardReader, read_arrays
 
 NETWORK = {"weights": TINY_RESNET, "seed": 0}
@@ -32,13 +31,11 @@ def test_each_gives_what_it_gives_alone() -> None:
         for row, expected in zip(together, alone([alone.load(uri) for uri in SCENES]), strict=True):
             assert isinstance(row, dict)
             found = row[name]
-            if isinstance(expected, RegionFeatures):
-                np.testing.assert_array_equal(found.features, expected.features)
-                assert {key: value.tolist() for key, value in found.companions.items()} == {
-                    key: value.tolist() for key, value in expected.companions.items()
-                }
-            else:
-                np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(found.features, expected.features)
+            assert found.grid == expected.grid
+            assert {key: value.tolist() for key, value in found.companions.items()} == {
+                key: value.tolist() for key, value in expected.companions.items()
+            }
 
 
 def test_an_image_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from torchvision.models import resnet as tv_resnet
 from preprocessing.features import ExtractorError, ImageError, build_extractor, load_image
 from preprocessing.features.networks.pixels import SHORT_600, resized, target_size
 from preprocessing.features.networks.torchvision_cnn import load_torchvision
+from tests.preprocessing.features.arrays import arrays
 
 SCENES = [f"scene://0/{index}" for index in range(3)]
 
@@ -59,7 +60,7 @@ def test_cells_are_those_before_the_average(weights: Path) -> None:
     seen: list[Tensor] = []
     model.avgpool.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     extractor = build_extractor("grid", network="resnet50", weights=str(weights), image_size=128)
-    features = extractor([extractor.load(uri) for uri in SCENES])
+    features = arrays(extractor, [extractor.load(uri) for uri in SCENES])
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     for uri, found in zip(SCENES, features, strict=True):
         pixels = (np.asarray(load_image(uri)) / 255 - mean) / std  # 128 x 128 already
@@ -115,7 +116,7 @@ def test_caffes_resnet_from_the_file_of_vse_infinity(weights: Path, tmp_path: Pa
     extractor = build_extractor(
         "grid", network="resnet101_caffe", weights=str(tmp_path / "original_updown_backbone.pth"), image_size=128
     )
-    (found,) = extractor([extractor.load(SCENES[0])])
+    (found,) = arrays(extractor, [extractor.load(SCENES[0])])
     bgr = np.asarray(load_image(SCENES[0]))[..., ::-1].astype(np.float64) - [102.9801, 115.9465, 122.7717]
     x = torch.from_numpy(bgr.copy()).permute(2, 0, 1)[None].float()
     x = nn.functional.conv2d(x, state["conv1.weight"], stride=2, padding=3)
@@ -225,7 +226,7 @@ def test_short_600_gives_sets_of_different_sizes(tmp_path: Path) -> None:
     Image.new("RGB", (20, 25), "red").save(tmp_path / "high.png")
     Image.new("RGB", (4000, 100)).save(tmp_path / "line.png")
     extractor = build_extractor("grid", network="mobilenet_v3_small", image_size="short_600", seed=0)
-    found = extractor([extractor.load(str(tmp_path / f"{name}.png")) for name in ("wide", "high")])
+    found = arrays(extractor, [extractor.load(str(tmp_path / f"{name}.png")) for name in ("wide", "high")])
     # 1000 x 400 and 600 x 750 pixels at a stride of 32
     assert [len(features) for features in found] == [32 * 13, 19 * 24]
     with pytest.raises(ImageError, match="4000 x 100 pixels is too narrow"):

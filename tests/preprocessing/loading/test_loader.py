@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def make_loader(
     rank: int = 0,
     world: int = 1,
     size: SizeAugmentation = "region",
-    captions: bool = True,
+    captions: bool | Literal["words"] = True,
     batch: int = BATCH,
     dropout: float = 0.0,
 ) -> TrainLoader:
@@ -69,9 +70,9 @@ def texts(reader: ShardReader) -> list[str]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("captions", [False, True])
+@pytest.mark.parametrize("captions", [False, True, "words"])
 def test_batches_equal_a_sample_by_sample_loop(
-    reader: ShardReader, vocabulary: Vocabulary, size: SizeAugmentation, captions: bool
+    reader: ShardReader, vocabulary: Vocabulary, size: SizeAugmentation, captions: bool | Literal["words"]
 ) -> None:
     sampler = BatchSampler(reader.num_captions, BATCH, SEED)
     flat = texts(reader)
@@ -88,7 +89,7 @@ def test_batches_equal_a_sample_by_sample_loop(
                     features = features[drop(len(features), sample_rng(SEED, epoch, caption, 0))]
                 ids = np.array(vocabulary.encode(flat[caption]), dtype=np.int32)
                 if captions:
-                    ids = vocabulary.augment(ids, sample_rng(SEED, epoch, caption, 1), keep_ends=False)
+                    ids = vocabulary.augment(ids, sample_rng(SEED, epoch, caption, 1), captions == "words")
                 expected.append((caption, image, features.tobytes(), ids.tolist()))
             assert rows(batch) == expected
             assert batch.images.shape[1] == batch.lengths_or_mask.max()

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from vse_core.encoders.components import ComponentEncoder, NeuralCombiner, ObjectEncoder, compose
+from vse_core.encoders.text import BiGRUEncoder
+from vse_core.pooling import build_pooling
 
 Vector = list[float]
 
@@ -103,6 +105,21 @@ def test_everything_at_once_is_each_by_itself() -> None:
     # Triples are sentences of three to five words.
     as_sentences = encoder.encode_sentences(triples.view(-1, 5).clamp(min=0), lengths_of_triples.flatten())
     torch.testing.assert_close(found[3].view(-1, 6), as_sentences)
+
+
+def test_sentences_may_be_read_by_a_bigru_and_aggregated() -> None:
+    """As the encoder of VSE-infinity reads words, here encoded ones; components are read as ever."""
+    torch.manual_seed(0)
+    encoder = ComponentEncoder(11, 6, word_dim=4, modifier_dim=3, pooling=build_pooling("gpo", 6))
+    bigru = BiGRUEncoder(11, 6, encoder.sentences.pooling, word_dim=6)
+    bigru.rnn = encoder.sentences.gru
+    with torch.no_grad():
+        bigru.embed.weight[:] = encoder.encode_objects(torch.arange(11))
+    tokens, lengths = torch.tensor([[3, 1, 4, 0], [7, 8, 9, 10], [2, 0, 0, 0]]), torch.tensor([3, 4, 1])
+    torch.testing.assert_close(encoder.encode_sentences(tokens, lengths), bigru(tokens, lengths))
+    triples = torch.tensor([[3, 1, 4], [7, 8, 9]])
+    expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in row]) for row in triples.tolist()]
+    torch.testing.assert_close(encoder.encode_triples(triples), torch.tensor(expected), atol=1e-5, rtol=0)
 
 
 def test_gradients_of_shared_beginnings() -> None:

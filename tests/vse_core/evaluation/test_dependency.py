@@ -14,6 +14,8 @@ from vse_core.evaluation.dependency import (
     attribute_dependencies,
     candidate_similarities,
     evaluate_dependencies,
+    image_contribution,
+    other_images,
     relation_dependencies,
 )
 
@@ -165,3 +167,39 @@ def test_misfits_are_refused(scores: int, first: list[int], correct: list[bool],
 def test_candidates_without_an_image_are_refused():
     with pytest.raises(ValueError, match="2 candidates need as many indices of images, got 1"):
         candidate_similarities(torch.ones(1, 1, 3), torch.ones(2, 3), torch.tensor([0]))
+
+
+@pytest.mark.parametrize("count", [2, 3, 50])
+def test_every_image_gets_another_one(count: int):
+    others = other_images(count).tolist()
+    assert sorted(others) == list(range(count))
+    assert all(image != other for image, other in enumerate(others))
+    assert others == other_images(count).tolist()
+    assert count < 50 or others != other_images(count, seed=1).tolist()
+
+
+def test_regions_outside_the_mask_are_not_the_best():
+    generator = torch.Generator().manual_seed(0)
+    regions, candidates = torch.randn(4, 5, 3, generator=generator), torch.randn(9, 3, generator=generator)
+    image_of_n, mask = torch.tensor([0, 3, 3, 1, 2, 2, 0, 1, 0]), torch.arange(5) < torch.tensor([[5], [1], [3], [2]])
+    expected = [
+        max(float(regions[image, place] @ candidates[row]) for place in range(5) if mask[image, place])
+        for row, image in enumerate(image_of_n.tolist())
+    ]
+    assert candidate_similarities(regions, candidates, image_of_n, mask).tolist() == pytest.approx(expected)
+
+
+def test_the_image_contributes_what_a_wrong_one_does_not():
+    generator = torch.Generator().manual_seed(0)
+    first, correct = torch.arange(0, 2001, 2), torch.tensor([True, False] * 1000)
+    image = torch.arange(1000) // 4
+    chance = torch.randn(2000, generator=generator)
+    gain, interval = image_contribution(correct.float(), chance, first, correct, image)
+    wrong = evaluate_dependencies(chance, first, correct).accuracy
+    assert gain == pytest.approx(100 - wrong)
+    # Of a share p of 1,000 independent dependencies the deviation is sqrt(p (1 - p) / 1000).
+    deviation = (wrong * (100 - wrong) / 1000) ** 0.5
+    assert (interval.high - interval.low) / (2 * 1.96) == pytest.approx(deviation, rel=0.1)
+    assert interval.low < gain < interval.high
+    blind, nothing = image_contribution(chance, chance, first, correct, image)
+    assert (blind, nothing.low, nothing.high) == (0, 0, 0)

@@ -82,6 +82,19 @@ def test_models_of_other_numbers_of_views_have_a_curve_over_them() -> None:
     assert len(bars) == 2
 
 
+def test_of_two_sweeps_each_has_its_curve_and_the_choice_is_drawn_of_those_that_are_asked_for() -> None:
+    views = [ViewSummary(f"K {k}", 0.7, [1 / k] * k, 0.5 if k > 1 else None, 240.0 + k) for k in (1, 2, 3)]
+    lambdas = [ViewSummary(f"λ {lam}", lam, [1 / 3] * 3, lam, 200.0 + lam) for lam in (0.0, 0.3, 1.0)]
+    over_views, over_lambda, similarity, *bars = plot_view_diversity([*views, *lambdas], lambdas[2:]).axes
+    (line,) = over_views.get_lines()
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([1.0, 2.0, 3.0], [241.0, 242.0, 243.0])
+    (line,) = over_lambda.get_lines()
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([0.0, 0.3, 0.7, 1.0], [200.0, 200.3, 243.0, 201.0])
+    (line,) = similarity.get_lines()
+    assert list(line.get_ydata()) == [0.0, 0.3, 0.5, 1.0]
+    assert [axes.get_title().partition(",")[0] for axes in bars] == ["λ 1.0"]
+
+
 def test_models_that_differ_in_more_than_one_thing_have_no_curve() -> None:
     models = [ViewSummary("one", None, [1.0], None, 250.0), ViewSummary("two", 0.7, [0.5, 0.5], 0.6, 240.0)]
     assert len(plot_view_diversity(models).axes) == 2

@@ -107,9 +107,10 @@ def test_training_is_given_what_inference_gives() -> None:
 
 
 @pytest.mark.parametrize("missing", [(), ("triple",), ("pair",), ("object", "pair", "triple")])
-def test_every_parameter_has_a_gradient_whatever_components_are_missing(missing: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("text", [{}, {"pooling": {"name": "gpo"}}])
+def test_every_parameter_has_a_gradient_whatever_components_are_missing(missing: tuple[str, ...], text: dict) -> None:
     """DistributedDataParallel waits for ever for a parameter that takes no part."""
-    model = tiny_unified()
+    model = tiny_unified(**text)
     inputs, _ = unified_batch(6, seed=1)
     components = inputs[4]
     owners = {
@@ -119,7 +120,7 @@ def test_every_parameter_has_a_gradient_whatever_components_are_missing(missing:
     }
     kept = {kind: torch.full(rows.shape, kind not in missing) for kind, rows in owners.items()}
     output = model(*inputs[:4], selected(components, kept))
-    (output.sentences_bD.sum() + output.images_bKD.sum()).backward()
+    (output.sentences_bD.sum() + output.images_bKD.sum() + output.composed_bD.sum()).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import torch
 
+from pipelines.config import load_config
 from pipelines.evaluation.protocols.components import components
 from pipelines.kinds.component_embedder import ComponentEmbedder, Phrase
 from preprocessing.captions.vocabulary import Vocabulary
@@ -50,3 +52,18 @@ def test_univse_reads_the_last_word_of_what_describes_a_noun() -> None:
     embedder = ComponentEmbedder(model, vocabulary, None)
     found, expected = (embedder.embed_phrases([(word, "table")]) for word in ("dining room", "room"))
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("numerals", [False, True])
+def test_numbers_are_attributes_by_option(numerals: bool) -> None:
+    vocabulary = Vocabulary(["<pad>", "<start>", "<end>", "<unk>", "two", "black", "dog"])
+    text = {"name": "components", "word_dim": 6, "numerals": numerals}
+    model = build_model(4, len(vocabulary), 8, {"name": "regions"}, text)
+    assert isinstance(model, UnifiedModel)
+    embedder = ComponentEmbedder(model, vocabulary, None)
+    (components_of_text,) = embedder.inputs(["two black dogs"])
+    pairs = [[vocabulary.word(word) for word in pair] for pair in components_of_text.pairs_A2.tolist()]
+    assert pairs == [["two", "dog"]] * numerals + [["black", "dog"]]
+    assert (("two", "dog") in embedder.phrases("two black dogs")) == numerals
+    config = load_config(None, ["preset=univse", f"model.text.numerals={numerals}"])
+    assert config.model.text.options()["numerals"] == numerals

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spacy.tokens import Doc
 from spacy.vocab import Vocab
@@ -363,6 +363,7 @@ def wild_parses(draw: st.DrawFn) -> tuple[str, str]:
 
 @settings(deadline=None)
 @given(wild_parses())
+@example(("runs/VBZ dog/NN", "acl>2 conj>0"))  # the last word is a conjunct of nothing
 def test_no_parse_is_too_strange(parse: tuple[str, str]) -> None:
     words, arcs = parse
     graph = extract_graph(parsed(words, arcs))

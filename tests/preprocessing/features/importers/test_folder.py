@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.importers import PublishedRegions, Skipped, entries, open_source
 
@@ -113,6 +114,9 @@ def test_pth_of_grid_feats_row_by_row(tmp_path: Path) -> None:
     np.testing.assert_array_equal(entry.features, np.array(expected, dtype=np.float16))
     assert entry.features.flags.c_contiguous
     assert (entry.boxes, dict(entry.labels)) == (None, {})
+    assert entry.grid == (2, 3, 0)
+    extractor = build_extractor("imported", source=str(tmp_path), form="pth")
+    assert extractor.load("42.jpg").grid == (2, 3, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""The page of the papers' experiments: it is up to date, and each of its commands plans on data of the named layout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import runpy
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.config import PipelineConfig
+from pipelines.paper_figures import draw
+from pipelines.runtime.stage import StageReport
+from pipelines.stages import extract, model_evaluation, preflight
+from pipelines.stages.model_evaluation import NamedModel
+from pipelines.tuning.space import check_space, load_search
+from tests.preprocessing.datasets.hgr_files import NETWORK, write_hgr
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZES = {"train": 30, "dev": 30, "test": 1000, "testall": 5000}
+READ: set[tuple[str, ...]] = set()
+FIRST_ID = {"train": 0, "dev": 10**4, "test": 10**5}
+
+
+def experiments() -> ModuleType:
+    """The script that writes the page."""
+    spec = importlib.util.spec_from_file_location("experiments", ROOT / ".ci" / "experiments.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def every_command() -> list[str]:
+    content = experiments().load()
+    found = [
+        command
+        for paper in content["papers"]
+        for experiment in paper["experiments"]
+        for row in experiments().commands(experiment, content["data"]).values()
+        for command in row
+    ]
+    return list(dict.fromkeys(found))
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8") == experiments().page()
+
+
+def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
+    page = experiments().page()
+    configurations = ROOT / "pipelines" / "config"
+    searches = {path.name for path in (configurations / "searches").glob("*.yaml")}
+    presets = {path.stem for path in (configurations / "presets").glob("[!_]*.yaml")}
+    # Searches of no paper; presets of released code instead of a table, and the default of their configurations.
+    assert {name for name in searches if name not in page} == {
+        "learning_rate.yaml",
+        "margin.yaml",
+        "vse_2ad_temperature_margin.yaml",
+    }
+    assert {name for name in presets if f"preset={name} " not in page and f"preset={name}\n" not in page} == {
+        "hgr_infty",
+        "mv_vse_release",
+        "vse_2ad_release",
+        "vse_2ad_release_bert",
+        "vse_infty_video",
+    }
+    assert [name for name in draw.FIGURES if f"figures.py {name} " not in page] == []
+
+
+def captions_of(image: int) -> list[str]:
+    return [f"dog {image} from {side}" for side in ("ahead", "behind", "above", "below", "afar")]
+
+
+def write_published_features(folder: Path) -> None:
+    """Region features as SCAN released them: one row for an image, captions of five lines each."""
+    folder.mkdir(parents=True)
+    for split, images in SIZES.items():
+        np.save(folder / f"{split}_ims.npy", np.zeros((images, 2, 4), dtype=np.float32))
+        ids = range(FIRST_ID["test" if split == "testall" else split], 10**6)[:images]
+        (folder / f"{split}_ids.txt").write_text("".join(f"{number}\n" for number in ids))
+        (folder / f"{split}_caps.txt").write_text(
+            "".join(f"{text}\n" for number in ids for text in captions_of(number))
+        )
+
+
+def write_karpathy(path: Path, images: dict[str, int]) -> None:
+    """One of Karpathy's files."""
+    entries = [
+        {"split": split, "imgid": number, "filename": f"{split}{number}.jpg"}
+        for split, count in images.items()
+        for number in range(FIRST_ID[split.replace("val", "dev")], 10**6)[:count]
+    ]
+    for entry in entries:
+        texts = captions_of(entry["imgid"])
+        entry["sentences"] = [{"sentid": 5 * entry["imgid"] + n, "raw": text} for n, text in enumerate(texts)]
+    path.write_text(json.dumps({"images": entries}))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small data sets in the layouts that the commands read, of the sizes that the protocols ask for."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, test in (("f30k", 1000), ("coco", 5000)):
+        write_published_features(folder / name / "precomp")
+        images = folder / {"f30k": "flickr30k", "coco": "coco"}[name]
+        (images / "flickr30k-images").mkdir(parents=True, exist_ok=True)
+        write_karpathy(images / f"dataset_{images.name}.json", {"train": 30, "val": 30, "test": test})
+    for name, videos in (("MSRVTT", 2990), ("VATEX", 1500)):
+        counts = {"trn": 140, "val": {"MSRVTT": 497}.get(name, 1500), "tst": videos}
+        captions = {split: {f"{split}{n}": ["a dog"] for n in range(count)} for split, count in counts.items()}
+        root = write_hgr(folder / name, captions)
+        (root / "ordered_feature" / "SA" / NETWORK).rename(
+            root / "ordered_feature" / "SA" / {"VATEX": "i3d.rgb"}.get(name, NETWORK)
+        )
+        (root / "annotation" / "RET" / "sent2rolegraph.augment.json").write_text("{}")
+    (folder / "cxc").mkdir()
+    for kind in ("sis", "sts", "sits"):
+        (folder / "cxc" / f"{kind}_test.csv").write_text("")
+    for name in ("original_updown_backbone.pth", "ig_resnext101_32x8-c38310e5.pth"):
+        (folder / name).write_bytes(b"")
+    return folder
+
+
+@pytest.mark.parametrize("command", every_command())
+def test_every_command_plans(
+    command: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"VSE_DATA": data, "VSE_WEIGHTS": data, "VSE_WORK_DIR": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.chdir(ROOT)
+    # Neither the machine nor the weights of a hub are the commands' matter.
+    monkeypatch.setattr(preflight, "_check_room", lambda config: None)
+    monkeypatch.setattr(extract, "extractor_identity", lambda *_: {"some": "network"})
+    monkeypatch.setattr(extract, "extractor_bytes", lambda *_: 1000)
+    monkeypatch.setattr(NamedModel, "find", lambda reference, config: NamedModel(reference, config, tmp_path))
+    monkeypatch.setattr(model_evaluation, "evaluate_models", planned_evaluation)
+    monkeypatch.setattr(draw, "draw", planned_figure)
+    monkeypatch.setattr(draw, "keep", lambda *_: [])
+    _, script, *words = shlex.split(os.path.expandvars(command))
+    if script.startswith("tests/"):
+        assert (ROOT / script).is_file()
+        return
+    if Path(script).name not in ("evaluate.py", "figures.py"):
+        words.append("--dry-run")
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    monkeypatch.syspath_prepend(ROOT / "pipelines")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(script, run_name="__main__")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 0, capsys.readouterr().err
+
+
+def planned_evaluation(models: Sequence[NamedModel]) -> StageReport:
+    """Check what an evaluation checks before it starts; data that other commands have read are not read again."""
+    model_evaluation.require_same_settings(models, "folds", "protocols", "cxc")
+    key = tuple(str((named.config.dataset, named.config.evaluation)) for named in models)
+    if key not in READ:
+        model_evaluation.require_same_items(models)
+        for named in models:
+            preflight.check_before_start(named.config)
+        READ.add(key)
+    return StageReport("evaluate", Path(), "planned")
+
+
+def planned_figure(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Any]:
+    preflight.check_before_start(config)
+    if getattr(options, "search", None) is not None:
+        check_space(config, load_search(options.search))
+    return {}
