@@ -186,6 +186,9 @@ def _conjunct(tree: Tree, token: int) -> None:
     placed = any(tree.lemmas[c] in ("in", "on", "at") for c in tree.children[head] if tree.labels[c] == "case")
     partner = _living_above(tree, head) if placed or _is_worn(tree, head) else -1
     if partner >= 0:
+        for child in tree.children[partner]:  # "and a woman in a hat": the hat is hers
+            if tree.labels[child] == "nmod" and any(case == token + 1 for case in tree.children[child]):
+                tree.heads[child] = token
         _attach(tree, token, partner, "conj")
 
 
