@@ -31,10 +31,11 @@ def correct(tree: Tree) -> None:
     stick" the man holds it, in "a man in a hat holding a stick" too; in "a boat on a river with hills in the
     background" the hills are there; in "a table full of food" the table is full; "a man in a suit jumps" jumps.
     """
-    for token in range(len(tree.words)):
-        _verb_taken_for_noun(tree, token)
-        _predicate_taken_for_noun(tree, token)
-        _of_noun_before(tree, token)
+    for token, upos in enumerate(tree.upos):
+        if upos in ("NOUN", "PROPN") and tree.children[token]:
+            _verb_taken_for_noun(tree, token)
+            _predicate_taken_for_noun(tree, token)
+            _of_noun_before(tree, token)
     for token, label in enumerate(tree.labels):
         if label in ("acl", "advcl"):
             if tree.upos[token] == "VERB":

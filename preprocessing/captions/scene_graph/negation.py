@@ -12,12 +12,12 @@ _OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss", "case"})
 
 def is_denied(tree: Tree, token: int) -> bool:
     """Return whether a verb, adjective or noun is said not to apply: "not wearing", "without holding", "is not red"."""
-    heads = [token, tree.heads[token]] if tree.labels[token] == "xcomp" and tree.heads[token] >= 0 else [token]
-    return any(
-        tree.words[child] in _NOT or (tree.labels[child] == "mark" and tree.lemmas[child] == "without")
-        for head in heads
-        for child in tree.children[head]
-    )
+    words = tree.words
+    for child in tree.children[token]:
+        if words[child] in _NOT or (words[child] == "without" and tree.labels[child] == "mark"):
+            return True
+    head = tree.heads[token] if tree.labels[token] == "xcomp" else -1
+    return head >= 0 and any(words[child] in _NOT for child in tree.children[head])
 
 
 def is_absent(tree: Tree, noun: int) -> bool:
