@@ -24,7 +24,8 @@ _PREMODIFIERS = frozenset({"det", "amod", "nummod", "compound", "advmod", "nmod:
 _AFTER_ADVERB = frozenset({"from", "of", "to"})
 # Before the name of a part they lead along it: "down the side of a hill" is at its side.
 _WHICH_PART = word_set("far left lower near opposite other right upper very")
-_PATHS = frozenset({"off", "behind", "from", "down", "along", "up", "over", "to"})
+_OVER = frozenset({"off", "over", "to"})
+_PATHS = frozenset({"off", "behind", "from", "down", "along", "up", "over"})
 _OBLIQUES = frozenset({"nmod", "obl"})
 _ADVERBIAL = frozenset({"amod", "advmod", "acl", "xcomp", "advcl", "dep"})
 _ADJECTIVE = frozenset({"amod"})
@@ -96,8 +97,9 @@ def _quantifier(tree: Tree, token: int, changes: _Changes) -> bool:
 
 
 def _is_described_part(tree: Tree, token: int) -> bool:
-    """Return whether a part is a thing of its own: "the vertical side of a rock", but not "the left side of a road"."""
-    described = [c for c in tree.children[token] if tree.labels[c] == "amod" and tree.lemmas[c] not in _WHICH_PART]
+    """Return whether a part is a thing of its own: "the vertical side of a rock", "a tank top"; not "the left side"."""
+    labels = ("amod", "compound")
+    described = [c for c in tree.children[token] if tree.labels[c] in labels and tree.lemmas[c] not in _WHICH_PART]
     return bool(described) or "Number=Plur" in tree.features[token]
 
 
@@ -109,7 +111,8 @@ def _place(tree: Tree, token: int, changes: _Changes) -> bool:
     if not before:
         return False
     found = _complement(tree, token)
-    if found is None and lemma in BARE_PLACES and not (lemma == "side" and before[-1] in _PATHS):
+    over = lemma == "side" and before[-1] in _OVER and tree.child(token, "det") is not None
+    if found is None and lemma in BARE_PLACES and not over:
         tree.labels[token] = "advmod"
     if found is None:
         return False

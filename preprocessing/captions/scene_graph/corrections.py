@@ -7,6 +7,7 @@ from preprocessing.captions.scene_graph.lexicon import (
     BACKGROUNDS,
     FEMALE,
     FEMALE_ENDINGS,
+    LIVING_ACTIONS,
     MALE,
     MALE_ENDINGS,
     PERSONS,
@@ -38,8 +39,10 @@ def correct(tree: Tree) -> None:
         if label in ("acl", "advcl"):
             if tree.upos[token] == "VERB":
                 _participle(tree, token)
-            elif tree.upos[token] == "ADJ" and _noun_before(tree, token) == token - 1 != tree.heads[token]:
-                _attach(tree, token, token - 1, "acl")
+            elif tree.upos[token] == "ADJ":
+                _adjective_behind(tree, token)
+        elif tree.words[token] == "full":
+            _adjective_behind(tree, token)
         elif label == "conj":
             _conjunct(tree, token)
         elif label in _OBLIQUES:
@@ -56,6 +59,10 @@ def _is_worn(tree: Tree, token: int) -> bool:
     """Return whether a noun names clothes or a part of the body, which do nothing by themselves."""
     taxonomy, lemma = load_taxonomy(), tree.lemmas[token]
     return taxonomy.is_body_part(lemma) or taxonomy.same_or_kind_of(lemma, "clothing", "noun")
+
+
+def _is_clothing(tree: Tree, token: int) -> bool:
+    return load_taxonomy().same_or_kind_of(tree.lemmas[token], "clothing", "noun")
 
 
 def _attach(tree: Tree, token: int, head: int, label: str) -> None:
@@ -109,6 +116,13 @@ def _verb_taken_for_noun(tree: Tree, token: int) -> None:
     tree.link()
 
 
+def _adjective_behind(tree: Tree, token: int) -> None:
+    """Hang an adjective on the noun that it directly follows: "a table full of food"."""
+    before = _noun_before(tree, token)
+    if before >= 0 and before != tree.heads[token]:
+        _attach(tree, token, before, "acl")
+
+
 def _participle(tree: Tree, token: int) -> None:
     """Hang a participle on the person or animal just before it, or on the one who wears what it hangs on."""
     if "VerbForm=Part" not in tree.features[token] or tree.has_child(token, _CLAUSE):
@@ -117,10 +131,15 @@ def _participle(tree: Tree, token: int) -> None:
     if before >= 0 and _first_conjunct(tree, before) != head:
         if is_living(tree, before) or _is_made_so(tree, token, before) or _is_companion(tree, before):
             _attach(tree, token, before, "acl")
-    elif "Tense=Pres" in tree.features[token] and head >= 0 and _is_worn(tree, head):
+    elif "Tense=Pres" in tree.features[token] and head >= 0 and _does_not(tree, head, token):
         owner = _living_above(tree, head)
         if owner >= 0:
             _attach(tree, token, owner, "acl")
+
+
+def _does_not(tree: Tree, noun: int, verb: int) -> bool:
+    """Return whether it is no thing's action: no clothes do anything, and nothing that does not live wears a hat."""
+    return _is_worn(tree, noun) or (tree.lemmas[verb] in LIVING_ACTIONS and not is_living(tree, noun))
 
 
 def _first_conjunct(tree: Tree, token: int) -> int:
@@ -167,20 +186,32 @@ def _conjunct(tree: Tree, token: int) -> None:
     placed = any(tree.lemmas[c] in ("in", "on", "at") for c in tree.children[head] if tree.labels[c] == "case")
     partner = _living_above(tree, head) if placed or _is_worn(tree, head) else -1
     if partner >= 0:
+        for child in tree.children[partner]:  # "and a woman in a hat": the hat is hers
+            if tree.labels[child] == "nmod" and any(case == token + 1 for case in tree.children[child]):
+                tree.heads[child] = token
         _attach(tree, token, partner, "conj")
 
 
 def _place_of_companion(tree: Tree, token: int) -> None:
-    """Hang "in the background", or a part of the body that is owned, on the noun of a "with" just before it."""
+    """Hang a prepositional phrase on the noun just before it.
+
+    "In the background" and parts of the body that are owned go to the noun of a "with", parts of the body to what is
+    held too; "in a suit" goes to a person.
+    """
     head = tree.heads[token]
     cases = [c for c in tree.children[token] if tree.labels[c] == "case"]
     if head < 0 or not cases:
         return
     before = _noun_before(tree, cases[0])
-    if before < 0 or before == head or tree.labels[before] not in _OBLIQUES:
+    if before < 0 or before == head:
         return
-    if "with" not in [tree.lemmas[c] for c in tree.children[before] if tree.labels[c] == "case"]:
+    if is_living(tree, before) and tree.lemmas[cases[0]] == "in" and _is_clothing(tree, token):
+        _attach(tree, token, before, "nmod")
+        return
+    first = _first_conjunct(tree, before)
+    introduced = [tree.lemmas[c] for c in tree.children[first] if tree.labels[c] == "case"]
+    if first == head or not (tree.labels[first] in _OBLIQUES and "with" in introduced):
         return
     owned = tree.has_child(token, frozenset({"nmod:poss"})) and load_taxonomy().is_body_part(tree.lemmas[token])
     if tree.lemmas[token] in BACKGROUNDS or (owned and (tree.lemmas[token] == "mouth" or not is_living(tree, before))):
-        _attach(tree, token, before, "nmod")
+        _attach(tree, token, first, "nmod")

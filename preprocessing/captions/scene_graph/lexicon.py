@@ -32,6 +32,7 @@ MALE_ENDINGS = ("man", "boy")
 PERSONS = _LISTS["persons"]
 YOUNG = _LISTS["young"]
 ANIMALS = _LISTS["animals"]
+LIVING_ACTIONS = _LISTS["living_actions"]
 SCENES = _LISTS["scenes"]
 ENGLISH = _LISTS["english"]
 FOREIGN = _LISTS["foreign"]

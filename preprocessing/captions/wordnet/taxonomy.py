@@ -61,7 +61,7 @@ class Taxonomy:
         return [self._category[sense] for sense in self._find(noun, "noun")[:1]] == [_BODY]
 
     def is_plural(self, word: str) -> bool:
-        """Return whether WordNet knows a noun without its last "s" alone: "clouds", not "tennis" nor "jeans"."""
+        """Return whether WordNet knows a noun without its last "s" alone: "clouds", not "tennis"."""
         nouns = self._senses["noun"]
         return word not in nouns and word.endswith("s") and word.removesuffix("s") in nouns
 

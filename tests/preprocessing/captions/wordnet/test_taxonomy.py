@@ -19,6 +19,12 @@ def test_kinds_of_a_word_and_parts_of_the_body() -> None:
     assert [word for word in ("neck", "dog", "beard", "wetsuit") if taxonomy.is_body_part(word)] == ["neck", "beard"]
 
 
+def test_plurals_by_their_singulars() -> None:
+    taxonomy = load_taxonomy()
+    words = ("clouds", "tennis", "bus", "cloud", "wetsuits")
+    assert [word for word in words if taxonomy.is_plural(word)] == ["clouds"]
+
+
 WORDS = st.sampled_from(
     [
         "dog",

@@ -1,0 +1,22 @@
+"""Faults that the shipped parser makes in real captions do not reach the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from preprocessing.captions.scene_graph import extract_graph
+from tests.preprocessing.captions.scene_graph.parses import attributes, listed, objects, parsed, relations
+
+CASES: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("corrections.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_graph(name: str) -> None:
+    case = CASES[name]
+    graph = extract_graph(parsed(case["words"], case["arcs"]))
+    assert objects(graph) == case.get("objects", "")
+    assert attributes(graph) == listed(case.get("attributes", ""))
+    assert relations(graph) == listed(case.get("relations", ""))
