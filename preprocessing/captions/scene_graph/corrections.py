@@ -11,6 +11,7 @@ from preprocessing.captions.scene_graph.lexicon import (
     MALE,
     MALE_ENDINGS,
     PERSONS,
+    THING_ACTIONS,
 )
 from preprocessing.captions.scene_graph.tree import Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
@@ -130,7 +131,7 @@ def _participle(tree: Tree, token: int) -> None:
         return
     head, before = tree.heads[token], _noun_before(tree, token)
     if before >= 0 and _first_conjunct(tree, before) != head:
-        if is_living(tree, before) or _is_made_so(tree, token, before) or _is_companion(tree, before):
+        if is_living(tree, before) or _is_made_so(tree, token, before) or _acts(tree, before, token):
             _attach(tree, token, before, "acl")
     elif "Tense=Pres" in tree.features[token] and head >= 0 and _does_not(tree, head, token):
         owner = _living_above(tree, head)
@@ -149,8 +150,10 @@ def _first_conjunct(tree: Tree, token: int) -> int:
     return token
 
 
-def _is_companion(tree: Tree, noun: int) -> bool:
-    """Return whether it is the thing that another thing is with: "a sandwich with [cheese pouring over the side]"."""
+def _acts(tree: Tree, noun: int, verb: int) -> bool:
+    """Return whether it is the thing before it that does so: "a ball floating", "a sandwich with [cheese pouring]"."""
+    if tree.lemmas[verb] in THING_ACTIONS:
+        return not _is_worn(tree, noun)
     head = tree.heads[noun]
     beside = head >= 0 and tree.upos[head] == "NOUN" and not is_living(tree, head)
     return beside and any(tree.lemmas[c] == "with" for c in tree.children[noun])
