@@ -40,7 +40,14 @@ from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
-from tests.preprocessing.captions.components_score import GOLD, read_captions, read_gold, score
+from tests.preprocessing.captions.components_score import (
+    DEVELOPMENT,
+    GOLD,
+    HELD_OUT,
+    read_captions,
+    read_gold,
+    score,
+)
 
 BATCH = 256
 
@@ -54,9 +61,9 @@ def main() -> None:
         "--quality", type=Path, metavar="FILE", help="print precision, recall and F1 on this annotation"
     )
     arguments = parser.parse_args()
-    nlp = load_pipeline()
+    nlp, annotated = load_pipeline(), read_captions(arguments.data)
     if arguments.quality:
-        sys.stdout.write(json.dumps(quality(read_captions(arguments.data), nlp, arguments.quality), indent=1) + "\n")
+        sys.stdout.write(json.dumps(quality(annotated, nlp, arguments.quality), indent=1) + "\n")
         return
     folder = arguments.data / "flickr8k"
     splits = {"dev": folder / "Flickr_8k.devImages.txt"}
@@ -68,7 +75,7 @@ def main() -> None:
         "captions": len(captions),
         "one_core": speed(records, list(captions.values()), nlp, arguments.rounds, cores=1),
         "two_cores": speed(records, list(captions.values()), nlp, arguments.rounds, cores=2),
-        "quality": quality(captions, nlp),
+        "quality": {path.stem: quality(annotated, nlp, path) for path in (GOLD, DEVELOPMENT, HELD_OUT)},
         "machine": machine(),
     }
     write_json_atomic(RESULTS / "parsing.json", result)
@@ -141,7 +148,7 @@ def write_shards(records: Sequence[Record], root: Path, count: int) -> list[Pars
     return specs
 
 
-def quality(captions: Mapping[str, str], nlp: Language, path: Path = GOLD) -> dict[str, dict[str, float]]:
+def quality(captions: Mapping[str, str], nlp: Language, path: Path) -> dict[str, dict[str, float]]:
     """Precision, recall and F1 of each kind of component on the annotated captions."""
     ids = list(read_gold(path))
     parsed = parse_captions(nlp, (captions[caption_id] for caption_id in ids), BATCH)

@@ -103,6 +103,24 @@ def components_table() -> str:
     )
 
 
+def parser_table() -> str:
+    """Precision, recall and F1 of the parser on each set of annotated captions."""
+    names = {
+        "components_gold": "60, rules written against them",
+        "components_gold_development": "75, rules improved on them",
+    }
+    names["components_gold_heldout"] = "**75, opened at the end**"
+    quality = _read("parsing")["quality"]
+    kinds = ("objects", "attributes", "relations")
+    return _table(
+        ["captions", *kinds],
+        [
+            [label, *("{precision:.3f} / {recall:.3f} / {f1:.3f}".format(**quality[name][kind]) for kind in kinds)]
+            for name, label in names.items()
+        ],
+    )
+
+
 def gru_start_table() -> str:
     """RSUM of short runs by the start of the GRU, for each model and the seeds that were measured."""
     rows = _read("univse_start")["rows"]
@@ -416,6 +434,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quality": quality_table,
     "components": components_table,
     "gru start": gru_start_table,
+    "parser quality": parser_table,
     "univse balance": balance_table,
     "gpo study": gpo_study_table,
     "retraining": retraining_table,

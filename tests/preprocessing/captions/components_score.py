@@ -3,7 +3,8 @@
 The annotation (assets/components_gold.jsonl) holds 60 captions drawn at random from the dev split of Flickr8k, by their
 ids. A word "a|b" may be either; a component whose first word begins with "?" may be found or not: neither counts.
 components_gold_development.jsonl holds 75 more, of Flickr8k's train split and of COCO, to improve the rules with; its
-first lines, which begin with "#", give the conventions.
+first lines, which begin with "#", give the conventions. components_gold_heldout.jsonl holds the other 75 of that draw,
+to measure the rules with: no rule is changed for one of its captions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from preprocessing.captions.graph import SceneGraph
 
 GOLD = Path(__file__).with_name("assets") / "components_gold.jsonl"
 DEVELOPMENT = GOLD.with_name("components_gold_development.jsonl")
+HELD_OUT = GOLD.with_name("components_gold_heldout.jsonl")
 KINDS = ("objects", "attributes", "relations")
 
 # One place of a component: the forms that are as good as each other.
