@@ -100,7 +100,7 @@ def splits(config: PipelineConfig, directory: Path) -> tuple[SplitData, SplitDat
 
 
 def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...]) -> dict[str, Any]:
-    """Train a row and evaluate its last epoch."""
+    """Train a row and return the metrics of its last epoch; with protocols, those of its best one."""
     out, began = directory / "run", time.perf_counter()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
@@ -108,7 +108,8 @@ def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...])
     prepare(config.training_settings, train, dev, out)
     trainer = quiet_trainer(config, train, dev, load_caption_encoder(out), out, Quiet())
     history = trainer.run()
-    result = {"rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in history], "metrics": dict(history[-1])}
+    chosen = max(history, key=lambda epoch: epoch["rsum"]) if protocols else history[-1]
+    result = {"rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in history], "metrics": dict(chosen)}
     result["training_seconds"] = round(time.perf_counter() - began, 1)
     print(f"  {result['rsum_by_epoch']}", flush=True)
     if protocols:
