@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
 from preprocessing.storage import S3Storage, is_s3, join
+from preprocessing.storage.names import require_inner_name
 
 
 def require_file(path: str | Path, what: str) -> Path:
@@ -65,9 +66,7 @@ def require_split(split: str, splits: tuple[str, ...]) -> None:
 
 def image_path(folder: str, name: object, where: str) -> str:
     """Return the address of image `name`, read at `where`, in `folder`: it may be missing, but not lead out of it."""
-    if not isinstance(name, str) or not name or name.startswith("/") or ".." in Path(name).parts:
-        raise DatasetError(f"{where}: image name {name!r} is not a path inside {folder}")
-    return join(folder, str(Path(name)))
+    return join(folder, str(Path(require_inner_name(name, f"{where}: image", DatasetError))))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -111,7 +111,7 @@ def test_the_files_own_names_are_explained(tmp_path: Path) -> None:
             [image(0, "train") | {"sentences": [{"sentid": 1}]}],
             r"images\[0\]\.sentences\[0\]: the field 'raw' is missing",
         ),
-        ([image(0, "train", filename="/etc/passwd")], r"image name '/etc/passwd' is not a path inside"),
+        ([image(0, "train", filename="/etc/passwd")], r"image: the name '/etc/passwd' is not a path inside"),
         ([7], r"images\[0\]: int where an object is needed"),
         ([], "'images' is empty"),
         ({}, "the field 'images' holds"),
