@@ -120,6 +120,13 @@ def entries(content: dict[str, Any], field: str, file: Path) -> Iterator[tuple[s
         yield f"{file}: {field}[{position}]", entry
 
 
+def require_new(places: dict[str, str], what: str, identifier: object, where: str) -> None:
+    """Enter an id with its place in a JSON file; raise DatasetError with both places where it is there already."""
+    first = places.setdefault(str(identifier), where)
+    if first is not where:
+        raise DatasetError(f"{where}: {what} {identifier} is there already, in {first}; remove one of the two")
+
+
 def load_array(file: Path, needed: str) -> npt.NDArray[Any]:
     """Map an array of a .npy file into memory, without running code of it; the error says what is `needed`."""
     try:
