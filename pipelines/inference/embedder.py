@@ -24,6 +24,7 @@ from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
 from preprocessing.storage.names import require_inner_name
+from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
 
@@ -205,6 +206,7 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
         options["weights"] = {"folder": WEIGHTS}
     content = json.dumps({"name": name, "options": options}, indent=2)
     (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
+    write_digests(directory)
 
 
 def _write_weights(target: Path, name: str, network: str | None, weights: Path) -> None:
@@ -229,6 +231,7 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     path = directory / EXTRACTOR
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no extractor: {EXTRACTOR} is missing")
+    check_digests(directory)
     content = json.loads(path.read_text(encoding="utf-8"))
     options = {"name": content["name"], **content["options"]}
     if "weights" in options:

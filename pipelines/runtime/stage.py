@@ -7,13 +7,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
+from vse_core.digests import compare_digests, file_digest
 
 MANIFEST = "manifest.json"
 # The files that transformers loads from a folder of weights.
@@ -51,19 +51,10 @@ def fingerprint(content: Any) -> str:
 def content_digest(path: Path) -> str:
     """Return the sha256 (64 hex digits) of a file, or of the files of a folder that transformers reads.
 
-    It is computed once in a process for as long as sizes and times of the files stay.
+    Files are read once in a process for as long as their sizes and times stay.
     """
     files = [path] if path.is_file() else sorted(file for kind in _READ for file in path.glob(kind))
-    return _digest(tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
-
-
-@lru_cache(maxsize=64)
-def _digest(stamps: tuple[tuple[str, int, int], ...]) -> str:
-    digests = []
-    for name, _, _ in stamps:
-        with Path(name).open("rb") as file:
-            digests.append([Path(name).name, hashlib.file_digest(file, "sha256").hexdigest()])
-    return fingerprint(digests)
+    return fingerprint([[file.name, file_digest(file)] for file in files])
 
 
 @dataclass(frozen=True)
@@ -72,6 +63,7 @@ class StageDir:
 
     The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts. Where
     outputs are kept on a storage as well, it is complete when its manifest is there, whatever this machine has of it.
+    The manifest holds the digests of the other files at its top but the tars, which have theirs in their sidecars.
     """
 
     root: Path
@@ -98,7 +90,7 @@ class StageDir:
         return manifest.is_file() and self.read_manifest()["fingerprint"] == self.fingerprint
 
     def read_manifest(self) -> dict[str, Any]:
-        """Return the manifest as it was given to `complete`, with the keys `stage` and `fingerprint` added.
+        """Return the manifest as it was given to `complete`, with the keys `stage`, `fingerprint` and `digests` added.
 
         Raises:
             StageError: it is absent or is not a manifest.
@@ -134,7 +126,13 @@ class StageDir:
         """
         self.create()
         self.mirror.push_missing(self.path, leave=MANIFEST)
-        write_json_atomic(self.path / MANIFEST, {**manifest, "stage": self.stage, "fingerprint": self.fingerprint})
+        files = (file for file in self.path.glob("[!.]*") if file.is_file() and file.suffix != ".tar")
+        added = {
+            "stage": self.stage,
+            "fingerprint": self.fingerprint,
+            "digests": {file.name: file_digest(file) for file in files if file.name != MANIFEST},
+        }
+        write_json_atomic(self.path / MANIFEST, {**manifest, **added})
         self.mirror.push(self.path / MANIFEST)
 
 
@@ -142,6 +140,16 @@ def manifest_in(directory: Path) -> dict[str, Any]:
     """Return the manifest of a complete stage, which planning has copied to this machine."""
     manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     return manifest
+
+
+def check_outputs(*directories: Path) -> None:
+    """Compare files at the top of stage directories with the manifests there; readers of shards compare the tars.
+
+    Raises:
+        DigestError: one was changed.
+    """
+    for directory in directories:
+        compare_digests(directory, manifest_in(directory)["digests"], directory / MANIFEST)
 
 
 @dataclass(frozen=True)
