@@ -11,6 +11,7 @@ from pipelines.evaluation.evaluator import GALLERY
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in
 from pipelines.stages import model_card
 from preprocessing.storage.atomic import write_bytes_atomic
+from vse_core.digests import check_digests
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -132,5 +133,6 @@ def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path
     from pipelines.inference.embedder import write_extractor
 
     for name, source in parts.items():
+        check_digests(source)
         shutil.copytree(source, directory / name, dirs_exist_ok=True)
     write_extractor(directory / "extractor", features.extractor, features.options())
