@@ -25,15 +25,17 @@ _VARIABLES = (
 )
 # Shorter ones ("test", "admin") are parts of ordinary words.
 _SHORTEST = 8
-# One slash where a path was made of an address. A port and a path with "@" are no password.
-_PASSWORD = re.compile(r"(?P<before>:/{1,2}[^\s:/?#@'\"<>]*:)(?!\d{1,5}/)(?P<secret>[^\s'\"<>]+)(?=@)")
+# One slash where a path was made of an address. SQLAlchemy takes any character but "@" in a password; after "http:" a
+# number is a port, and an "@" behind it part of the path.
+_DATABASE = re.compile(r"(?<!http)(?<!https)(?P<before>:/{1,2}[^\s:/?#@'\"<>]*:)(?P<secret>[^\s'\"<>]+)(?=@)")
+_HTTP = re.compile(r"(?P<before>\bhttps?:/{1,2}[^\s:/?#@'\"<>]*:)(?!\d{1,5}[/?#])(?P<secret>[^\s'\"<>]+)(?=@)")
 # The only part before "@" is a token.
 _USER = re.compile(r"(?P<before>\bhttps?:/{1,2})(?P<secret>[^\s:/?#@'\"<>]+)(?=@)")
 _PARAMETER = re.compile(
     r"(?P<before>[?&][\w.-]*(?:password|passwd|pwd|secret|token|signature|credential|accesskey)=)(?P<secret>[^&#\s'\"<>]+)",
     re.IGNORECASE,
 )
-_FORMS = (_PASSWORD, _USER, _PARAMETER)
+_FORMS = (_DATABASE, _HTTP, _USER, _PARAMETER)
 
 _addresses: dict[str, str] = {}  # as it is printed -> as it was given
 _secrets: set[str] = set()

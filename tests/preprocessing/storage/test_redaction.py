@@ -24,10 +24,12 @@ ADDRESSES = {
     "redis://:planted@host": "redis://:***@host",
     "http://user:with/slash@host": "http://user:***@host",
     "http://user:with@at@host": "http://user:***@host",
+    "postgresql://user:12/34#5@host/db": "postgresql://user:***@host/db",
 }
 INNOCENT = [
     "http://127.0.0.1:5000",
     "http://127.0.0.1:5000/#/models/name@champion",
+    "https://example.com:8080?mail=a@b",
     "sqlite:////home/a:b@c/mlflow.db",
     "s3://bucket/folder/a@b:c",
     "postgresql+psycopg2://",
