@@ -11,6 +11,7 @@ from pipelines.retrieval.gallery import EMBEDDINGS, ITEMS, Gallery, GalleryError
 from preprocessing.captions import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.shards import Sample, ShardError, ShardReader, write_shard
+from vse_core.digests import DigestError
 from vse_core.models import build_model
 
 
