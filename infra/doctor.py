@@ -9,7 +9,6 @@ of its machines is checked, otherwise this machine. Nothing is started, and noth
 from __future__ import annotations
 
 import email.utils
-import os
 import sys
 import time
 import urllib.error
@@ -25,6 +24,7 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded
 from pipelines.stages.preflight import check_tracking
+from pipelines.tracking.client import TrackingError, connect, outages, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,15 +175,10 @@ def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
         if not Path(uri.removeprefix("sqlite:///")).is_file():
             return Finding("MLflow", f"{uri} does not exist yet; the first run creates it"), {}
     offsets = _server_clock(uri) if uri.startswith("http") else {}
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
-
     try:
-        MlflowClient(uri).search_experiments(max_results=1)
-    except MlflowException as error:
-        reason = str(error).strip().partition("\n")[0]
+        connect(uri).search_experiments(max_results=1)
+    except (TrackingError, *outages()) as error:
+        reason = reason_of(error)
         return Finding("MLflow", f"{uri} refuses: {reason}", _remedy(reason)), offsets
     return Finding("MLflow", f"{uri} answers"), offsets
 

@@ -16,12 +16,12 @@ import mlflow
 import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
-from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.models.model import ModelInfo
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from pipelines.runtime.stage import StageError
+from pipelines.tracking.client import connect, outages, reason_of
 
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
 # Versions from before there was an index have none.
@@ -200,12 +200,12 @@ def describe_version(name: str, version: int, text: str, tracking_uri: str) -> N
 
 
 def _client(tracking_uri: str) -> MlflowClient:
-    """Return a client of a server or database; RegistryError where there is no such database."""
+    """Return a client of a server or database; RegistryError where there is no such database, or TrackingError."""
     database = tracking_uri.removeprefix("sqlite:///")
     if database != tracking_uri and not Path(database).is_file():
         # MLflow would make an empty one.
         raise RegistryError(f"there is no MLflow database {database}: run the pipeline first, or name another address")
-    return MlflowClient(tracking_uri, tracking_uri)
+    return connect(tracking_uri)
 
 
 def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
@@ -224,8 +224,10 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         mlflow.set_registry_uri(tracking_uri)
         uri = resolve(client, reference)
         bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
-    except MlflowException as error:
-        raise RegistryError(f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {error}") from error
+    except outages() as error:
+        raise RegistryError(
+            f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {reason_of(error)}"
+        ) from error
     missing = [part for part in _NEEDED_PARTS if not (bundle / part).is_dir()]
     if missing:
         raise RegistryError(f"{uri} was not registered by this pipeline: it has no {', '.join(missing)}")

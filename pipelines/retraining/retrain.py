@@ -15,15 +15,12 @@ from pipelines.runtime.stage import Plans, fingerprint, manifest_in
 from pipelines.stages.runner import STAGES, plan_stages, run_stages
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
-from preprocessing.storage.lease import BusyError
 
 if TYPE_CHECKING:
     from pipelines.retraining.promotion import Decision
     from pipelines.tracking import Tracker
 
 NAME = "retrain"
-# As sysexits.h has it: try again later.
-BUSY = 75
 
 
 def retrain(config: PipelineConfig) -> str:
@@ -34,7 +31,7 @@ def retrain(config: PipelineConfig) -> str:
         StageError: a stage cannot do its work.
     """
     journal = _journal(config)
-    with exclusive(journal.folder, config.mirror):
+    with exclusive(config.mirror, journal.folder):
         try:
             return _retrain(config, journal)
         except BaseException as error:
@@ -223,8 +220,4 @@ def main() -> None:
 
     options = make_parser("Retrain where the data has grown, and promote the model where it is better.").parse_args()
     config = load_config(options.config, options.set)
-    try:
-        sys.stdout.write(f"{preview(config) if options.dry_run else retrain(config)}\n")
-    except BusyError as error:
-        sys.stderr.write(f"error: another retraining is running: {error}; this one exits\n")
-        raise SystemExit(BUSY) from error
+    sys.stdout.write(f"{preview(config) if options.dry_run else retrain(config)}\n")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.tracking.mlflow_internals import quiet_database_setup, run_page
+from preprocessing.storage.atomic import locked
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -19,27 +25,72 @@ _MLFLOW_SETTINGS = {
 }
 
 
+_SQLITE, _SETUP_LOCK, _SQLITE_SECONDS = "sqlite:///", ".mlflow.lock", 20.0
+_DATABASE_ADVICE = {
+    "database is locked": "another process has locked it: end that, or run the same command again later",
+    "malformed": "restore it from a copy, or move it away: a new one is made, without the runs recorded so far",
+    "not a database": "restore it from a copy, or name another file",
+}
+
+
 class TrackingError(Exception):
     """A run cannot be opened in MLflow: the message says why and what to change."""
 
 
 def connect(uri: str) -> MlflowClient:
-    """Return a client of a server or database; nothing is asked of it yet."""
+    """Return a client of a server or database; a server is not asked anything yet, a new database gets its tables.
+
+    Raises:
+        TrackingError: the database cannot be opened.
+    """
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
     quiet_database_setup()
-    return MlflowClient(uri, registry_uri=uri)
+    with named_outages(uri, "open the database"), _database_ready(uri):
+        return MlflowClient(uri, registry_uri=uri)
+
+
+@contextlib.contextmanager
+def _database_ready(uri: str) -> Iterator[None]:
+    """Try to read a database of sqlite, for MLflow would try for minutes; of processes at once one makes the tables."""
+    path = Path(uri.removeprefix(_SQLITE))
+    if not uri.startswith(_SQLITE):
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(_SETUP_LOCK), fcntl.LOCK_EX):
+        if path.exists():
+            with contextlib.closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)) as database:
+                database.execute("PRAGMA schema_version").fetchone()
+        yield
+
+
+@contextlib.contextmanager
+def named_outages(uri: str, action: str) -> Iterator[None]:
+    """Turn what :func:`outages` lists into a TrackingError that names the address and the action: "open a run"."""
+    try:
+        yield
+    except outages() as error:
+        raise TrackingError(f"tracking.uri {uri}: cannot {action}: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of an error, without the SQL below it, and for a database what to do."""
+    reason = str(error).strip().partition("\n")[0]
+    advice = next((advice for sign, advice in _DATABASE_ADVICE.items() if sign in reason), "")
+    return f"{reason}: {advice}" if advice else reason
 
 
 def outages() -> tuple[type[Exception], ...]:
-    """Return what is raised when MLflow or its artifacts' S3 does not answer or refuses, and by sockets and files."""
+    """Return what is raised when MLflow, its database or its artifacts' S3 does not answer or refuses, and by files."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
-    return (MlflowException, OSError, Boto3Error, BotoCoreError, ClientError)
+    return (MlflowException, SQLAlchemyError, sqlite3.Error, OSError, Boto3Error, BotoCoreError, ClientError)
 
 
 def page(uri: str, experiment_id: str, run_id: str) -> str:

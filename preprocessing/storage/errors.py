@@ -34,6 +34,10 @@ class StorageError(Exception):
     """A storage does not do what it is asked for; the message says what, where, and how to fix it."""
 
 
+class BusyError(Exception):
+    """Another process holds a lock; the message says which one."""
+
+
 class UnconditionalError(StorageError):
     """The server has no conditional writes."""
 
