@@ -59,6 +59,17 @@ def requires_token() -> bool:
     return bool(is_token_auth_enabled())
 
 
+def proxy_environment(middlewares: str) -> dict[str, str]:
+    """Return the environment variable that has Ray Serve's HTTP proxy call a function for its middlewares.
+
+    Would be replaced by: `middlewares` of `ray.serve.config.HTTPOptions`, which was removed.
+
+    Args:
+        middlewares: where a function without arguments is, "package.module.function" or "package.module:function".
+    """
+    return {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": middlewares}
+
+
 def configure_train(collective_timeout: float) -> None:
     """Set the environment variables of Ray Train's controller; they are propagated to its processes.
 
