@@ -23,7 +23,7 @@ from infra.checks import Finding, check_clocks, check_disk, check_gpus, check_st
 from infra.node_facts import NodeFacts, Probe, node_facts, requirements
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
-from pipelines.runtime.cli import config_parser
+from pipelines.runtime.cli import config_parser, guarded
 from pipelines.stages.preflight import check_tracking
 
 if TYPE_CHECKING:
@@ -214,4 +214,4 @@ def _server_clock(uri: str) -> Offsets:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

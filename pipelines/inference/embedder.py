@@ -19,10 +19,11 @@ from torch.nn.utils.rnn import pad_sequence
 from pipelines.inference.image_inputs import feature_width, pixel_format, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
-from preprocessing.features.extractor import ImageExtractor
+from preprocessing.features.extractor import ExtractorError, ImageExtractor
 from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
+from preprocessing.storage.names import require_inner_name
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
 
@@ -241,7 +242,8 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     options = {"name": content["name"], **content["options"]}
     if "weights" in options:
         weights = options["weights"]
-        options["weights"] = str(directory / weights["folder"]) if isinstance(weights, dict) else weights
+        if isinstance(weights, dict):
+            options["weights"] = str(directory / require_inner_name(weights["folder"], str(path), ExtractorError))
         # An extractor without weights computes nothing, and so has no device.
         options["device"] = device
     return options

@@ -13,17 +13,12 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from pipelines.runtime.cluster import ClusterError
-from pipelines.runtime.stage import DISK_ERRORS, StageError
-from pipelines.schema.error import ConfigError
-from pipelines.tracking import TrackingError
-from preprocessing.datasets import DatasetError
-from preprocessing.shards import ShardError
-from preprocessing.storage import StorageError
+from pipelines.runtime.errors import has_message, in_one_line, keep_details
+from pipelines.runtime.stage import DISK_ERRORS
 
-# Errors whose message says all that the user needs. Any other is a bug and shows its traceback.
-_EXPECTED = (ConfigError, ClusterError, StageError, TrackingError, DatasetError, ShardError, StorageError)
 _INTERRUPTED = 130
+# EX_SOFTWARE of sysexits.h.
+_INTERNAL = 70
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
 
@@ -58,28 +53,33 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def guarded(command: Callable[[], None]) -> int:
-    """Run a command and return its exit status; errors that the user can fix become one message on stderr.
+def guarded(command: Callable[[], int | None]) -> int:
+    """Run a command and return its exit status, 0 where it returns none; an error becomes one message on stderr.
 
-    SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as KILLED, and the
-    next start resumes.
+    The status is 1 where the user can fix the cause, and 70 after an error that nobody foresaw, whose traceback is kept
+    in a file. SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as
+    KILLED, and the next start resumes.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        command()
-    except _EXPECTED as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        sys.stderr.write(f"error: {error}: make room there, or fix it, and run the same command again\n")
-        return 1
+        return command() or 0
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: run the same command again to resume\n")
         return _INTERRUPTED
-    return 0
+    except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
+        status, message = _ending(error)
+        sys.stderr.write(f"{message}\n".encode(errors="backslashreplace").decode())
+        return status
+
+
+def _ending(error: Exception) -> tuple[int, str]:
+    """Return the exit status and the message after an error."""
+    if has_message(error):
+        return 1, f"error: {error}"
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        return 1, f"error: {error}: make room there, or fix it, and run the same command again"
+    return _INTERNAL, f"internal error ({in_one_line(error)}): please report it; {keep_details(error)}"
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

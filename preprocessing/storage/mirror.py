@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
+from preprocessing.storage.names import require_inner_name
 
 if TYPE_CHECKING:
     from preprocessing.storage.base import Storage
@@ -112,7 +113,11 @@ class Mirror:
         if self.address is None:
             return {}
         folder = self._name(directory)
-        return {entry.name.removeprefix(f"{folder}/"): entry.bytes for entry in self._storage.list(folder)}
+        where = f"storage.address {self.address}, {folder}"
+        return {
+            require_inner_name(entry.name.removeprefix(f"{folder}/"), where, StorageError): entry.bytes
+            for entry in self._storage.list(folder)
+        }
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
         """Copy the files of a directory that this machine lacks, of those wanted; of several processes one copies."""
@@ -195,6 +200,7 @@ class Mirror:
             contents = json.loads((aside / CONTENTS).read_bytes())
             (aside / CONTENTS).unlink()
             for name in contents:
+                require_inner_name(name, f"{self.address}/{self._name(directory)}/{CONTENTS}", StorageError)
                 self._download(directory / name, aside / name)
             aside.rename(directory)
             sync_directory(directory.parent)

@@ -6,12 +6,18 @@ import errno
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from pipelines.retrieval.faiss_index import GalleryIndexError
+from pipelines.retrieval.gallery import GalleryError
 from pipelines.runtime.cli import guarded
 from pipelines.runtime.stage import StageError
+from preprocessing.captions.vocabulary import VocabularyError
+from preprocessing.features import ExtractorError
+from vse_core.models.released import CheckpointError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -61,7 +67,9 @@ def test_help_names_the_options(tmp_path: Path) -> None:
     assert all(option in text for option in ("--config FILE", "--set KEY=VALUE", "--dry-run"))
 
 
-def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_a_command_ends(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails() -> None:
         raise StageError("what to do")
 
@@ -72,7 +80,7 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     def has_a_fault() -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("a\nb")
 
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -83,7 +91,29 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
         assert "No space left on device: '/data/x.json': make room there" in capsys.readouterr().err
         assert guarded(is_terminated) == 130
         assert "run the same command again" in capsys.readouterr().err
-        with pytest.raises(ZeroDivisionError):
-            guarded(has_a_fault)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        assert guarded(has_a_fault) == 70
+        message = capsys.readouterr().err
+        (details,) = tmp_path.iterdir()
+        assert message == f"internal error (ZeroDivisionError: a b): please report it; details in {details}\n"
+        assert "Traceback" in details.read_text()
+        assert details.stat().st_mode & 0o077 == 0
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+        assert guarded(has_a_fault) == 70
+        assert "please report it; details:" in (message := capsys.readouterr().err)
+        assert "ZeroDivisionError: a" in message
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("kind", [GalleryError, GalleryIndexError, VocabularyError, ExtractorError, CheckpointError])
+def test_a_message_of_our_own_is_all_that_is_printed(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise kind("a name that is no text: \udce9")
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert guarded(fails) == 1
+        assert capsys.readouterr().err == "error: a name that is no text: \\udce9\n"
     finally:
         signal.signal(signal.SIGTERM, before)
