@@ -27,7 +27,6 @@ _PAGE = Path(__file__).with_name("page")
 _PAGE_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
-
 class _Answers:
     """The endpoints over one service. The guard limits what waits for their threads."""
 

@@ -46,15 +46,16 @@ class Guard:
         token: digest of the token that requests carry, except those for the page; None if none is needed.
         hosts: accepted host names; None accepts any. On the loopback they have to be checked: a page on the web could
             otherwise have its own name resolve to this machine, and read the answers.
+        replicas: processes that answer.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str] | None) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str] | None, replicas: int = 1) -> None:
         self._app = app
         self._token = token
         self._hosts = hosts
         self._requests = limits.Shares(limits.MAX_REQUESTS, "requests")
         self._bodies = limits.Shares(limits.MAX_BODIES, "uploads")
-        self._queue = limits.WorkQueue(limits.QUEUE_SECONDS)
+        self._queue = limits.WorkQueue(limits.QUEUE_SECONDS, replicas * limits.PER_REPLICA)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI request."""
@@ -97,7 +98,7 @@ class Guard:
                 return next(body, None) or await receive()
 
             passed = [(name, value) for name, value in scope["headers"] if name in _PASSED]
-            with self._queue.place(client):
+            async with self._queue.turn(client):
                 await self._app({**scope, "headers": passed, GUARDED: True}, received, send)
         finally:
             self._bodies.give_back(client, sum(map(len, parts)))

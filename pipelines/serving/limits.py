@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from pipelines.serving.request_error import RequestError
 
@@ -21,7 +22,10 @@ ARRIVAL_SECONDS = 10
 # From the arrival of a request to its answer.
 ANSWER_SECONDS = 30
 # The work that waits, by the time that it takes.
-QUEUE_SECONDS = 4.0
+QUEUE_SECONDS = 8.0
+# Requests that a replica works on at a time. More of them only take time from each other; Ray Serve's own queue before
+# a replica, which polls, passes on ten a second.
+PER_REPLICA = 8
 # Requests that arrive, wait or are answered, and the bodies of these in memory.
 MAX_REQUESTS = 1024
 MAX_BODIES = 128 * 1024 * 1024
@@ -58,21 +62,22 @@ class Shares:
 
 
 class WorkQueue:
-    """A queue of a length in seconds: a request is admitted if the work that waits before it is short enough.
+    """A queue of a length in seconds: a request is admitted if the work before it takes less; `workers` work at a time.
 
     The time that a request takes is the average time between two answers while there is work, so that it needs no
     measurement beforehand, whatever the model, the machine and the number of replicas.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, workers: int) -> None:
         self._shares = Shares(seconds, "searches")
+        self._workers = asyncio.Semaphore(workers)
         self._each = 0.0
         self._running = 0
         self._last_answer = 0.0
 
-    @contextmanager
-    def place(self, client: str) -> Iterator[None]:
-        """Hold a client's place in the queue within a ``with`` statement, until its request is answered."""
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """Wait for a client's turn within an ``async with`` statement, which ends when the request is answered."""
         # Two requests of a client are always admitted: their answers shorten the average after a long pause.
         seconds = min(self._each, self._shares.limit / 4)
         self._shares.take(client, seconds)
@@ -80,7 +85,8 @@ class WorkQueue:
             self._last_answer = time.monotonic()
         self._running += 1
         try:
-            yield
+            async with self._workers:
+                yield
         finally:
             self._running -= 1
             self._shares.give_back(client, seconds)

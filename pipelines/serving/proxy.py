@@ -17,9 +17,9 @@ from pipelines.serving.limits import ARRIVAL_SECONDS
 _SETTINGS = "VSE_SERVE_GUARD"
 
 
-def settings(token: str | None, hosts: Sequence[str] | None) -> dict[str, str]:
+def settings(token: str | None, hosts: Sequence[str] | None, replicas: int) -> dict[str, str]:
     """Return the environment variable with the arguments of the guard, for the process of the proxy."""
-    return {_SETTINGS: json.dumps({"token": token, "hosts": hosts})}
+    return {_SETTINGS: json.dumps({"token": token, "hosts": hosts, "replicas": replicas})}
 
 
 def middlewares() -> list[Middleware]:

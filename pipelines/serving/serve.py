@@ -103,6 +103,7 @@ def serving(
     from ray import serve
 
     try:
+        _require_authentication()
         _require_no_serve()
         _require_room(replicas)
         try:
@@ -127,7 +128,7 @@ def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | No
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
-    guard = proxy.settings(token_digest(token) if token else None, hosts)
+    guard = proxy.settings(token_digest(token) if token else None, hosts, replicas)
     callback = ray_internals.proxy_environment(f"{proxy.__name__}:{proxy.middlewares.__name__}")
     deployment = serve.deployment(serve.ingress()(SearchServer)).options(
         name="search",
@@ -152,6 +153,19 @@ def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | No
         serve.run(deployment.bind(model, tracking_uri), name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
         raise StageError(f"the service does not start: {_last_line(error)}") from error
+
+
+def _require_authentication() -> None:
+    """Refuse a Ray that other machines reach and that asks for no token: its processes unpickle what they are sent."""
+    import ray
+
+    addresses = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
+    reachable = [address for address in addresses if not is_loopback(address)]
+    if reachable and not ray_internals.requires_token():
+        raise StageError(
+            f"Ray listens at {', '.join(reachable)} without a token (RAY_AUTH_MODE=disabled): whoever reaches a port "
+            "of it runs code in the service. Unset RAY_AUTH_MODE, or set it to token where Ray is started and here"
+        )
 
 
 def _require_no_serve() -> None:
