@@ -6,6 +6,7 @@ import unicodedata
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from ray.exceptions import RayActorError
 from starlette.requests import Request
 
 from pipelines.retrieval.search_model import Target
@@ -70,7 +71,11 @@ async def json_query(request: Request, kind: type[QueryT]) -> QueryT:
 
 async def full_body(request: Request) -> bytes:
     """Return the body of a request, which the guard has read and limited; refuse an empty one."""
-    body = await request.body()
+    try:
+        body = await request.body()
+    except RayActorError:
+        # The proxy, which has the body, ended first.
+        raise RequestError(503, "the service is being stopped") from None
     if not body:
         raise RequestError(400, "the body is empty")
     return body

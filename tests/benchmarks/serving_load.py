@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported by their own names
 
 from reader import RESULTS, machine  # noqa: E402
-from serving import JPEG, JSON, K, QUERIES, Query, figures  # noqa: E402
+from serving import JPEG, JSON, QUERIES, K, Query, figures  # noqa: E402
 
 from pipelines.retrieval.search_model import default_tracking_uri, load_search_model  # noqa: E402
 from pipelines.serving.serve import serving  # noqa: E402

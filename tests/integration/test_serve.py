@@ -123,7 +123,7 @@ def test_what_is_no_http_does_not_end_the_service(port: int) -> None:
 
 
 def test_slow_uploads_and_half_heads_are_given_up_and_hold_up_nobody(port: int) -> None:
-    """Twenty of them, where eight uploads used to hold all places for images, and half a head its connection forever."""
+    """Twenty of them: eight uploads used to hold all places for images, and half a head its connection forever."""
     head = b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     upload = head + b"Content-Type: image/png\r\nContent-Length: 1000000\r\n\r\n\x89PNG"
     started = time.monotonic()

@@ -18,7 +18,7 @@ from tests.ports import free_port
 LIMIT = 0.6  # seconds
 
 
-async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
+async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
     more = True
     while more:
         more = (await receive()).get("more_body", False)
@@ -56,14 +56,17 @@ def test_a_head_that_does_not_arrive_is_given_up(port: int, begun: bytes) -> Non
 
 
 def test_a_head_that_drips_is_given_up(port: int) -> None:
-    """uvicorn's own time limit between requests begins again with each byte."""
-    started = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port)) as connection, pytest.raises(OSError):
+    """The server's own time limit, between requests, begins again with each byte."""
+    started, is_open = time.monotonic(), True
+    with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: ")
-        while time.monotonic() - started < 5:
-            connection.sendall(b"a")
+        while is_open and time.monotonic() - started < 5:
             time.sleep(0.05)
-    assert time.monotonic() - started < 4
+            try:
+                connection.sendall(b"a")
+            except ConnectionError:
+                is_open = False
+    assert LIMIT * 0.9 < time.monotonic() - started < 4
 
 
 def test_the_head_of_a_second_request_is_given_up_as_well(port: int) -> None:
