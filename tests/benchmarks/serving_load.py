@@ -3,7 +3,8 @@
 The service is the real one: Ray Serve, its proxy and one replica. Clients are coroutines of another process, each with
 a connection and an address of its own (127.1.0.N). A client that is refused asks its next query at once.
 
-Run: python tests/benchmarks/serving_load.py --model flickr8k --output load.json
+Run: python tests/benchmarks/serving_load.py --model flickr8k
+A run is added to the others of its label ("after", or "before" in a checkout of an older version), to take turns.
 """
 
 from __future__ import annotations
@@ -215,9 +216,12 @@ def main() -> None:
     parser.add_argument("--tracking-uri", default=default_tracking_uri())
     parser.add_argument("--seconds", type=float, default=10.0, help="of each number of clients")
     parser.add_argument("--output", type=Path, default=RESULTS / "serving_load.json")
+    parser.add_argument("--label", default="after", choices=("before", "after"), help="the version that is measured")
     options = parser.parse_args()
     result = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), **measure(options)}
-    write_json_atomic(options.output, result)
+    runs = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
+    runs.setdefault(options.label, []).append(result)
+    write_json_atomic(options.output, runs)
     print(json.dumps(result, indent=2))
 
 
