@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pipelines.runtime.errors import has_message, in_one_line, keep_details
 from pipelines.runtime.stage import DISK_ERRORS
+from preprocessing.storage.redaction import redact_logs, redacted
 
 _INTERRUPTED = 130
 # EX_SOFTWARE of sysexits.h.
@@ -28,7 +29,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
+        self.exit(1, redacted(f"error: {message}\n{self.format_usage()}"))
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -61,6 +62,7 @@ def guarded(command: Callable[[], int | None]) -> int:
     KILLED, and the next start resumes.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return command() or 0
@@ -69,7 +71,7 @@ def guarded(command: Callable[[], int | None]) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        sys.stderr.write(f"{message}\n".encode(errors="backslashreplace").decode())
+        sys.stderr.write(f"{redacted(message)}\n".encode(errors="backslashreplace").decode())
         return status
 
 
