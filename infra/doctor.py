@@ -25,6 +25,7 @@ from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded
 from pipelines.stages.preflight import check_tracking
 from pipelines.tracking.client import TrackingError, connect, outages, reason_of
+from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +195,8 @@ def _remedy(reason: str) -> str:
 def _server_clock(uri: str) -> Offsets:
     try:
         began = time.time()
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS) as answer:
+        server = SecretAddress(uri).without_user.rstrip("/")
+        with urllib.request.urlopen(f"{server}/health", timeout=_SECONDS) as answer:
             date = answer.headers.get("Date")
         ended = time.time()
     except urllib.error.HTTPError as error:

@@ -22,6 +22,7 @@ from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.client import connect, outages, reason_of
+from preprocessing.storage.redaction import SecretAddress
 
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
 # Versions from before there was an index have none.
@@ -220,8 +221,9 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         return str(directory), directory
     client = _client(tracking_uri)
     try:
-        mlflow.set_tracking_uri(tracking_uri)
-        mlflow.set_registry_uri(tracking_uri)
+        address = SecretAddress(tracking_uri).reveal()
+        mlflow.set_tracking_uri(address)
+        mlflow.set_registry_uri(address)
         uri = resolve(client, reference)
         bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
     except outages() as error:

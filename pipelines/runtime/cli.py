@@ -17,6 +17,7 @@ from pipelines.runtime.errors import has_message, in_one_line, keep_details
 from pipelines.runtime.lock import when_free
 from pipelines.runtime.stage import DISK_ERRORS
 from preprocessing.storage.errors import BusyError
+from preprocessing.storage.redaction import redact_logs, redacted
 
 _INTERRUPTED = 130
 # EX_TEMPFAIL of sysexits.h: another process is at this work, try again later.
@@ -33,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
+        self.exit(1, redacted(f"error: {message}\n{self.format_usage()}"))
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -70,6 +71,7 @@ def guarded(command: Callable[[], int | None]) -> int:
     next start resumes.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return (when_free(command) if _WAIT in sys.argv else command()) or 0
@@ -78,7 +80,7 @@ def guarded(command: Callable[[], int | None]) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        sys.stderr.write(f"{message}\n".encode(errors="backslashreplace").decode())
+        sys.stderr.write(f"{redacted(message)}\n".encode(errors="backslashreplace").decode())
         return status
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.tracking.mlflow_internals import quiet_database_setup, run_page
 from preprocessing.storage.atomic import locked
+from preprocessing.storage.redaction import RedactedError, SecretAddress, redact_logs, redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -33,7 +34,7 @@ _DATABASE_ADVICE = {
 }
 
 
-class TrackingError(Exception):
+class TrackingError(RedactedError):
     """A run cannot be opened in MLflow: the message says why and what to change."""
 
 
@@ -41,24 +42,26 @@ def connect(uri: str) -> MlflowClient:
     """Return a client of a server or database; a server is not asked anything yet, a new database gets its tables.
 
     Raises:
-        TrackingError: the database cannot be opened.
+        TrackingError: it is no address that MLflow takes, or the database cannot be opened.
     """
+    redact_logs()
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
     quiet_database_setup()
-    with named_outages(uri, "open the database"), _database_ready(uri):
-        return MlflowClient(uri, registry_uri=uri)
+    address = SecretAddress(uri).reveal()
+    with named_outages(uri, "connect"), _database_ready(address):
+        return MlflowClient(address, registry_uri=address)
 
 
 @contextlib.contextmanager
-def _database_ready(uri: str) -> Iterator[None]:
+def _database_ready(address: str) -> Iterator[None]:
     """Try to read a database of sqlite, for MLflow would try for minutes; of processes at once one makes the tables."""
-    path = Path(uri.removeprefix(_SQLITE))
-    if not uri.startswith(_SQLITE):
+    if not address.startswith(_SQLITE):
         yield
         return
+    path = Path(address.removeprefix(_SQLITE))
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(_SETUP_LOCK), fcntl.LOCK_EX):
         if path.exists():
@@ -72,13 +75,13 @@ def named_outages(uri: str, action: str) -> Iterator[None]:
     """Turn what :func:`outages` lists into a TrackingError that names the address and the action: "open a run"."""
     try:
         yield
-    except outages() as error:
-        raise TrackingError(f"tracking.uri {uri}: cannot {action}: {reason_of(error)}") from error
+    except outages() as error:  # its text has the address
+        raise TrackingError(f"tracking.uri {uri}: cannot {action}: {reason_of(error)}") from None
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of an error, without the SQL below it, and for a database what to do."""
-    reason = str(error).strip().partition("\n")[0]
+    """Return the first line of an error without passwords and the SQL below it, and for a database what to do."""
+    reason = redacted(str(error).strip().partition("\n")[0])
     advice = next((advice for sign, advice in _DATABASE_ADVICE.items() if sign in reason), "")
     return f"{reason}: {advice}" if advice else reason
 
@@ -95,5 +98,9 @@ def outages() -> tuple[type[Exception], ...]:
 
 def page(uri: str, experiment_id: str, run_id: str) -> str:
     """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port."""
-    server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
+    server = (
+        SecretAddress(uri).without_user.rstrip("/")
+        if uri.startswith(("http://", "https://"))
+        else "http://127.0.0.1:5000"
+    )
     return run_page(server, experiment_id, run_id)

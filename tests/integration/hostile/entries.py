@@ -37,9 +37,7 @@ def extract_photos(photos: str, shards: str) -> None:
 
     folder, target = Path(photos), Path(shards)
     splits = {"train": str(folder / "train.txt")}
-    dataset = build_dataset(
-        "flickr", images=str(folder / "images"), tokens=str(folder / "tokens.txt"), splits=splits
-    )
+    dataset = build_dataset("flickr", images=str(folder / "images"), tokens=str(folder / "tokens.txt"), splits=splits)
     target.mkdir(parents=True, exist_ok=True)
     extractor = build_extractor("images")
     for spec in shard_specs(dataset.records("train"), target, 100, "0" * 64, str(folder / "images")):

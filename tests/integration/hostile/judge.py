@@ -102,7 +102,7 @@ def _said(case: Case, judged: Judged) -> Iterator[str]:
 
 
 def _written(case: Case, before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]:
-    """Yield what changed outside the work folder and the folder for temporary files; inside as well where it may not."""
+    """Yield what changed outside the work folder and that of temporary files; inside as well where it may not."""
     for name in sorted(before.keys() | after.keys()):
         is_inside = name.startswith("work/")
         if before.get(name) != after.get(name) and not name.startswith("tmp/") and (case.unwritten or not is_inside):

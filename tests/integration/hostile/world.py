@@ -79,4 +79,4 @@ def _write_photos(folder: Path) -> None:
 
 
 def _contents(path: Path) -> bytes:
-    return os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+    return str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
