@@ -23,7 +23,7 @@ from pipelines.kinds.kind import ModelKind
 from pipelines.schema.error import ConfigError
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
 from pipelines.schema.pools import PoolsConfig
-from preprocessing.storage import Mirror
+from preprocessing.storage import Mirror, is_s3
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
 
@@ -235,6 +235,19 @@ class PipelineConfig(Strict):
     def reads_graphs(self) -> bool:
         """Return whether anything needs the parsed captions."""
         return self.training_reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
+
+    @model_validator(mode="after")
+    def _storage_is_elsewhere(self) -> PipelineConfig:
+        address = self.storage.address
+        if address is None or is_s3(address):
+            return self
+        storage, work_dir = Path(address).resolve(), self.work_dir.resolve()
+        if storage.is_relative_to(work_dir) or work_dir.is_relative_to(storage):
+            raise ValueError(
+                f"storage.address: {address} and work_dir {self.work_dir} are one folder, or one lies in the other: "
+                "making room in work_dir would delete the only copies; name folders that lie apart"
+            )
+        return self
 
     @model_validator(mode="after")
     def _loss_fits_model(self) -> PipelineConfig:
