@@ -17,8 +17,8 @@ EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
 
 def _weights(value: str) -> str:
     """Find a network that ships with the package; else make a local folder absolute, or leave a name on the hub."""
-    shipped = EXTRACTORS / value
-    return str(shipped) if (shipped / "config.json").is_file() else folder_or_hub_name(value)
+    shipped, found = EXTRACTORS / value, folder_or_hub_name(value)
+    return str(shipped) if (shipped / "config.json").is_file() else found
 
 
 def _on_disk(value: object) -> object:

@@ -9,6 +9,7 @@ import pytest
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
 from pipelines.kinds import KINDS
 from pipelines.schema.fields import Duration
+from tests.hostile_text import YAML
 from vse_core.losses import LOSSES
 from vse_core.pooling import POOLINGS, build_pooling
 
@@ -143,7 +144,13 @@ MISTAKES = {
     # the command line itself
     "training.epochs": "write it as key=value",
     "training..epochs=1": "write it as key=value",
-    "name={": "'{' is not YAML",
+    "seed=18446744073709551616": "seed: must be a number below 2^63",
+    "features.shard_mb=1.0e+308": "features.shard_mb: must be a number below 2^63",
+    "features.image_timeout=1e308": "features.image_timeout: must be a number below 2^63",
+    "work_dir=~nouser/x": "work_dir: ~nouser/x: this machine has no user 'nouser'",
+    "storage.address=~nouser/x": "this machine has no user 'nouser'",
+    "name=2024-01-01": "name:",
+    "name={": "--set name='{': is not YAML",
     "name=${VSE_TEST_UNSET}": "environment variable VSE_TEST_UNSET is not set",
 }
 
@@ -172,6 +179,25 @@ def test_a_storage_lies_apart_from_the_work_folder(tmp_path: Path, storage: str,
 def test_a_storage_next_to_the_work_folder_is_taken(tmp_path: Path) -> None:
     config = load_config(None, [f"work_dir={tmp_path}/work", f"storage.address={tmp_path}/work2"])
     assert config.mirror.address == f"{tmp_path}/work2"
+
+
+@pytest.mark.parametrize("text", [text for text, _ in YAML.values()], ids=YAML)
+def test_hostile_yaml_is_one_message(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    for told in (message(path=path), message(f"name={{{text}}}")):
+        assert "is not YAML" in told
+        assert "\n" not in told
+        assert len(told) < 700
+
+
+@pytest.mark.parametrize("key", ["features.weights", "parsing.pipeline", "work_dir", "storage.address"])
+def test_names_that_no_file_can_have(key: str) -> None:
+    assert "at most 255" in message(f"{key}={'x' * 300}")
+
+
+def test_numbers_and_durations_of_any_length_are_one_message() -> None:
+    assert "must be a number below 2^63" in message(f"loss.all_negatives={'9' * 400} epochs")
+    assert "must be a number below 2^63" in message("training.learning_rate=" + "9" * 300)
 
 
 def test_several_problems_are_told_together() -> None:
