@@ -21,9 +21,10 @@ from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.error import ConfigError
-from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
+from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
 from pipelines.schema.pools import PoolsConfig
 from preprocessing.storage import Mirror, is_s3
+from preprocessing.storage.redaction import SecretAddress, secrets_in
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
 
@@ -33,17 +34,23 @@ _IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 def _tracking_uri(uri: str | None) -> str | None:
-    """Make the path in a sqlite address absolute: the workers of a run have other current directories."""
-    if uri is None or not uri.startswith("sqlite:///"):
-        return uri
-    return f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}"
+    """Hide the secret of an address, and make the path to a database absolute: workers run in other folders."""
+    if uri is None:
+        return None
+    if uri.startswith("sqlite:///"):
+        uri = f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}"
+    if any(mark in secret for secret in secrets_in(uri) for mark in "@:/?#"):
+        raise ValueError("write the characters @ : / ? # of a password as %40 %3A %2F %3F %23")
+    return SecretAddress(uri)
 
 
 class TrackingConfig(Strict):
     """Where runs are recorded."""
 
     uri: Annotated[str | None, AfterValidator(_tracking_uri)] = Field(
-        None, description="MLflow server or database; by default sqlite in work_dir, which is for one machine"
+        None,
+        description="MLflow server or database; by default sqlite in work_dir, which is for one machine. A password "
+        "in it is not sent to other machines, which take the address from MLFLOW_TRACKING_URI",
     )
     experiment: str | None = Field(None, min_length=1, description="experiment; by default the configuration's name")
     artifacts: Address | None = Field(
@@ -130,7 +137,7 @@ class RetrainConfig(Strict):
 class RayConfig(Strict):
     """Where the work runs."""
 
-    address: str | None = Field(
+    address: Annotated[str | None, AfterValidator(without_secret)] = Field(
         None,
         min_length=1,
         description="HOST:PORT of a running cluster; by default the job's own, else one on this machine",

@@ -17,6 +17,7 @@ from rich.text import Text
 from pipelines.runtime.errors import has_message, in_one_line, keep_details
 from pipelines.runtime.stage import DISK_ERRORS
 from preprocessing.plain_text import printable
+from preprocessing.storage.redaction import redact_logs, redacted
 
 _INTERRUPTED = 130
 # EX_SOFTWARE of sysexits.h.
@@ -30,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
+        self.exit(1, printable(redacted(f"error: {message}\n{self.format_usage()}")))
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -65,6 +66,7 @@ def guarded(command: Callable[[], int | None]) -> int:
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return command() or 0
@@ -73,7 +75,7 @@ def guarded(command: Callable[[], int | None]) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        sys.stderr.write(f"{printable(message)}\n")
+        sys.stderr.write(f"{printable(redacted(message))}\n")
         return status
 
 
@@ -91,8 +93,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """Write a line, or several, to stdout, with control characters written out."""
-    sys.stdout.write(f"{printable(text)}\n")
+    """Write a line, or several, to stdout, without secrets and with control characters written out."""
+    sys.stdout.write(f"{printable(redacted(text))}\n")
 
 
 def console(stderr: bool = False) -> Console:
@@ -106,7 +108,7 @@ class _PrintableConsole(Console):
     """A console that writes control characters in messages and cells of tables out."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(printable(text), **options)
+        return super().render_str(printable(redacted(text)), **options)
 
 
 class _Printable(logging.Formatter):

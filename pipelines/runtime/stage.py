@@ -14,6 +14,7 @@ from typing import Any
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
+from preprocessing.storage.redaction import RedactedError
 
 MANIFEST = "manifest.json"
 # The files that transformers loads from a folder of weights.
@@ -22,7 +23,7 @@ _READ = ("*.json", "*.txt", "*.safetensors")
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
-class StageError(RuntimeError):
+class StageError(RedactedError, RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 

@@ -54,7 +54,8 @@ class SearchServer:
 def main() -> None:
     """Read the command line, and serve until interrupted."""
     options = _parsed()
-    token = read_token(options.host, os.environ.get(TOKEN_VARIABLE))
+    # Out of the environment, which every process of Ray would inherit.
+    token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
     tracking_uri = options.tracking_uri or default_tracking_uri()
     model = _one_version(options.model, tracking_uri)
     interrupted = threading.Event()

@@ -19,6 +19,7 @@ from pipelines.runtime.cluster import cluster_address, local_cpus
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 from preprocessing.storage import StorageError, open_storage
+from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 
 _SECONDS = 5.0
 _BACKBONE_FILES = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
@@ -183,6 +184,13 @@ def _check_ray(config: PipelineConfig) -> None:
             f"{key}: {address!r} is not the address of a Ray head; write HOST:PORT, by default port 6379 "
             "(the http address of the dashboard belongs into RAY_API_SERVER_ADDRESS)"
         )
+    secret = SecretAddress(config.tracking_uri).reveal()
+    if secret != config.tracking_uri and secret != os.environ.get(ADDRESS_VARIABLE):
+        raise ConfigError(
+            f"tracking.uri: the password in {config.tracking_uri} is not sent to the machines of a cluster: set "
+            f"{ADDRESS_VARIABLE} to the whole address on all of them before `ray start`, and here; or leave the "
+            "password out and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD there"
+        )
     if not _answers(host, port):
         raise ConfigError(
             f"{key}: no Ray head answers at {address}; start one with `ray start --head`, correct the address, or "
@@ -232,7 +240,7 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
 def _check_server(uri: str) -> None:
     remedy = "start it, correct the address, or leave tracking.uri out for a database in work_dir"
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS):
+        with urllib.request.urlopen(f"{SecretAddress(uri).without_user.rstrip('/')}/health", timeout=_SECONDS):
             return
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):  # it is there; MLflow's own client checks the credentials
