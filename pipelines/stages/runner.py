@@ -78,13 +78,12 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
         for check in checks:
             parser.add_argument(f"--{check.option}", action="store_true", help=check.help, dest=check.option)
         options = parser.parse_args()
-        config = load_config(options.config, options.set)
+        config = load_config(options.config, options.set).for_dry_run(options.dry_run)
         for check in checks:
             if vars(options)[check.option]:
                 splits = splits_of(config)
-                folders = [] if options.dry_run else [split.directory.path for split in splits]
-                with exclusive(config.mirror, *folders):
-                    check.run(splits, config.mirror, options.dry_run)
+                with exclusive(config.mirror, *(split.directory.path for split in splits)):
+                    check.run(splits, config.mirror)
         run_stages(config, stages, options.dry_run)
 
     sys.exit(guarded(command))
@@ -124,6 +123,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
         StageError: a stage cannot do its work.
         BusyError: another process is at this work.
     """
+    config = config.for_dry_run() if dry_run else config
     check_before_start(config)
     names = _applicable(config, names)
     plans: Plans = plan_stages(config, names)
