@@ -82,7 +82,8 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
         for check in checks:
             if vars(options)[check.option]:
                 splits = splits_of(config)
-                with exclusive(config.mirror, *(split.directory.path for split in splits)):
+                folders = [] if options.dry_run else [split.directory.path for split in splits]
+                with exclusive(config.mirror, *folders):
                     check.run(splits, config.mirror)
         run_stages(config, stages, options.dry_run)
 
