@@ -16,6 +16,7 @@ from pipelines.stages.runner import STAGES, plan_stages, run_stages
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 from preprocessing.storage.lease import BusyError
+from preprocessing.storage.redaction import redacted
 
 if TYPE_CHECKING:
     from pipelines.retraining.promotion import Decision
@@ -39,7 +40,7 @@ def retrain(config: PipelineConfig) -> str:
             return _retrain(config, journal)
         except BaseException as error:
             outcome = "failed" if isinstance(error, Exception) else "interrupted"
-            reason = f"{type(error).__name__}: {error}"
+            reason = redacted(f"{type(error).__name__}: {error}")
             journal.status(outcome, reason=reason)
             journal.log(outcome, reason)
             raise

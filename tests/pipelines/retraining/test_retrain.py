@@ -100,7 +100,12 @@ def test_what_is_new(tmp_path: Path, trained: list[str], change: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("failure", "outcome"), [(StageError("train: collapsed"), "failed"), (KeyboardInterrupt(), "interrupted")]
+    ("failure", "outcome"),
+    [
+        (StageError("train: collapsed"), "failed"),
+        (KeyboardInterrupt(), "interrupted"),
+        (RuntimeError("no answer from http://user:planted@host"), "failed"),
+    ],
 )
 def test_what_has_not_gone_through_is_tried_again(
     tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch, failure: BaseException, outcome: str
@@ -118,6 +123,7 @@ def test_what_has_not_gone_through_is_tried_again(
     status = json.loads(read(config, STATUS))
     assert status["outcome"] == outcome
     assert type(failure).__name__ in status["reason"]
+    assert "planted" not in read(config, STATUS) + read(config, LOG)
     assert retrain.retrain(config).startswith("refused")
     assert outcomes(config) == [outcome, "refused"]
 
