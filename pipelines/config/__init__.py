@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from pipelines.config.datasets import Dataset
 from pipelines.config.features import Features
@@ -23,7 +24,7 @@ from pipelines.kinds.kind import ModelKind
 from pipelines.schema.error import ConfigError
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
 from pipelines.schema.pools import PoolsConfig
-from preprocessing.storage import Mirror
+from preprocessing.storage import Mirror, is_s3
 from preprocessing.storage.redaction import SecretAddress, secrets_in
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
@@ -38,9 +39,10 @@ def _tracking_uri(uri: str | None) -> str | None:
     if uri is None:
         return None
     if uri.startswith("sqlite:///"):
-        uri = f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}"
-    if any(mark in secret for secret in secrets_in(uri) for mark in "@:/?#"):
-        raise ValueError("write the characters @ : / ? # of a password as %40 %3A %2F %3F %23")
+        return SecretAddress(f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}")
+    unencoded = (mark in secret for secret in secrets_in(uri) for mark in "@:/?#")
+    if any(unencoded) or ("@" in uri and re.search(r"[\s'\"<>]", uri)):
+        raise ValueError("write a password percent-encoded: %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #")
     return SecretAddress(uri)
 
 
@@ -183,11 +185,20 @@ class PipelineConfig(Strict):
     retrain: RetrainConfig = Field(RetrainConfig(), description="retraining on a schedule")
     ray: RayConfig = Field(RayConfig(), description="Ray cluster")
 
+    _is_dry_run: bool = PrivateAttr(False)
+
+    def for_dry_run(self, dry_run: bool = True) -> PipelineConfig:
+        """Return the same configuration for planning alone: nothing is written, neither here nor on the storage."""
+        config = self.model_copy()
+        config._is_dry_run = dry_run
+        return config
+
     @property
     def mirror(self) -> Mirror:
         """The work folder with its copy on the storage."""
         limit = self.storage.cache_gb
-        return Mirror(self.work_dir, self.storage.address, None if limit is None else int(limit * 1e9))
+        room = None if limit is None else int(limit * 1e9)
+        return Mirror(self.work_dir, self.storage.address, room, is_read_only=self._is_dry_run)
 
     @property
     def tracking_uri(self) -> str:
@@ -242,6 +253,19 @@ class PipelineConfig(Strict):
     def reads_graphs(self) -> bool:
         """Return whether anything needs the parsed captions."""
         return self.training_reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
+
+    @model_validator(mode="after")
+    def _storage_is_elsewhere(self) -> PipelineConfig:
+        address = self.storage.address
+        if address is None or is_s3(address):
+            return self
+        storage, work_dir = Path(os.path.realpath(address)), Path(os.path.realpath(self.work_dir))
+        if storage.is_relative_to(work_dir) or work_dir.is_relative_to(storage):
+            raise ValueError(
+                f"storage.address: {address} and work_dir {self.work_dir} are one folder, or one lies in the other: "
+                "making room in work_dir would delete the only copies; name folders that lie apart"
+            )
+        return self
 
     @model_validator(mode="after")
     def _loss_fits_model(self) -> PipelineConfig:

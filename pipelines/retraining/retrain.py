@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import asdict, fields
 from functools import partial
@@ -15,15 +14,13 @@ from pipelines.runtime.stage import Plans, fingerprint, manifest_in
 from pipelines.stages.runner import STAGES, plan_stages, run_stages
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
-from preprocessing.storage.lease import BusyError
+from preprocessing.storage.redaction import redacted
 
 if TYPE_CHECKING:
     from pipelines.retraining.promotion import Decision
     from pipelines.tracking import Tracker
 
 NAME = "retrain"
-# As sysexits.h has it: try again later.
-BUSY = 75
 
 
 def retrain(config: PipelineConfig) -> str:
@@ -34,12 +31,12 @@ def retrain(config: PipelineConfig) -> str:
         StageError: a stage cannot do its work.
     """
     journal = _journal(config)
-    with exclusive(journal.folder, config.mirror):
+    with exclusive(config.mirror, journal.folder):
         try:
             return _retrain(config, journal)
         except BaseException as error:
             outcome = "failed" if isinstance(error, Exception) else "interrupted"
-            reason = f"{type(error).__name__}: {error}"
+            reason = redacted(f"{type(error).__name__}: {error}")
             journal.status(outcome, reason=reason)
             journal.log(outcome, reason)
             raise
@@ -47,6 +44,7 @@ def retrain(config: PipelineConfig) -> str:
 
 def preview(config: PipelineConfig) -> str:
     """Return in a line what a retraining would do; nothing is done, and a running one is not disturbed."""
+    config = config.for_dry_run()
     journal = _journal(config)
     last = journal.last()
     if last is not None and last["identity"] == identity_of(config):
@@ -219,12 +217,8 @@ def _summary(record: dict[str, Any]) -> str:
 def main() -> None:
     """Read the command line, and retrain where there is new data."""
     from pipelines.config import load_config
-    from pipelines.runtime.cli import make_parser
+    from pipelines.runtime.cli import make_parser, say
 
     options = make_parser("Retrain where the data has grown, and promote the model where it is better.").parse_args()
     config = load_config(options.config, options.set)
-    try:
-        sys.stdout.write(f"{preview(config) if options.dry_run else retrain(config)}\n")
-    except BusyError as error:
-        sys.stderr.write(f"error: another retraining is running: {error}; this one exits\n")
-        raise SystemExit(BUSY) from error
+    say(preview(config) if options.dry_run else retrain(config))

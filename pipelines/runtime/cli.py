@@ -9,15 +9,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.text import Text
 
 from pipelines.runtime.errors import has_message, in_one_line, keep_details
+from pipelines.runtime.lock import when_free
 from pipelines.runtime.stage import DISK_ERRORS
+from preprocessing.plain_text import printable
+from preprocessing.storage.errors import BusyError
 from preprocessing.storage.redaction import redact_logs, redacted
 
 _INTERRUPTED = 130
+# EX_TEMPFAIL of sysexits.h: another process is at this work, try again later.
+_BUSY = 75
+_WAIT = "--wait"
 # EX_SOFTWARE of sysexits.h.
 _INTERNAL = 70
 # Width of tables in a log, where there is no terminal to ask.
@@ -29,13 +36,16 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
-        self.exit(1, redacted(f"error: {message}\n{self.format_usage()}"))
+        self.exit(1, printable(redacted(f"error: {message}\n{self.format_usage()}")))
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the options of every script that does work."""
     parser = config_parser(description)
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    parser.add_argument(
+        _WAIT, action="store_true", help="wait for another process at this work to end, instead of exiting with 75"
+    )
     return parser
 
 
@@ -57,28 +67,31 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 def guarded(command: Callable[[], int | None]) -> int:
     """Run a command and return its exit status, 0 where it returns none; an error becomes one message on stderr.
 
-    The status is 1 where the user can fix the cause, and 70 after an error that nobody foresaw, whose traceback is kept
-    in a file. SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as
-    KILLED, and the next start resumes.
+    The status is 1 where the user can fix the cause, 75 where another process is at this work, and 70 after an error
+    that nobody foresaw, whose traceback is kept in a file. With `--wait` the command is tried again until it is free.
+    SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as KILLED, and the
+    next start resumes.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return command() or 0
+        return (when_free(command) if _WAIT in sys.argv else command()) or 0
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: run the same command again to resume\n")
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        sys.stderr.write(f"{redacted(message)}\n".encode(errors="backslashreplace").decode())
+        sys.stderr.write(f"{printable(redacted(message))}\n")
         return status
 
 
 def _ending(error: Exception) -> tuple[int, str]:
     """Return the exit status and the message after an error."""
     if has_message(error):
-        return 1, f"error: {error}"
+        return _BUSY if isinstance(error, BusyError) else 1, f"error: {error}"
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         return 1, f"error: {error}: make room there, or fix it, and run the same command again"
     return _INTERNAL, f"internal error ({in_one_line(error)}): please report it; {keep_details(error)}"
@@ -88,7 +101,27 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def console() -> Console:
+def say(text: str) -> None:
+    """Write a line, or several, to stdout, without secrets and with control characters written out."""
+    sys.stdout.write(f"{printable(redacted(text))}\n")
+
+
+def console(stderr: bool = False) -> Console:
     """Return the console that tables are printed on."""
     # Paths may hold brackets, which are not meant as markup.
-    return Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)
+    width = None if sys.stdout.isatty() else _LOG_COLUMNS
+    return _PrintableConsole(width=width, markup=False, highlight=False, stderr=stderr)
+
+
+class _PrintableConsole(Console):
+    """A console that writes control characters in messages and cells of tables out."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(redacted(text)), **options)
+
+
+class _Printable(logging.Formatter):
+    """Formats a message of the log with control characters written out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

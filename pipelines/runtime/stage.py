@@ -83,12 +83,16 @@ class StageDir:
         return self.path
 
     def is_complete(self) -> bool:
-        """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine."""
+        """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine.
+
+        In a dry run it is read where it is.
+        """
         manifest = self.path / MANIFEST
         if not self.mirror.has(manifest):
             return False
         self.mirror.pull_file(manifest)
-        return manifest.is_file() and self.read_manifest()["fingerprint"] == self.fingerprint
+        is_there = manifest.is_file() or self.mirror.is_read_only
+        return is_there and self.read_manifest()["fingerprint"] == self.fingerprint
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest as it was given to `complete`, with the keys `stage`, `fingerprint` and `digests` added.
@@ -97,10 +101,11 @@ class StageDir:
             StageError: it is absent or is not a manifest.
         """
         path = self.path / MANIFEST
+        text = path.read_bytes() if path.is_file() else self.mirror.read(path)
+        if text is None:
+            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again")
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again") from None
+            manifest = json.loads(text)
         except ValueError as error:
             raise StageError(f"{self.stage}: {path} is not JSON ({error}): delete it and run the stage again") from None
         if not isinstance(manifest, dict) or "fingerprint" not in manifest:
@@ -201,6 +206,11 @@ class StagePlan:
     def of_one(cls, stage: StageDir, unit: str, size: str, outputs: Mapping[str, Path]) -> StagePlan:
         """Return the plan of a stage that makes a single thing, which is done or to do."""
         return cls(stage.stage, stage.fingerprint, stage.path, 1, int(stage.is_complete()), unit, size, outputs)
+
+    @property
+    def folders(self) -> list[Path]:
+        """Return the folders that the stage writes to: one, or one a split."""
+        return [each.directory.path for each in self.shards.values()] or [self.directory]
 
     @property
     def complete(self) -> bool:

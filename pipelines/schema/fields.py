@@ -66,9 +66,11 @@ def without_secret(address: str | None) -> str | None:
 
 
 def local_or_s3(value: str) -> str:
-    """Make a local path absolute; an address on S3 is checked for its form."""
+    """Make a local path absolute; an address on S3 is checked for its form, others are refused."""
     without_secret(value)
     if not is_s3(value):
+        if "://" in value:
+            raise ValueError(f"is no address: write the path of a folder, or s3://BUCKET/FOLDER, got {value!r}")
         return str(absolute(Path(value)))
     split_s3(value)
     return value.rstrip("/")
