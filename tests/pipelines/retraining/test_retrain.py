@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipelines.retraining.promotion import Decision
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
-from preprocessing.storage.lease import BusyError
+from preprocessing.storage.errors import BusyError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -132,7 +133,7 @@ def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:
     """The second leaves the status to the first."""
     config = loaded(tmp_path)
     folder = config.work_dir / "retrain" / "shop"
-    with exclusive(folder, config.mirror):
+    with exclusive(config.mirror, folder):
         with pytest.raises(BusyError):
             retrain.retrain(config)
         command = [
@@ -142,11 +143,11 @@ def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:
             "--set=name=shop",
         ]
         second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert second.returncode == retrain.BUSY == 75
-    assert second.stderr.startswith("error: another retraining is running: process ")
-    assert {path.name for path in folder.iterdir()} == {"lock"}
+    assert second.returncode == 75
+    assert second.stderr.startswith(f"error: {folder} is being worked on by process {os.getpid()} on ")
+    assert {path.name for path in folder.iterdir()} == {".lock"}
     other = loaded(tmp_path, "registry.name=another")
-    with exclusive(folder, config.mirror):
+    with exclusive(config.mirror, folder):
         assert retrain.retrain(other).startswith("refused")
 
 
