@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
 
 MANIFEST = "manifest.json"
+_AGAIN = "delete it and run the stage again"
 # The files that transformers loads from a folder of weights.
-_READ = ("*.json", "*.txt", "*.safetensors")
+READ = ("*.json", "*.txt", "*.safetensors")
 # A disk that is full, over its quota, read-only, not ours, or broken.
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
@@ -53,7 +55,7 @@ def content_digest(path: Path) -> str:
 
     It is computed once in a process for as long as sizes and times of the files stay.
     """
-    files = [path] if path.is_file() else sorted(file for kind in _READ for file in path.glob(kind))
+    files = [path] if path.is_file() else sorted(file for kind in READ for file in path.glob(kind))
     return _digest(tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
 
 
@@ -103,16 +105,7 @@ class StageDir:
         Raises:
             StageError: it is absent or is not a manifest.
         """
-        path = self.path / MANIFEST
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again") from None
-        except ValueError as error:
-            raise StageError(f"{self.stage}: {path} is not JSON ({error}): delete it and run the stage again") from None
-        if not isinstance(manifest, dict) or "fingerprint" not in manifest:
-            raise StageError(f"{self.stage}: {path} is not a stage manifest: delete it and run the stage again")
-        return manifest
+        return manifest_in(self.path)
 
     def stored(self) -> set[str]:
         """Return the names of its files on the storage, at any depth; none without a storage."""
@@ -139,9 +132,34 @@ class StageDir:
 
 
 def manifest_in(directory: Path) -> dict[str, Any]:
-    """Return the manifest of a complete stage, which planning has copied to this machine."""
-    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    """Return the manifest of a complete stage, which planning has copied to this machine.
+
+    Raises:
+        StageError: it is absent, or is not a manifest; also where a key is asked of it that it lacks.
+    """
+    path = directory / MANIFEST
+    if not path.exists():
+        raise StageError(f"no {path}: the stage has not finished; run it again")
+    with damage_as(StageError, f"{path} is not a stage manifest", _AGAIN):
+        manifest = _Part(parse_json(path.read_bytes()), path)
+        manifest["fingerprint"]
     return manifest
+
+
+class _Part(dict[str, Any]):
+    """A mapping of a manifest; a key that it lacks is a StageError."""
+
+    def __init__(self, content: Mapping[str, Any], path: Path) -> None:
+        super().__init__(
+            {key: _Part(value, path) if isinstance(value, dict) else value for key, value in content.items()}
+        )
+        self._path = path
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise StageError(f"{self._path} has no {key!r}: {_AGAIN}")
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ C captions of a split, B of a batch; L words, A actions and E entities at most.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.reading import parse_json
 
 ROLES = (
     *("V", "ARG1", "ARG0", "ARG2", "ARG3", "ARG4"),
@@ -137,7 +137,7 @@ def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
         RoleGraphError: no such file, no JSON, or a caption whose graph is malformed.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = parse_json(Path(path).read_bytes())
     except OSError as error:
         raise RoleGraphError(f"{path}: {error.strerror}; {_ORIGIN}") from error
     except ValueError as error:
