@@ -141,9 +141,7 @@ def manifest_in(directory: Path) -> dict[str, Any]:
     if not path.exists():
         raise StageError(f"no {path}: the stage has not finished; run it again")
     with damage_as(StageError, f"{path} is not a stage manifest", _AGAIN):
-        manifest = _Part(parse_json(path.read_bytes()), path)
-        manifest["fingerprint"]
-    return manifest
+        return _Part(parse_json(path.read_bytes()), path)
 
 
 class _Part(dict[str, Any]):
