@@ -93,6 +93,15 @@ class Embedder:
         images_BKD: Tensor = embed_images(self.model, (self._features(uris, start) for start in starts))
         return images_BKD
 
+    def load(self, uri: str) -> Any:
+        """Read and decode an image for `embed_loaded`; needs no model, may run in other threads; raises ImageError."""
+        return self._extractor.load(uri)
+
+    def embed_loaded(self, images: Sequence[Any]) -> Tensor:
+        """Embed a batch of images that `load` has returned, as `embed_images` does."""
+        images_BKD: Tensor = embed_images(self.model, [self._inputs(self._extractor(images))])
+        return images_BKD
+
     @property
     def takes_images(self) -> bool:
         """Return whether the extractor reads image files, rather than rows of published features or videos."""

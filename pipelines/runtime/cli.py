@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.text import Text
 
 from pipelines.runtime.errors import has_message, in_one_line, keep_details
 from pipelines.runtime.stage import DISK_ERRORS
+from preprocessing.plain_text import printable
+from preprocessing.storage.redaction import redact_logs, redacted
 
 _INTERRUPTED = 130
 # EX_SOFTWARE of sysexits.h.
@@ -28,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
+        self.exit(1, printable(redacted(f"error: {message}\n{self.format_usage()}")))
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -60,7 +63,10 @@ def guarded(command: Callable[[], int | None]) -> int:
     in a file. SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as
     KILLED, and the next start resumes.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return command() or 0
@@ -69,7 +75,7 @@ def guarded(command: Callable[[], int | None]) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        sys.stderr.write(f"{message}\n".encode(errors="backslashreplace").decode())
+        sys.stderr.write(f"{printable(redacted(message))}\n")
         return status
 
 
@@ -86,7 +92,27 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def console() -> Console:
+def say(text: str) -> None:
+    """Write a line, or several, to stdout, without secrets and with control characters written out."""
+    sys.stdout.write(f"{printable(redacted(text))}\n")
+
+
+def console(stderr: bool = False) -> Console:
     """Return the console that tables are printed on."""
     # Paths may hold brackets, which are not meant as markup.
-    return Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)
+    width = None if sys.stdout.isatty() else _LOG_COLUMNS
+    return _PrintableConsole(width=width, markup=False, highlight=False, stderr=stderr)
+
+
+class _PrintableConsole(Console):
+    """A console that writes control characters in messages and cells of tables out."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(redacted(text)), **options)
+
+
+class _Printable(logging.Formatter):
+    """Formats a message of the log with control characters written out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

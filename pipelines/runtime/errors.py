@@ -7,6 +7,8 @@ import sys
 import tempfile
 import traceback
 
+from preprocessing.storage.redaction import redacted
+
 _PACKAGES = {"pipelines", "preprocessing", "vse_core", "infra"}
 
 
@@ -27,7 +29,7 @@ def keep_details(error: BaseException) -> str:
     Where there is no room for a file, the details themselves are returned.
     """
     versions = f"Python {platform.python_version()}, {platform.platform()}, {sys.argv[0]}"
-    text = f"{versions}\n{''.join(traceback.format_exception(error))}"
+    text = redacted(f"{versions}\n{''.join(traceback.format_exception(error))}")
     try:
         with tempfile.NamedTemporaryFile("wb", prefix="vse-error-", suffix=".log", delete=False) as file:
             file.write(text.encode(errors="backslashreplace"))

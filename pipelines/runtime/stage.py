@@ -15,6 +15,7 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
+from preprocessing.storage.redaction import RedactedError
 
 MANIFEST = "manifest.json"
 _AGAIN = "delete it and run the stage again"
@@ -24,7 +25,7 @@ READ = ("*.json", "*.txt", "*.safetensors")
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
-class StageError(RuntimeError):
+class StageError(RedactedError, RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 
@@ -92,12 +93,16 @@ class StageDir:
         return self.path
 
     def is_complete(self) -> bool:
-        """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine."""
+        """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine.
+
+        In a dry run it is read where it is.
+        """
         manifest = self.path / MANIFEST
         if not self.mirror.has(manifest):
             return False
         self.mirror.pull_file(manifest)
-        return manifest.is_file() and self.read_manifest()["fingerprint"] == self.fingerprint
+        is_there = manifest.is_file() or self.mirror.is_read_only
+        return is_there and self.read_manifest()["fingerprint"] == self.fingerprint
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest as it was given to `complete`, with the keys `stage` and `fingerprint` added.
@@ -105,7 +110,8 @@ class StageDir:
         Raises:
             StageError: it is absent or is not a manifest.
         """
-        return manifest_in(self.path)
+        path = self.path / MANIFEST
+        return _manifest(path.read_bytes() if path.is_file() else self.mirror.read(path), path)
 
     def stored(self) -> set[str]:
         """Return the names of its files on the storage, at any depth; none without a storage."""
@@ -138,10 +144,14 @@ def manifest_in(directory: Path) -> dict[str, Any]:
         StageError: it is absent, or is not a manifest; also where a key is asked of it that it lacks.
     """
     path = directory / MANIFEST
-    if not path.exists():
+    return _manifest(path.read_bytes() if path.is_file() else None, path)
+
+
+def _manifest(text: bytes | None, path: Path) -> dict[str, Any]:
+    if text is None:
         raise StageError(f"no {path}: the stage has not finished; run it again")
     with damage_as(StageError, f"{path} is not a stage manifest", _AGAIN):
-        return _Part(parse_json(path.read_bytes()), path)
+        return _Part(parse_json(text), path)
 
 
 class _Part(dict[str, Any]):

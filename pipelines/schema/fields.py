@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from preprocessing.storage.address import is_s3, split_s3
+from preprocessing.storage.redaction import secrets_in
 
 Number = TypeVar("Number", int, float)
 
@@ -57,9 +58,19 @@ def absolute(path: Path) -> Path:
         raise ValueError(f"{path}: this machine has no user {path.parts[0][1:]!r}; write the path out") from None
 
 
+def without_secret(address: str | None) -> str | None:
+    """Refuse an address with a password or a token in it."""
+    if address is not None and secrets_in(address):
+        raise ValueError("holds a password or token: leave it out; S3 takes its credentials from the environment")
+    return address
+
+
 def local_or_s3(value: str) -> str:
-    """Make a local path absolute; an address on S3 is checked for its form."""
+    """Make a local path absolute; an address on S3 is checked for its form, others are refused."""
+    without_secret(value)
     if not is_s3(value):
+        if "://" in value:
+            raise ValueError(f"is no address: write the path of a folder, or s3://BUCKET/FOLDER, got {value!r}")
         return str(absolute(Path(value)))
     split_s3(value)
     return value.rstrip("/")

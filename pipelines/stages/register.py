@@ -20,6 +20,7 @@ from pipelines.runtime.stage import (
 )
 from pipelines.stages import model_card
 from preprocessing.storage.atomic import write_bytes_atomic
+from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -127,7 +128,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "train": upstream["train"].fingerprint,
         "index": upstream["index"].fingerprint,
         "name": config.registered_model,
-        "tracking": config.tracking_uri,
+        "tracking": SecretAddress(config.tracking_uri).reveal(),
     }
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 

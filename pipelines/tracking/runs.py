@@ -20,6 +20,7 @@ from pipelines.tracking.version import code_version
 from preprocessing.reading import parse_json, reason
 from preprocessing.storage import is_s3
 from preprocessing.storage.atomic import locked, write_json_atomic
+from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -129,7 +130,8 @@ class PipelineRuns:
         """Send what MLflow has not received of ended runs, and end the runs of killed pipelines."""
         for pending in sorted(_spool_folder(self._experiment).glob(f"*/*/{PENDING}")):
             kept = read_pending(pending)
-            if kept is not None and kept["status"] is not None and kept["run"]["uri"] == self._experiment.uri:
+            uri = None if kept is None else SecretAddress(kept["run"]["uri"])
+            if kept is not None and kept["status"] is not None and uri == self._experiment.uri:
                 Tracker(RunHandle(**kept["run"])).close(kept["status"])
         for lock in sorted(self._file.parents[1].glob(f"*/{_LOCK}")):
             with contextlib.suppress(BlockingIOError, FileNotFoundError), locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.runtime.stage import StageError
+from preprocessing.plain_text import csv_cell
 from preprocessing.reading import damage_as, parse_json
 from vse_core.evaluation.protocols import RECALLS
 
@@ -96,7 +97,8 @@ def write_results(results: Results, path: Path) -> None:
         for trial in results.trials:
             fixed = [getattr(trial, name) for name in _FIXED]
             fixed += [trial.recalls.get(name) for name in RECALLS]
-            rows.writerow([*("" if value is None else value for value in fixed), *map(_json, trial.settings.values())])
+            cells = [*("" if value is None else value for value in fixed), *map(_json, trial.settings.values())]
+            rows.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
 def read_results(path: Path) -> Results:

@@ -62,6 +62,25 @@ class ImageError(Exception):
         super().__init__(" ".join(reason.split())[:300])
 
 
+class _File(io.BytesIO):
+    """An image file in memory that refuses to be read in tiny pieces.
+
+    Pillow reads a PNG's chunks, a JPEG's segments and a GIF's blocks in Python, one by one: a file of 7 MB in chunks of
+    some bytes took seconds before it had a pixel. Encoders write pieces of kilobytes.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._reads_left = 4096 + len(data) // 256
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read on; raises ValueError after too many reads."""
+        self._reads_left -= 1
+        if self._reads_left < 0:
+            raise ValueError("it consists of too many tiny chunks")
+        return super().read(size)
+
+
 def load_image(uri: str) -> Image.Image:
     """Load the image of a record's URI as RGB; errors are those of read_image_bytes and decode_image."""
     return decode_image(read_image_bytes(uri))
@@ -130,7 +149,7 @@ def _read_member(member: TarMember) -> bytes:
 def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
     """Read format, width and height from an encoded image's header, decoding no pixel; raises ImageError."""
     try:
-        with Image.open(io.BytesIO(data), formats=tuple(formats)) as image:
+        with Image.open(_File(data), formats=tuple(formats)) as image:
             assert image.format is not None  # only images that were made, not read, have none
             return image.format, *image.size
     except UnidentifiedImageError as error:
@@ -153,7 +172,7 @@ def decode_image(data: bytes) -> Image.Image:
     if not data:
         raise ImageError("the file is empty (zero bytes)")
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with Image.open(_File(data), formats=FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise ImageError(f"{width} x {height} pixels, more than the limit of {MAX_PIXELS}")
@@ -169,7 +188,7 @@ def decode_image(data: bytes) -> Image.Image:
 
 def is_plain_jpeg(data: bytes) -> bool:
     """Return whether an image is a JPEG of the same pixels to every reader: RGB or grey, and upright."""
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+    with Image.open(_File(data), formats=FORMATS) as image:
         return image.format == "JPEG" and image.mode in ("RGB", "L") and _turn(image) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import subprocess
 import sys
@@ -10,10 +11,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
 from pipelines.retrieval.faiss_index import GalleryIndexError
 from pipelines.retrieval.gallery import GalleryError
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import console, guarded, say
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.vocabulary import VocabularyError
 from preprocessing.features import ExtractorError
@@ -48,15 +50,9 @@ def test_a_bad_configuration_ends_with_one_message(tmp_path: Path, arguments: li
     assert not (tmp_path / "extract" / "train").exists()
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A work directory shared by several plans: only the first has to ask the extractor who it is."""
-    return tmp_path_factory.mktemp("planned")
-
-
 @pytest.mark.parametrize("verb", ["full.py", "extract.py", "train.py", "evaluate.py", "register.py"])
-def test_every_verb_plans(planned: Path, verb: str) -> None:
-    result = call(planned, verb, "--dry-run", "--set", "dataset.images={train: 30, dev: 5}")
+def test_every_verb_plans(tmp_path: Path, verb: str) -> None:
+    result = call(tmp_path, verb, "--dry-run", "--set", "dataset.images={train: 30, dev: 5}")
     assert result.returncode == 0, result.stderr
     stage = verb.removesuffix(".py").replace("full", "extract")
     assert any(line.startswith("│") and stage in line and "to do" in line for line in result.stdout.splitlines())
@@ -65,6 +61,29 @@ def test_every_verb_plans(planned: Path, verb: str) -> None:
 def test_help_names_the_options(tmp_path: Path) -> None:
     text = call(tmp_path, "full.py", "--help").stdout
     assert all(option in text for option in ("--config FILE", "--set KEY=VALUE", "--dry-run"))
+
+
+def test_what_is_printed_holds_no_control_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+
+    def prints() -> None:
+        table = Table("caption", title="of \x1b[31mred")
+        table.add_row("a dog\x1b]0;owned\x07")
+        console().print(table)
+        console().print("\x1b[2Jgone")
+        say("\x9b2J")
+        logging.getLogger("vse").warning("image %s", "\x1b[5m")
+        raise StageError("caption \x1b[1m")
+
+    assert guarded(prints) == 1
+    printed = capsys.readouterr()
+    for shown in ("of \\x1b[31mred", "a dog\\x1b]0;owned\\x07", "\\x1b[2Jgone", "\\x9b2J"):
+        assert shown in printed.out
+    for shown in ("image \\x1b[5m", "caption \\x1b[1m"):
+        assert shown in printed.err
+    assert all(character.isprintable() or character == "\n" for character in printed.out + printed.err)
 
 
 def test_how_a_command_ends(
