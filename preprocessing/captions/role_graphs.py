@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.reading import parse_json
+from preprocessing.reading import damage_as, parse_json
 
 ROLES = (
     *("V", "ARG1", "ARG0", "ARG2", "ARG3", "ARG4"),
@@ -136,12 +136,8 @@ def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
     Raises:
         RoleGraphError: no such file, no JSON, or a caption whose graph is malformed.
     """
-    try:
+    with damage_as(RoleGraphError, f"{path} is not a JSON file", _ORIGIN):
         content = parse_json(Path(path).read_bytes())
-    except OSError as error:
-        raise RoleGraphError(f"{path}: {error.strerror}; {_ORIGIN}") from error
-    except ValueError as error:
-        raise RoleGraphError(f"{path} is not a JSON file ({error}); copy it again") from error
     if not isinstance(content, dict):
         raise RoleGraphError(f"{path}: the top level is a {type(content).__name__}, captions with graphs are needed")
     return {caption: _graph(value, f"{path}, caption {caption!r:.80}") for caption, value in content.items()}

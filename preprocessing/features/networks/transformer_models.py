@@ -20,7 +20,7 @@ from preprocessing.features.images import MAX_PIXELS, ImageError
 from preprocessing.features.networks.network import Network
 from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, check_image_size, pixels_at
 from preprocessing.features.weights import checked_device, weights_digest
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as
 
 _BACKEND = "pil"
 
@@ -179,16 +179,12 @@ def _config_digest(config: Any) -> str:
 @contextmanager
 def _errors_named(weights: str) -> Iterator[None]:
     """Turn whatever loading raises into one ExtractorError that says what is wrong and how to fix it."""
-    try:
+    remedy = (
+        "check that the folder is a complete copy with safetensors weights, or that the hub id exists and the network "
+        "reaches the hub (with no network, download the model elsewhere and name the folder)"
+    )
+    with damage_as(ExtractorError, f"weights {weights!r} cannot be loaded", remedy):
         yield
-    except ExtractorError:
-        raise
-    except Exception as error:  # transformers, torch and safetensors raise what they like on damaged files
-        raise ExtractorError(
-            f"weights {weights!r} cannot be loaded ({type(error).__name__}: {reason(error)}); check that the "
-            "folder is a complete copy with safetensors weights, or that the hub id exists and the network reaches the "
-            "hub (with no network, download the model elsewhere and name the folder)"
-        ) from error
 
 
 @contextmanager

@@ -111,8 +111,10 @@ def test_a_shard_that_is_not_whole_is_made(settings: list[str]) -> None:
 
 def test_a_damaged_record_of_the_last_version_is_told(settings: list[str], caplog: pytest.LogCaptureFixture) -> None:
     grown(settings, 7)
-    (record,) = train_split(loaded(settings, 7)).directory.path.parent.glob("newest-*.json")
+    directory = train_split(loaded(settings, 7)).directory
+    (record,) = directory.path.parent.glob("newest-*.json")
     record.write_text('{"fingerprint": ')
+    directory.mirror.push(record)
     assert grown(settings, 10)[0] == 0
     assert f"{record} is damaged" in caplog.text
 
