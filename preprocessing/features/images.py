@@ -14,6 +14,7 @@ from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.storage import is_s3
+from preprocessing.storage.names import leads_out
 
 # Pillow's own limit for certain decompression bombs; checked on the header, before any pixel is decoded.
 MAX_PIXELS = 178_956_970
@@ -79,6 +80,12 @@ class _File(io.BytesIO):
         if self._reads_left < 0:
             raise ValueError("it consists of too many tiny chunks")
         return super().read(size)
+
+
+def require_in_root(uri: str, root: str) -> None:
+    """Raise ImageError where an image is a link that leads out of the dataset's root; without a root all are taken."""
+    if root and not is_s3(root) and "://" not in uri and leads_out(uri, root):
+        raise ImageError(f"is a link that leads out of {root}, and is not opened; copy the image there")
 
 
 def load_image(uri: str) -> Image.Image:
@@ -179,7 +186,7 @@ def decode_image(data: bytes) -> Image.Image:
             image.load()
             return _to_rgb(_upright(image))
     except UnidentifiedImageError as error:
-        raise ImageError(f"not an image in a known format (the file begins with {data[:12]!r})") from error
+        raise ImageError("not an image in a known format") from error
     except Image.DecompressionBombError as error:
         raise ImageError(f"too many pixels, more than the limit of {MAX_PIXELS}: {error}") from error
     except _DECODER_ERRORS as error:
