@@ -151,7 +151,10 @@ def _manifest(text: bytes | None, path: Path) -> dict[str, Any]:
     if text is None:
         raise StageError(f"no {path}: the stage has not finished; run it again")
     with damage_as(StageError, f"{path} is not a stage manifest", _AGAIN):
-        return _Part(parse_json(text), path)
+        manifest = _Part(parse_json(text), path)
+        if not isinstance(manifest.get("counts", {}), dict):
+            raise ValueError("its counts are no mapping")
+        return manifest
 
 
 class _Part(dict[str, Any]):
