@@ -13,7 +13,7 @@ from preprocessing.datasets.record import Caption, Dataset, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, RegionFeatures, Stored
-from preprocessing.features.images import ImageError, require_in_root
+from preprocessing.features.images import ImageError, inside
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
@@ -23,6 +23,7 @@ from preprocessing.storage import is_s3
 FORMAT = 1
 EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
+HALF_CHARACTER = "half of a character in its text, which no file can hold"
 
 _KEY_DIGITS = 8
 _S3_READERS = 16
@@ -68,14 +69,8 @@ def extract_shard(
     """
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
-
-    def load(uri: str) -> Any:
-        """Load an image that lies in the dataset's folder."""
-        require_in_root(uri, spec.root)
-        return extractor.load(uri)
-
     with (
-        ImageLoader(load, threads, 2 * batch_size, timeout) as loader,
+        ImageLoader(lambda uri: extractor.load(inside(spec.root, uri)), threads, 2 * batch_size, timeout) as loader,
         # Written while the next batch is computed.
         contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader), 2 * batch_size)) as samples,
     ):
@@ -86,8 +81,7 @@ def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
     """Return the size in a tar of the first usable image of a split; raise ValueError where there is none."""
     for record in dataset.records(split):
         try:
-            require_in_root(record.image_uri, dataset.root)
-            item = extractor.load(record.image_uri)
+            item = extractor.load(inside(dataset.root, record.image_uri))
         except ImageError:
             continue
         entry = _Entry("0" * _KEY_DIGITS, record, record.captions)
@@ -128,21 +122,37 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
     skipped: list[Skipped] = []
     for position, record in enumerate(spec.records, start=spec.first):
         key = f"{position:0{_KEY_DIGITS}d}"
-        captions = tuple(caption for caption in record.captions if caption.text.strip())
+        faults = {caption: _fault(caption) for caption in record.captions}
+        captions = tuple(caption for caption in record.captions if not faults[caption])
         skipped += [
-            _skipped(key, record, spec.root, EMPTY_CAPTION, caption.caption_id)
+            _skipped(key, record, spec.root, faults[caption], caption.caption_id)
             for caption in record.captions
-            if caption not in captions
+            if faults[caption]
         ]
-        if captions:
+        if not _is_text(record.image_id + record.image_uri):
+            skipped.append(_skipped(key, record, spec.root, HALF_CHARACTER))
+        elif captions:
             entries.append(_Entry(key, record, captions))
         else:
             skipped.append(_skipped(key, record, spec.root, NO_CAPTION))
     return entries, skipped
 
 
+def _fault(caption: Caption) -> str:
+    """Return the reason why a caption is skipped, or ""."""
+    if not _is_text(caption.text + caption.caption_id):
+        return HALF_CHARACTER
+    return "" if caption.text.strip() else EMPTY_CAPTION
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def _skipped(key: str, record: Record, root: str, reason: str, caption_id: str | None = None) -> Skipped:
-    return Skipped(key, record.image_id, relative_uri(record.image_uri, root), reason, caption_id)
+    names = (record.image_id, relative_uri(record.image_uri, root), caption_id)
+    image_id, image, caption = (name and name.encode(errors="backslashreplace").decode() for name in names)
+    return Skipped(key, image_id or "", image or "", reason, caption)
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:
