@@ -9,7 +9,6 @@ of its machines is checked, otherwise this machine. Nothing is started, and noth
 from __future__ import annotations
 
 import email.utils
-import os
 import sys
 import time
 import urllib.error
@@ -23,8 +22,10 @@ from infra.checks import Finding, check_clocks, check_disk, check_gpus, check_st
 from infra.node_facts import NodeFacts, Probe, node_facts, requirements
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
-from pipelines.runtime.cli import config_parser
+from pipelines.runtime.cli import config_parser, guarded
 from pipelines.stages.preflight import check_tracking
+from pipelines.tracking.client import connect
+from preprocessing.storage.redaction import SecretAddress, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,15 +176,12 @@ def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
         if not Path(uri.removeprefix("sqlite:///")).is_file():
             return Finding("MLflow", f"{uri} does not exist yet; the first run creates it"), {}
     offsets = _server_clock(uri) if uri.startswith("http") else {}
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
-    from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
     try:
-        MlflowClient(uri).search_experiments(max_results=1)
+        connect(uri).search_experiments(max_results=1)
     except MlflowException as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = redacted(str(error).strip().partition("\n")[0])
         return Finding("MLflow", f"{uri} refuses: {reason}", _remedy(reason)), offsets
     return Finding("MLflow", f"{uri} answers"), offsets
 
@@ -199,7 +197,8 @@ def _remedy(reason: str) -> str:
 def _server_clock(uri: str) -> Offsets:
     try:
         began = time.time()
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS) as answer:
+        server = SecretAddress(uri).without_user.rstrip("/")
+        with urllib.request.urlopen(f"{server}/health", timeout=_SECONDS) as answer:
             date = answer.headers.get("Date")
         ended = time.time()
     except urllib.error.HTTPError as error:
@@ -214,4 +213,4 @@ def _server_clock(uri: str) -> Offsets:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

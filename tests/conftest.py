@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 INTEGRATION = ROOT / "tests" / "integration"
 
 # Before anything is imported that reads them, and for the processes that tests start.
-os.environ["RAY_AUTH_MODE"] = "disabled"  # a local cluster would write a token into the home folder
+# A token of this session alone: a local cluster would write one into the home folder.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.2"
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -6,6 +6,7 @@
 # Writes FOLDER/DATABASE-YYYYMMDDTHHMMSSZ.dump, under that name when it is whole and can be read again, and deletes all
 # but the last KEEP (14). The server may run meanwhile: a dump is of one moment.
 set -euo pipefail
+umask 077 # the users' password hashes are in it
 
 if [ $# -lt 1 ] || [ -z "${PGDATABASE:-}" ]; then
   echo "usage: PGDATABASE=name $0 FOLDER [KEEP] (and PGHOST, PGUSER, PGPASSWORD)" >&2

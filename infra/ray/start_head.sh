@@ -15,7 +15,8 @@ VSE_WORK_DIR=$(absolute "${VSE_WORK_DIR:-$HOME/vse-work}") && export VSE_WORK_DI
 export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
 
 if [ "$RAY_AUTH_MODE" = token ] && [ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ]; then
-  [ -s "$HOME/.ray/auth_token" ] || ray get-auth-token --generate > /dev/null
+  [ -s "$HOME/.ray/auth_token" ] || (umask 077 && ray get-auth-token --generate > /dev/null)
+  chmod 600 "$HOME/.ray/auth_token"
 fi
 # Features and checkpoints do not go through the object store; Ray's own default would take 30 % of the memory.
 ray start --head --object-store-memory 300000000 "$@"

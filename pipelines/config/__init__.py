@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from pipelines.config.datasets import Dataset
 from pipelines.config.features import Features
@@ -21,9 +21,10 @@ from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.error import ConfigError
-from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute
+from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
 from pipelines.schema.pools import PoolsConfig
-from preprocessing.storage import Mirror
+from preprocessing.storage import Mirror, is_s3
+from preprocessing.storage.redaction import SecretAddress, secrets_in
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
 
@@ -33,17 +34,23 @@ _IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 def _tracking_uri(uri: str | None) -> str | None:
-    """Make the path in a sqlite address absolute: the workers of a run have other current directories."""
-    if uri is None or not uri.startswith("sqlite:///"):
-        return uri
-    return f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}"
+    """Hide the secret of an address, and make the path to a database absolute: workers run in other folders."""
+    if uri is None:
+        return None
+    if uri.startswith("sqlite:///"):
+        uri = f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}"
+    if any(mark in secret for secret in secrets_in(uri) for mark in "@:/?#"):
+        raise ValueError("write the characters @ : / ? # of a password as %40 %3A %2F %3F %23")
+    return SecretAddress(uri)
 
 
 class TrackingConfig(Strict):
     """Where runs are recorded."""
 
     uri: Annotated[str | None, AfterValidator(_tracking_uri)] = Field(
-        None, description="MLflow server or database; by default sqlite in work_dir, which is for one machine"
+        None,
+        description="MLflow server or database; by default sqlite in work_dir, which is for one machine. A password "
+        "in it is not sent to other machines, which take the address from MLFLOW_TRACKING_URI",
     )
     experiment: str | None = Field(None, min_length=1, description="experiment; by default the configuration's name")
     artifacts: Address | None = Field(
@@ -130,7 +137,7 @@ class RetrainConfig(Strict):
 class RayConfig(Strict):
     """Where the work runs."""
 
-    address: str | None = Field(
+    address: Annotated[str | None, AfterValidator(without_secret)] = Field(
         None,
         min_length=1,
         description="HOST:PORT of a running cluster; by default the job's own, else one on this machine",
@@ -176,11 +183,20 @@ class PipelineConfig(Strict):
     retrain: RetrainConfig = Field(RetrainConfig(), description="retraining on a schedule")
     ray: RayConfig = Field(RayConfig(), description="Ray cluster")
 
+    _is_dry_run: bool = PrivateAttr(False)
+
+    def for_dry_run(self, dry_run: bool = True) -> PipelineConfig:
+        """Return the same configuration for planning alone: nothing is written, neither here nor on the storage."""
+        config = self.model_copy()
+        config._is_dry_run = dry_run
+        return config
+
     @property
     def mirror(self) -> Mirror:
         """The work folder with its copy on the storage."""
         limit = self.storage.cache_gb
-        return Mirror(self.work_dir, self.storage.address, None if limit is None else int(limit * 1e9))
+        room = None if limit is None else int(limit * 1e9)
+        return Mirror(self.work_dir, self.storage.address, room, is_read_only=self._is_dry_run)
 
     @property
     def tracking_uri(self) -> str:
@@ -235,6 +251,19 @@ class PipelineConfig(Strict):
     def reads_graphs(self) -> bool:
         """Return whether anything needs the parsed captions."""
         return self.training_reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
+
+    @model_validator(mode="after")
+    def _storage_is_elsewhere(self) -> PipelineConfig:
+        address = self.storage.address
+        if address is None or is_s3(address):
+            return self
+        storage, work_dir = Path(os.path.realpath(address)), Path(os.path.realpath(self.work_dir))
+        if storage.is_relative_to(work_dir) or work_dir.is_relative_to(storage):
+            raise ValueError(
+                f"storage.address: {address} and work_dir {self.work_dir} are one folder, or one lies in the other: "
+                "making room in work_dir would delete the only copies; name folders that lie apart"
+            )
+        return self
 
     @model_validator(mode="after")
     def _loss_fits_model(self) -> PipelineConfig:

@@ -17,8 +17,8 @@ EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
 
 def _weights(value: str) -> str:
     """Find a network that ships with the package; else make a local folder absolute, or leave a name on the hub."""
-    shipped = EXTRACTORS / value
-    return str(shipped) if (shipped / "config.json").is_file() else folder_or_hub_name(value)
+    shipped, found = EXTRACTORS / value, folder_or_hub_name(value)
+    return str(shipped) if (shipped / "config.json").is_file() else found
 
 
 def _on_disk(value: object) -> object:
@@ -69,7 +69,7 @@ class _Decoding(_Extraction):
         None,
         gt=0,
         description="pixels of the largest image or frame, and of all that an actor decodes at once, 22 bytes each "
-        "(null: 50 million); a larger baseline JPEG is decoded at a half to an eighth of its sides, any other is skipped",
+        "(null: 50 million); a larger baseline JPEG is decoded at a half to an eighth of its sides, others are skipped",
     )
 
     @property

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from pipelines.config.yaml_text import load_yaml
 from pipelines.schema.error import ConfigError
 
 PRESETS = Path(__file__).resolve().with_name("presets")
@@ -33,21 +32,6 @@ class Layer:
     values: Mapping[str, Any]
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is given twice in a mapping, of which YAML would silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = str(self.construct_object(key_node, deep=True))
-            if key in seen:
-                problem = f"the key {key!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
-
-
 def read_layer(path: Path) -> Layer:
     """Read a YAML file of configuration.
 
@@ -60,9 +44,9 @@ def read_layer(path: Path) -> Layer:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"--config {path}: cannot be read: {reason}") from None
     try:
-        values = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a safe loader itself)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--config {path}: is not YAML: {' '.join(str(error).split())}") from None
+        values = load_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"--config {path}: is not YAML: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"--config {path}: must hold a mapping of keys to values, got {type(values).__name__}")
     return Layer(str(path), _expanded(values, str(path)))
@@ -99,9 +83,11 @@ def override_layer(item: str) -> Layer:
     if not separator or not all(keys):
         raise ConfigError(f"--set {item}: write it as key=value with the parts of the key in dots: training.epochs=5")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {item}: {text!r} is not YAML; put text with special signs in quotes") from None
+        value = load_yaml(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"--set {key}={text[:80]!r}: is not YAML ({error}); put text with special signs in quotes"
+        ) from None
     for part in reversed(keys):
         value = {part: value}
     return Layer("--set", _expanded(value, f"--set {item}"))

@@ -40,19 +40,19 @@ def _problem(
         return f"{key}: is missing{f' ({meaning})' if meaning else ''}; add it to the configuration or --set {key}=..."
     origin = _origin(path, layers)
     if kind == "extra_forbidden":
-        return f"{key}: unknown key with the value {error['input']!r}{origin}{_nearest_key(path, root, values)}"
+        return f"{key}: unknown key with the value {error['input']!r:.200}{origin}{_nearest_key(path, root, values)}"
     if kind.startswith("union_tag"):
         return _variant_problem(key, context, error["input"], origin)
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         hint = did_you_mean(str(error["input"]), choices)
-        return f"{key}: must be one of {', '.join(choices)}; got {error['input']!r}{origin}{hint}"
+        return f"{key}: must be one of {', '.join(choices)}; got {error['input']!r:.200}{origin}{hint}"
     message = str(error["msg"])
     if kind == "value_error":
         return f"{key}: {message.removeprefix('Value error, ')}{origin}"
     meaning = _meaning(path, root, values)
     meaning = f". Meaning: {meaning}" if meaning else ""
-    return f"{key}: {message.removeprefix('Input ')}; got {error['input']!r}{origin}{meaning}"
+    return f"{key}: {message.removeprefix('Input ')}; got {error['input']!r:.200}{origin}{meaning}"
 
 
 def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: str) -> str:
@@ -60,11 +60,11 @@ def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: s
     discriminator = str(context["discriminator"]).strip("'")
     choices = re.findall(r"'([^']*)'", str(context.get("expected_tags", "")))
     if not isinstance(value, Mapping):
-        return f"{key}: must be a mapping with the key {discriminator!r}; got {value!r}{origin}"
+        return f"{key}: must be a mapping with the key {discriminator!r}; got {value!r:.200}{origin}"
     if discriminator not in value:
         return f"{key}.{discriminator}: is missing; it says which variant of {key} is meant{origin}"
     tag, expected = value[discriminator], ", ".join(choices)
-    return f"{key}.{discriminator}: must be one of {expected}; got {tag!r}{origin}{did_you_mean(str(tag), choices)}"
+    return f"{key}.{discriminator}: must be one of {expected}; got {tag!r:.99}{origin}{did_you_mean(str(tag), choices)}"
 
 
 def _without_tags(location: Iterable[str | int], values: Any) -> tuple[str, ...]:

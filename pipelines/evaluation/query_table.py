@@ -17,6 +17,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from torch import Tensor
 
+from preprocessing.plain_text import csv_cells
+
 if TYPE_CHECKING:
     from preprocessing.datasets.record import Record
     from vse_core.evaluation.ranks import Ranks
@@ -87,7 +89,7 @@ def write_query_tables(directory: Path, name: str, directions: Sequence[pa.Table
     """Write all queries as `NAME_queries.parquet`, and the worst of each direction as CSV, as MLflow shows tables."""
     every, worst = directory / f"{name}_queries.parquet", directory / f"{name}_worst_queries.csv"
     pa.parquet.write_table(pa.concat_tables(directions), every)
-    pa.csv.write_csv(pa.concat_tables([_worst(table) for table in directions]), worst)
+    pa.csv.write_csv(csv_cells(pa.concat_tables([_worst(table) for table in directions])), worst)
     return every, worst
 
 
@@ -108,7 +110,7 @@ def write_comparison(directory: Path, first: Sequence[pa.Table], second: Sequenc
     lead = np.log(ranks[1] / ranks[0])
     for file, gain in ((files[1], lead), (files[2], -lead)):
         order = np.argsort(-gain, kind="stable")
-        pa.csv.write_csv(shared.take(order[gain[order] > 0][:_WORST]), file)
+        pa.csv.write_csv(csv_cells(shared.take(order[gain[order] > 0][:_WORST])), file)
     return files
 
 

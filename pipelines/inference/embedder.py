@@ -19,10 +19,11 @@ from torch.nn.utils.rnn import pad_sequence
 from pipelines.inference.image_inputs import feature_width, pixel_format, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
-from preprocessing.features.extractor import ImageExtractor
+from preprocessing.features.extractor import ExtractorError, ImageExtractor
 from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
+from preprocessing.storage.names import require_inner_name
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
 
@@ -89,6 +90,15 @@ class Embedder:
         """
         starts = range(0, len(uris), _IMAGES_AT_ONCE)
         images_BKD: Tensor = embed_images(self.model, (self._features(uris, start) for start in starts))
+        return images_BKD
+
+    def load(self, uri: str) -> Any:
+        """Read and decode an image for `embed_loaded`; needs no model, may run in other threads; raises ImageError."""
+        return self._extractor.load(uri)
+
+    def embed_loaded(self, images: Sequence[Any]) -> Tensor:
+        """Embed a batch of images that `load` has returned, as `embed_images` does."""
+        images_BKD: Tensor = embed_images(self.model, [self._inputs(self._extractor(images))])
         return images_BKD
 
     @property
@@ -232,7 +242,8 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     options = {"name": content["name"], **content["options"]}
     if "weights" in options:
         weights = options["weights"]
-        options["weights"] = str(directory / weights["folder"]) if isinstance(weights, dict) else weights
+        if isinstance(weights, dict):
+            options["weights"] = str(directory / require_inner_name(weights["folder"], str(path), ExtractorError))
         # An extractor without weights computes nothing, and so has no device.
         options["device"] = device
     return options

@@ -22,6 +22,8 @@ from mlflow.models.model import ModelInfo
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from pipelines.runtime.stage import StageError
+from pipelines.tracking.client import connect
+from preprocessing.storage.redaction import SecretAddress
 
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
 # Versions from before there was an index have none.
@@ -205,7 +207,7 @@ def _client(tracking_uri: str) -> MlflowClient:
     if database != tracking_uri and not Path(database).is_file():
         # MLflow would make an empty one.
         raise RegistryError(f"there is no MLflow database {database}: run the pipeline first, or name another address")
-    return MlflowClient(tracking_uri, tracking_uri)
+    return connect(tracking_uri)
 
 
 def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
@@ -220,8 +222,9 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         return str(directory), directory
     client = _client(tracking_uri)
     try:
-        mlflow.set_tracking_uri(tracking_uri)
-        mlflow.set_registry_uri(tracking_uri)
+        address = SecretAddress(tracking_uri).reveal()
+        mlflow.set_tracking_uri(address)
+        mlflow.set_registry_uri(address)
         uri = resolve(client, reference)
         bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
     except MlflowException as error:

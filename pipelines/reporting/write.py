@@ -15,6 +15,7 @@ from pipelines.reporting.results import results
 from pipelines.reporting.run import Run, report_path
 from pipelines.templates.render import render
 from preprocessing.storage.atomic import write_bytes_atomic
+from preprocessing.storage.redaction import redacted
 
 # A section's name is its heading, its anchor and its template.
 _SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (
@@ -45,7 +46,7 @@ def write_report(run: Run, identity: str) -> Path:
     )
     path = report_path(config.work_dir, identity)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes_atomic(path, content.encode())
+    write_bytes_atomic(path, redacted(content).encode())
     return path
 
 

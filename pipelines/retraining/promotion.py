@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -126,7 +125,7 @@ def guarded_falls(
 def main() -> None:
     """Read the command line, and promote a version or roll back."""
     from pipelines.config import load_config
-    from pipelines.runtime.cli import make_parser
+    from pipelines.runtime.cli import make_parser, say
     from pipelines.stages.model_evaluation import compare_references
 
     parser = make_parser("Promote a registered model to champion where it is better.")
@@ -136,12 +135,12 @@ def main() -> None:
     config = load_config(options.config, options.set)
     name, uri = config.registered_model, config.tracking_uri
     if options.dry_run:
-        sys.stdout.write(f"would {'roll back' if options.rollback else 'judge the challenger of'} {name}\n")
+        say(f"would {'roll back' if options.rollback else 'judge the challenger of'} {name}")
     elif options.rollback:
         lost, won = rollback(name, uri)
-        sys.stdout.write(f"{name}/{won} is champion again, in place of version {lost}\n")
+        say(f"{name}/{won} is champion again, in place of version {lost}")
     else:
         compare = partial(compare_references, config)
         decision = promote(name, uri, config.registry.guards, compare, options.model)
         verdict = "is champion now" if decision.promoted else "is not promoted"
-        sys.stdout.write(f"{name}/{decision.challenger} {verdict}: {decision.reason}\n")
+        say(f"{name}/{decision.challenger} {verdict}: {decision.reason}")

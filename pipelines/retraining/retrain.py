@@ -47,6 +47,7 @@ def retrain(config: PipelineConfig) -> str:
 
 def preview(config: PipelineConfig) -> str:
     """Return in a line what a retraining would do; nothing is done, and a running one is not disturbed."""
+    config = config.for_dry_run()
     journal = _journal(config)
     last = journal.last()
     if last is not None and last["identity"] == identity_of(config):
@@ -219,12 +220,12 @@ def _summary(record: dict[str, Any]) -> str:
 def main() -> None:
     """Read the command line, and retrain where there is new data."""
     from pipelines.config import load_config
-    from pipelines.runtime.cli import make_parser
+    from pipelines.runtime.cli import make_parser, say
 
     options = make_parser("Retrain where the data has grown, and promote the model where it is better.").parse_args()
     config = load_config(options.config, options.set)
     try:
-        sys.stdout.write(f"{preview(config) if options.dry_run else retrain(config)}\n")
+        say(preview(config) if options.dry_run else retrain(config))
     except BusyError as error:
         sys.stderr.write(f"error: another retraining is running: {error}; this one exits\n")
         raise SystemExit(BUSY) from error

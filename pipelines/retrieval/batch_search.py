@@ -17,6 +17,7 @@ import pyarrow.parquet
 from pipelines.inference.embedder import QueryError
 from pipelines.retrieval.search_model import Kind, SearchModel, Target
 from pipelines.runtime.progress import progress_bar
+from preprocessing.plain_text import csv_cells
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,7 +141,7 @@ def _writing(output: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], o
         else:
             is_csv = output.suffix.lower() == ".csv"
             with (pa.csv.CSVWriter if is_csv else pa.parquet.ParquetWriter)(part, schema) as writer:
-                yield writer.write_table
+                yield lambda table: writer.write_table(csv_cells(table) if is_csv else table)
         part.replace(output)
     finally:
         part.unlink(missing_ok=True)

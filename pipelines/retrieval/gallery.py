@@ -22,8 +22,10 @@ from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.loading.loader import image_batches
+from preprocessing.shards import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage import join
+from preprocessing.storage.names import require_inner_name
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import Model
 from vse_core.outputs import Images, Texts
@@ -170,7 +172,9 @@ def _records(reader: ShardReader, root: str) -> Iterable[Record]:
     """Yield the records of the shards, with their image URIs made absolute."""
     for index in range(len(reader)):
         meta = reader.meta(index)
-        uri = join(root, meta["image"]) if root else meta["image"]
+        uri = meta["image"]
+        if root:
+            uri = join(root, require_inner_name(uri, reader.where(index), ShardError))
         yield _record_from_json({**meta, "image_uri": uri})
 
 

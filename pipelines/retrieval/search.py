@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from pipelines.retrieval.search_model import (
     DEFAULT_TARGETS,
@@ -23,7 +21,7 @@ from pipelines.retrieval.search_model import (
     default_tracking_uri,
     load_search_model,
 )
-from pipelines.runtime.cli import CommandParser
+from pipelines.runtime.cli import CommandParser, console
 
 if TYPE_CHECKING:
     from pipelines.retrieval.sheet_rows import SheetRow
@@ -41,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _check_file("--queries", options.queries)
     model = load_search_model(options.model, options.tracking_uri or default_tracking_uri())
     if not model.has_stored_index:
-        Console(stderr=True).print(f"{model.name} has no index of its own; searching exactly", highlight=False)
+        console(stderr=True).print(f"{model.name} has no index of its own; searching exactly")
     try:
         message = _search_one(options, model) if options.queries is None else _search_batch(options, model)
     except OSError as error:
         raise SearchError(f"{error.filename or options.output}: {error.strerror or error}") from error
     if message:
-        Console().print(message, soft_wrap=True, highlight=False)
+        console().print(message, soft_wrap=True)
 
 
 def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
@@ -59,7 +57,7 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     query = options.text or options.image
     hits = tuple(model.search(query, kind, options.k, options.target or DEFAULT_TARGETS[kind]))
     row = SheetRow(hits, query_text=query) if kind == "text" else SheetRow(hits, query_image_uri=query)
-    Console().print(_table(row, model.name))
+    console().print(_table(row, model.name))
     if options.output is None:
         return ""
     title = f"Search in the gallery of {model.name}"
@@ -122,14 +120,14 @@ def _check_file(option: str, path: str | None) -> None:
 
 def _table(row: SheetRow, name: str) -> Table:
     query = row.query_image_uri if row.query_text is None else f"“{row.query_text}”"
-    table = Table(title=Text(f"{query} in the gallery of {name}"))
+    table = Table(title=f"{query} in the gallery of {name}")
     table.add_column("rank", justify="right")
     table.add_column("similarity", justify="right")
     table.add_column("caption" if row.has_captions else "image", overflow="fold")
     table.add_column("id", overflow="fold")
     for rank, hit in enumerate(row.hits, start=1):
         shown = hit.caption if row.has_captions else hit.image_uri
-        table.add_row(str(rank), f"{hit.similarity:.4f}", Text(shown or ""), Text(hit.item_id))
+        table.add_row(str(rank), f"{hit.similarity:.4f}", shown or "", hit.item_id)
     return table
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pipelines.runtime.stage import StageError
+from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,7 +69,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a registered model."""
     models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
     parser.add_argument("--model", required=True, help=models)
-    parser.add_argument("--tracking-uri", help="MLflow address (default: sqlite in $VSE_WORK_DIR, or ~/vse-work)")
+    default = "sqlite in $VSE_WORK_DIR, or ~/vse-work"
+    parser.add_argument("--tracking-uri", type=SecretAddress, help=f"MLflow address (default: {default})")
 
 
 def default_tracking_uri() -> str:

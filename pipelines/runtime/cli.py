@@ -9,21 +9,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.text import Text
 
-from pipelines.runtime.cluster import ClusterError
-from pipelines.runtime.stage import DISK_ERRORS, StageError
-from pipelines.schema.error import ConfigError
-from pipelines.tracking import TrackingError
-from preprocessing.datasets import DatasetError
-from preprocessing.shards import ShardError
-from preprocessing.storage import StorageError
+from pipelines.runtime.errors import has_message, in_one_line, keep_details
+from pipelines.runtime.stage import DISK_ERRORS
+from preprocessing.plain_text import printable
+from preprocessing.storage.redaction import redact_logs, redacted
 
-# Errors whose message says all that the user needs. Any other is a bug and shows its traceback.
-_EXPECTED = (ConfigError, ClusterError, StageError, TrackingError, DatasetError, ShardError, StorageError)
 _INTERRUPTED = 130
+# EX_SOFTWARE of sysexits.h.
+_INTERNAL = 70
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
 
@@ -33,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
+        self.exit(1, printable(redacted(f"error: {message}\n{self.format_usage()}")))
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -58,35 +56,63 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def guarded(command: Callable[[], None]) -> int:
-    """Run a command and return its exit status; errors that the user can fix become one message on stderr.
+def guarded(command: Callable[[], int | None]) -> int:
+    """Run a command and return its exit status, 0 where it returns none; an error becomes one message on stderr.
 
-    SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as KILLED, and the
-    next start resumes.
+    The status is 1 where the user can fix the cause, and 70 after an error that nobody foresaw, whose traceback is kept
+    in a file. SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as
+    KILLED, and the next start resumes.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        command()
-    except _EXPECTED as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        sys.stderr.write(f"error: {error}: make room there, or fix it, and run the same command again\n")
-        return 1
+        return command() or 0
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: run the same command again to resume\n")
         return _INTERRUPTED
-    return 0
+    except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
+        status, message = _ending(error)
+        sys.stderr.write(f"{printable(redacted(message))}\n")
+        return status
+
+
+def _ending(error: Exception) -> tuple[int, str]:
+    """Return the exit status and the message after an error."""
+    if has_message(error):
+        return 1, f"error: {error}"
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        return 1, f"error: {error}: make room there, or fix it, and run the same command again"
+    return _INTERNAL, f"internal error ({in_one_line(error)}): please report it; {keep_details(error)}"
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def console() -> Console:
+def say(text: str) -> None:
+    """Write a line, or several, to stdout, without secrets and with control characters written out."""
+    sys.stdout.write(f"{printable(redacted(text))}\n")
+
+
+def console(stderr: bool = False) -> Console:
     """Return the console that tables are printed on."""
     # Paths may hold brackets, which are not meant as markup.
-    return Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, markup=False, highlight=False)
+    width = None if sys.stdout.isatty() else _LOG_COLUMNS
+    return _PrintableConsole(width=width, markup=False, highlight=False, stderr=stderr)
+
+
+class _PrintableConsole(Console):
+    """A console that writes control characters in messages and cells of tables out."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(redacted(text)), **options)
+
+
+class _Printable(logging.Formatter):
+    """Formats a message of the log with control characters written out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

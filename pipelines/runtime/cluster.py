@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.runtime import ray_internals
+from preprocessing.storage.redaction import RedactedError, give_to_children
 
 # Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
 # take 30 % of the memory.
@@ -22,7 +23,7 @@ _OBJECT_STORE_BYTES = 300_000_000
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184", "MALLOC_ARENA_MAX": "1"}
 
 
-class ClusterError(Exception):
+class ClusterError(RedactedError):
     """Ray cannot be reached or started, or is too small: the message says why and what to change."""
 
 
@@ -115,5 +116,6 @@ def _start_local() -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+    give_to_children()
     # With the dashboard, which is the default, although nobody may look at it: Ray Train asks its state API.
     ray_internals.init_local(num_cpus=local_cpus(), object_store_memory=_OBJECT_STORE_BYTES, logging_level="WARNING")

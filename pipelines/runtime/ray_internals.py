@@ -7,10 +7,25 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 from typing import Any
 
 _LOOPBACK = "127.0.0.1"
 _GCS_PORT = "RAY_GCS_SERVER_PORT"
+_TOKEN_VARIABLES = frozenset({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
+
+
+def protect_token() -> None:
+    """Make the file with Ray's token readable by its owner alone, before Ray writes the token into it.
+
+    Would be replaced by: file permissions of Ray's own; it writes a file that everybody on the machine may read.
+    """
+    path = Path.home() / ".ray" / "auth_token"
+    if os.environ.get("RAY_AUTH_MODE") != "disabled" and not _TOKEN_VARIABLES & os.environ.keys():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    if path.exists() and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
 
 
 def init_local(**options: Any) -> None:
@@ -28,6 +43,7 @@ def init_local(**options: Any) -> None:
     with socket.socket() as free:
         free.bind((_LOOPBACK, 0))
         port = free.getsockname()[1]
+    protect_token()
     os.environ |= {_GCS_PORT: str(port), "RAY_ADDRESS": f"{_LOOPBACK}:{port}"}
     ray.init(address="local", **options)
 
@@ -57,6 +73,17 @@ def requires_token() -> bool:
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
     return bool(is_token_auth_enabled())
+
+
+def proxy_environment(middlewares: str) -> dict[str, str]:
+    """Return the environment variable that has Ray Serve's HTTP proxy call a function for its middlewares.
+
+    Would be replaced by: `middlewares` of `ray.serve.config.HTTPOptions`, which was removed.
+
+    Args:
+        middlewares: where a function without arguments is, "package.module.function" or "package.module:function".
+    """
+    return {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": middlewares}
 
 
 def configure_train(collective_timeout: float) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
+from preprocessing.storage.redaction import RedactedError
 
 MANIFEST = "manifest.json"
 # The files that transformers loads from a folder of weights.
@@ -22,7 +23,7 @@ _READ = ("*.json", "*.txt", "*.safetensors")
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
-class StageError(RuntimeError):
+class StageError(RedactedError, RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 
@@ -90,12 +91,16 @@ class StageDir:
         return self.path
 
     def is_complete(self) -> bool:
-        """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine."""
+        """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine.
+
+        In a dry run it is read where it is.
+        """
         manifest = self.path / MANIFEST
         if not self.mirror.has(manifest):
             return False
         self.mirror.pull_file(manifest)
-        return manifest.is_file() and self.read_manifest()["fingerprint"] == self.fingerprint
+        is_there = manifest.is_file() or self.mirror.is_read_only
+        return is_there and self.read_manifest()["fingerprint"] == self.fingerprint
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest as it was given to `complete`, with the keys `stage` and `fingerprint` added.
@@ -104,10 +109,11 @@ class StageDir:
             StageError: it is absent or is not a manifest.
         """
         path = self.path / MANIFEST
+        text = path.read_bytes() if path.is_file() else self.mirror.read(path)
+        if text is None:
+            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again")
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again") from None
+            manifest = json.loads(text)
         except ValueError as error:
             raise StageError(f"{self.stage}: {path} is not JSON ({error}): delete it and run the stage again") from None
         if not isinstance(manifest, dict) or "fingerprint" not in manifest:

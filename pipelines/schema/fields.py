@@ -6,12 +6,16 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from preprocessing.storage.address import is_s3, split_s3
+from preprocessing.storage.redaction import secrets_in
 
+Number = TypeVar("Number", int, float)
+
+_LARGEST, _LONGEST_NAME = 2**63, 255
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) (epoch|step)s?")
 
 
@@ -33,7 +37,7 @@ class Duration:
         match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None or (match[2] == "step" and "." in match[1]):
             raise ValueError(f'is not a duration: write it as "4 epochs" or "1132 steps", got {text!r}')
-        return cls(float(match[1]), "epoch" if match[2] == "epoch" else "step")
+        return cls(_bounded(float(match[1])), "epoch" if match[2] == "epoch" else "step")
 
     def steps(self, steps_per_epoch: int) -> int:
         """Return the length in optimiser steps, rounded to the nearest."""
@@ -44,14 +48,29 @@ class Duration:
 
 
 def absolute(path: Path) -> Path:
-    """Make a path absolute."""
-    # Not resolve(): a link that a user names is the name he knows it by.
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+    """Make a path absolute; ValueError where no file can have it, or the home it begins with is nobody's here."""
+    if any(len(os.fsencode(name)) > _LONGEST_NAME for name in path.parts):
+        raise ValueError(f"a name in {path!s:.60}... has more bytes than a file's may have, at most {_LONGEST_NAME}")
+    try:
+        # Not resolve(): a link that a user names is the name he knows it by.
+        return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+    except RuntimeError:
+        raise ValueError(f"{path}: this machine has no user {path.parts[0][1:]!r}; write the path out") from None
+
+
+def without_secret(address: str | None) -> str | None:
+    """Refuse an address with a password or a token in it."""
+    if address is not None and secrets_in(address):
+        raise ValueError("holds a password or token: leave it out; S3 takes its credentials from the environment")
+    return address
 
 
 def local_or_s3(value: str) -> str:
-    """Make a local path absolute; an address on S3 is checked for its form."""
+    """Make a local path absolute; an address on S3 is checked for its form, others are refused."""
+    without_secret(value)
     if not is_s3(value):
+        if "://" in value:
+            raise ValueError(f"is no address: write the path of a folder, or s3://BUCKET/FOLDER, got {value!r}")
         return str(absolute(Path(value)))
     split_s3(value)
     return value.rstrip("/")
@@ -59,9 +78,8 @@ def local_or_s3(value: str) -> str:
 
 def folder_or_hub_name(value: str) -> str:
     """Make a local folder or file absolute; anything else stays as it is, a name on the hub."""
-    if value.startswith(("/", "./", "../", "~")) or Path(value).exists():
-        return str(absolute(Path(value)))
-    return value
+    path = absolute(Path(value))
+    return str(path) if value.startswith(("/", "./", "../", "~")) or path.exists() else value
 
 
 def _number(value: object) -> object:
@@ -71,8 +89,15 @@ def _number(value: object) -> object:
     return value
 
 
-Int = Annotated[int, BeforeValidator(_number)]
-Float = Annotated[float, BeforeValidator(_number)]
+def _bounded(value: Number) -> Number:
+    """Refuse numbers that no machine has, and that become infinite or too large for their place in later arithmetic."""
+    if not -_LARGEST <= value < _LARGEST:
+        raise ValueError("must be a number below 2^63")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_number), AfterValidator(_bounded)]
+Float = Annotated[float, BeforeValidator(_number), AfterValidator(_bounded)]
 AbsolutePath = Annotated[Path, AfterValidator(absolute)]
 Address = Annotated[str, AfterValidator(local_or_s3)]
 DurationField = Annotated[Duration, BeforeValidator(Duration.parse), PlainSerializer(str)]

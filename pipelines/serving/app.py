@@ -8,15 +8,16 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipelines.serving.guard import Guard
-from pipelines.serving.limits import MAX_IMAGE_BYTES, MAX_UPLOADS, ConcurrencyLimiter, WorkerPool, read_body
-from pipelines.serving.queries import ImageQuery, RelevanceQuery, TextQuery, json_query, url_query
+from pipelines.serving.guard import GUARDED
+from pipelines.serving.queries import ImageQuery, RelevanceQuery, TextQuery, full_body, json_query, url_query
 from pipelines.serving.request_error import RequestError, answer_error
 from pipelines.serving.service import IMAGE_TYPES, SearchService
 
@@ -25,20 +26,15 @@ LOG = logging.getLogger(__name__)
 _PAGE = Path(__file__).with_name("page")
 _PAGE_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
-# torch uses all cores in one thread, and the parser is not thread-safe.
-_SEARCH_THREADS, _SEARCHES = 1, 32
-_IMAGE_THREADS, _IMAGES = 2, 64
-_SECONDS = 30.0
-
 
 class _Answers:
-    """The endpoints over one service."""
+    """The endpoints over one service. The guard limits what waits for their threads."""
 
     def __init__(self, service: SearchService) -> None:
         self._service = service
-        self._searches = WorkerPool(_SEARCH_THREADS, _SEARCHES, _SECONDS, "searches")
-        self._images = WorkerPool(_IMAGE_THREADS, _IMAGES, _SECONDS, "images")
-        self._uploads = ConcurrencyLimiter(MAX_UPLOADS, "uploads")
+        # torch uses all cores in one thread, and the parser is not thread-safe.
+        self._searching = CapacityLimiter(1)
+        self._decoding = CapacityLimiter(2)
 
     async def health(self, _request: Request) -> Response:
         """`GET /health`: answer as soon as the model is loaded."""
@@ -56,31 +52,31 @@ class _Answers:
         _require_json(kind, ("application/json", *IMAGE_TYPES))
         query = await json_query(request, TextQuery)
         work = partial(self._service.search_text, query.text, query.k, query.target)
-        return JSONResponse(await self._searches.run(work))
+        return JSONResponse(await to_thread.run_sync(work, limiter=self._searching))
 
     async def _search_image(self, request: Request, kind: str) -> Response:
         query = url_query(request, ImageQuery)
-        # Until the answer, as the bytes stay in memory.
-        with self._uploads.one():
-            data = await read_body(request, MAX_IMAGE_BYTES)
-            work = partial(self._service.search_image, data, kind, query.k, query.target)
-            return JSONResponse(await self._searches.run(work))
+        data = await full_body(request)
+        image = await to_thread.run_sync(partial(self._service.decode, data, kind), limiter=self._decoding)
+        work = partial(self._service.search_image, image, query.k, query.target)
+        return JSONResponse(await to_thread.run_sync(work, limiter=self._searching))
 
     async def image(self, request: Request) -> Response:
         """`GET /images/ID`: return one image of the gallery."""
         image_id = request.path_params["image_id"]
-        data = await self._images.run(partial(self._service.image, image_id))
+        data = await to_thread.run_sync(self._service.image, image_id, limiter=self._decoding)
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
     async def relevance(self, request: Request) -> Response:
         """`POST /relevance`: locate the parts of a text in an image."""
         _require_json(_content_type(request), ("application/json",))
         query = await json_query(request, RelevanceQuery)
-        return JSONResponse(await self._searches.run(partial(self._service.relevance, query.text, query.image_id)))
+        work = partial(self._service.relevance, query.text, query.image_id)
+        return JSONResponse(await to_thread.run_sync(work, limiter=self._searching))
 
 
-def build_app(service: SearchService, token: str | None = None, hosts: Collection[str] | None = None) -> Guard:
-    """Build the application over a service; `token` and `hosts` are those of `Guard`."""
+def build_app(service: SearchService) -> ASGIApp:
+    """Build the application over a service, for requests that have passed the guard."""
     answers = _Answers(service)
     routes = [
         Route("/", _page("index.html"), methods=["GET"]),
@@ -95,7 +91,31 @@ def build_app(service: SearchService, token: str | None = None, hosts: Collectio
     handlers = {RequestError: answer_error, HTTPException: _answer_http, Exception: _answer_fault}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return Guard(app, token, hosts)
+    return _Guarded(app)
+
+
+class _Guarded:
+    """Answers what the guard has let through, and nothing if there is no guard."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and GUARDED not in scope:
+            raise RuntimeError("Ray Serve's proxy runs without the guard: this version of Ray is not supported")
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        except Exception:
+            # Starlette raises an error again that it has answered, for a server's log.
+            if not begun:
+                raise
 
 
 def _page(name: str) -> Response:

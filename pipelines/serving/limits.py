@@ -1,15 +1,12 @@
-"""The limits of the service: sizes, times, concurrent requests, and the reading of bodies within them."""
+"""The limits of the service: sizes, times, and what all clients and each of them may hold at a time."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
-
-from starlette.requests import ClientDisconnect, Request
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from pipelines.serving.request_error import RequestError
 
@@ -20,89 +17,79 @@ MAX_IMAGE_BYTES = 10 * 1024 * 1024
 MAX_IMAGE_PIXELS = 25_000_000
 # An image of one row of pixels is no photograph, and costs more than one where its short side is scaled up.
 MAX_ASPECT = 10
-# Images of up to 10 MiB that are in memory at the same time.
-MAX_UPLOADS = 8
-BODY_SECONDS = 10.0
+# For the head of a request, and for its body.
+ARRIVAL_SECONDS = 10
+# From the arrival of a request to its answer.
+ANSWER_SECONDS = 30
+# The work that waits, by the time that it takes.
+QUEUE_SECONDS = 8.0
+# Requests that a replica works on at a time. More of them only take time from each other; Ray Serve's own queue before
+# a replica, which polls, passes on ten a second.
+PER_REPLICA = 8
+# Requests that arrive, wait or are answered, and the bodies of these in memory.
+MAX_REQUESTS = 1024
+MAX_BODIES = 128 * 1024 * 1024
 
-Result = TypeVar("Result")
-
-
-class ConcurrencyLimiter:
-    """Lets `count` requests pass at a time and refuses the others; `what` names them, in the plural, in the message."""
-
-    def __init__(self, count: int, what: str) -> None:
-        self._free = threading.Semaphore(count)
-        self._what = what
-
-    def acquire(self) -> None:
-        """Count a request that begins; refuse it if there are too many."""
-        if not self._free.acquire(blocking=False):
-            message = f"too many {self._what} at once; try again in a moment"
-            raise RequestError(503, message, {"Retry-After": "1"})
-
-    def release(self) -> None:
-        """Count a request that ends."""
-        self._free.release()
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Count a request within a ``with`` statement."""
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
+_NEWEST = 0.1  # weight of the newest request in the moving average of what one takes
 
 
-class WorkerPool:
-    """Threads that work for requests, with a bounded queue and a time limit.
+class Shares:
+    """An amount that is shared by all clients, and of which one client gets half at most.
 
-    `requests` work or wait at a time, each up to `seconds`; `what` names them, in the plural.
+    `what` names it in the message of a refusal: status 429 for a client that has its half, 503 if nothing is left.
+    It belongs to one event loop.
     """
 
-    def __init__(self, threads: int, requests: int, seconds: float, what: str) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"serve-{what}")
-        self._limiter = ConcurrencyLimiter(requests, what)
-        self._seconds = seconds
+    def __init__(self, limit: float, what: str) -> None:
+        self.limit = limit
+        self._what = what
+        self._used: Counter[str] = Counter()
 
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """Do some work in one of the threads; refuse it if the queue is full, or the work takes too long.
+    def take(self, client: str, amount: float = 1) -> None:
+        """Give a client some of it, or refuse the client's request."""
+        for status, used, limit in ((429, self._used[client], self.limit / 2), (503, self._used.total(), self.limit)):
+            if used + amount > limit:
+                who = " from this address" if status == 429 else ""
+                message = f"too many {self._what} at once{who}; try again in a moment"
+                raise RequestError(status, message, {"Retry-After": "1"})
+        self._used[client] += amount  # type: ignore[assignment]  # counters of floats count as well
 
-        Work that has begun ends even if the client has left, and counts until then: the queue is bounded by the work
-        that is really being done.
-        """
-        self._limiter.acquire()
-        future: Future[Result] = self._threads.submit(work)
-        future.add_done_callback(lambda _: self._limiter.release())
+    def give_back(self, client: str, amount: float = 1) -> None:
+        """Take back what a client was given."""
+        self._used[client] -= amount  # type: ignore[assignment]
+        if self._used[client] <= 1e-9:
+            del self._used[client]
+
+
+class WorkQueue:
+    """A queue of a length in seconds: a request is admitted if the work before it takes less; `workers` work at a time.
+
+    The time that a request takes is the average time between two answers while there is work, so that it needs no
+    measurement beforehand, whatever the model, the machine and the number of replicas.
+    """
+
+    def __init__(self, seconds: float, workers: int) -> None:
+        self._shares = Shares(seconds, "searches")
+        self._workers = asyncio.Semaphore(workers)
+        self._each = 0.0
+        self._running = 0
+        self._last_answer = 0.0
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """Wait for a client's turn within an ``async with`` statement, which ends when the request is answered."""
+        # Two requests of a client are always admitted: their answers shorten the average after a long pause.
+        seconds = min(self._each, self._shares.limit / 4)
+        self._shares.take(client, seconds)
+        if not self._running:
+            self._last_answer = time.monotonic()
+        self._running += 1
         try:
-            # A request that is cancelled while it waits leaves the queue.
-            return await asyncio.wait_for(asyncio.wrap_future(future), self._seconds)
-        except TimeoutError:
-            message = f"no answer within {self._seconds:g} seconds; try again later"
-            raise RequestError(503, message, {"Retry-After": "5"}) from None
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body of a request; refuse one that is empty, too long, too slow, or compressed."""
-    if "content-encoding" in request.headers:
-        raise RequestError(415, "send the body as it is, without Content-Encoding")
-    length = request.headers.get("content-length", "0")
-    if not (length.isascii() and length.isdecimal()):
-        raise RequestError(400, "Content-Length is no number")
-    too_long = RequestError(413, f"the body is longer than {limit:,} bytes")
-    if len(length) > 12 or int(length) > limit:
-        raise too_long
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise too_long
-    except TimeoutError:
-        raise RequestError(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
-    except ClientDisconnect:
-        raise RequestError(400, "the body was cut short") from None
-    if not body:
-        raise RequestError(400, "the body is empty")
-    return bytes(body)
+            async with self._workers:
+                yield
+        finally:
+            self._running -= 1
+            self._shares.give_back(client, seconds)
+            now = time.monotonic()
+            self._each += _NEWEST * (now - self._last_answer - self._each)
+            self._last_answer = now

@@ -6,10 +6,11 @@ import unicodedata
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from ray.exceptions import RayActorError
 from starlette.requests import Request
 
 from pipelines.retrieval.search_model import Target
-from pipelines.serving.limits import MAX_JSON_BYTES, MAX_RESULTS, MAX_TEXT, read_body
+from pipelines.serving.limits import MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
 
 _DEFAULT_RESULTS = 12
@@ -60,12 +61,24 @@ QueryT = TypeVar("QueryT", bound=_Query)
 
 async def json_query(request: Request, kind: type[QueryT]) -> QueryT:
     """Return the JSON body of a request as a query."""
-    body = await read_body(request, MAX_JSON_BYTES)
+    body = await full_body(request)
     try:
         # Strict: neither 3.0 nor "3" is a number of results.
         return kind.model_validate_json(body, strict=True)
     except ValidationError as error:
         raise _refused(error) from None
+
+
+async def full_body(request: Request) -> bytes:
+    """Return the body of a request, which the guard has read and limited; refuse an empty one."""
+    try:
+        body = await request.body()
+    except RayActorError:
+        # The proxy, which has the body, ended first.
+        raise RequestError(503, "the service is being stopped") from None
+    if not body:
+        raise RequestError(400, "the body is empty")
+    return body
 
 
 def url_query(request: Request, kind: type[QueryT]) -> QueryT:

@@ -9,52 +9,49 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipelines.retrieval.search_model import add_model_options, default_tracking_uri
-from pipelines.runtime import cluster
+from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import CommandParser
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
-    from pipelines.serving.guard import Guard
+    from starlette.types import ASGIApp
 
 TOKEN_VARIABLE = "VSE_SERVE_TOKEN"
 APPLICATION = "vse-search"
 
 _SHORTEST_TOKEN = 16
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-# Requests that wait for a replica, and for how long; the application's own limits are lower and answer with a message.
-_WAITING, _SECONDS = 256, 60.0
+# In seconds, for the requests that are being answered when the service is stopped.
+_LAST_ANSWERS = 3.0
 
 
 class SearchServer:
-    """The deployment: a model (NAME/VERSION, or the directory of a bundle) in a process of its own.
+    """The deployment: a model (NAME/VERSION, or the directory of a bundle) in a process of its own."""
 
-    `token` and `hosts` are those of `guard.Guard`.
-    """
-
-    def __init__(self, model: str, tracking_uri: str, token: str | None, hosts: Sequence[str] | None) -> None:
+    def __init__(self, model: str, tracking_uri: str) -> None:
         from pipelines.retrieval.search_model import load_search_model
         from pipelines.serving.service import SearchService
 
         self._service = SearchService(load_search_model(model, tracking_uri))
         self._service.warm_up()
-        self._token, self._hosts = token, hosts
 
-    def __serve_build_asgi_app__(self) -> Guard:
+    def __serve_build_asgi_app__(self) -> ASGIApp:
         """Build the application that answers; Ray Serve asks for it."""
         from pipelines.serving.app import build_app
 
-        return build_app(self._service, self._token, self._hosts)
+        return build_app(self._service)
 
 
 def main() -> None:
     """Read the command line, and serve until interrupted."""
     options = _parsed()
-    token = read_token(options.host, os.environ.get(TOKEN_VARIABLE))
+    # Out of the environment, which every process of Ray would inherit.
+    token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
     tracking_uri = options.tracking_uri or default_tracking_uri()
     model = _one_version(options.model, tracking_uri)
     interrupted = threading.Event()
@@ -107,6 +104,7 @@ def serving(
     from ray import serve
 
     try:
+        _require_authentication()
         _require_no_serve()
         _require_room(replicas)
         try:
@@ -123,29 +121,52 @@ def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | No
     """Start Ray Serve and the deployment, and wait until it answers."""
     from ray import serve
 
+    from pipelines.serving import proxy
     from pipelines.serving.guard import token_digest
+    from pipelines.serving.limits import ANSWER_SECONDS, MAX_REQUESTS
 
     # Ray Serve's lines about its start and each request would hide errors.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
+    guard = proxy.settings(token_digest(token) if token else None, hosts, replicas)
+    callback = ray_internals.proxy_environment(f"{proxy.__name__}:{proxy.middlewares.__name__}")
     deployment = serve.deployment(serve.ingress()(SearchServer)).options(
         name="search",
         num_replicas=replicas,
-        max_ongoing_requests=_WAITING,
-        max_queued_requests=_WAITING,
+        max_ongoing_requests=MAX_REQUESTS,  # the guard admits fewer
+        graceful_shutdown_timeout_s=_LAST_ANSWERS,
+        graceful_shutdown_wait_loop_s=0.1,
         logging_config=quiet,
     )
     try:
         serve.start(
             proxy_location="HeadOnly",
-            http_options={"host": host, "port": port, "request_timeout_s": _SECONDS},
+            http_options={
+                "host": host,
+                "port": port,
+                "request_timeout_s": float(ANSWER_SECONDS),
+                "keep_alive_timeout_s": ANSWER_SECONDS,
+            },
+            controller_options={"runtime_env": {"env_vars": guard | callback}},
             logging_config=quiet,
         )
-        bound = deployment.bind(model, tracking_uri, token_digest(token) if token else None, hosts)
-        serve.run(bound, name=APPLICATION, route_prefix="/")
+        serve.run(deployment.bind(model, tracking_uri), name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
         raise StageError(f"the service does not start: {_last_line(error)}") from error
+
+
+def _require_authentication() -> None:
+    """Refuse a Ray that other machines reach and that asks for no token: its processes unpickle what they are sent."""
+    import ray
+
+    addresses = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
+    reachable = [address for address in addresses if not is_loopback(address)]
+    if reachable and not ray_internals.requires_token():
+        raise StageError(
+            f"Ray listens at {', '.join(reachable)} without a token (RAY_AUTH_MODE=disabled): whoever reaches a port "
+            "of it runs code in the service. Unset RAY_AUTH_MODE, or set it to token where Ray is started and here"
+        )
 
 
 def _require_no_serve() -> None:

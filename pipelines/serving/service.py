@@ -13,10 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 from PIL import ImageOps
+from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
 from pipelines.retrieval.hits import Hit
-from pipelines.retrieval.search_model import Kind, SearchModel, Target
+from pipelines.retrieval.search_model import SearchModel, Target
 from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
 from preprocessing.features.images import ImageError, load_image, probe_image
@@ -62,17 +63,31 @@ class SearchService:
 
     def search_text(self, text: str, k: int, target: Target) -> dict[str, Any]:
         """Search with a text."""
-        return self._search(text, "text", k, target)
+        try:
+            queries_1VD = self._model.embed([text], "text")
+        except QueryError as error:
+            raise RequestError(422, f"text: {error.reason}") from error
+        return self._found(queries_1VD, k, target)
 
-    def search_image(self, data: bytes, content_type: str, k: int, target: Target) -> dict[str, Any]:
-        """Search with the bytes of an image file, whose content type the client has given."""
+    def decode(self, data: bytes, content_type: str) -> Any:
+        """Return an image file, whose content type the client has given, as `search_image` takes it.
+
+        It may run in other threads than a search.
+        """
         if not self._model.embedder.takes_images:
             raise RequestError(409, "this model needs features that were computed elsewhere: search with a text")
         _check_image(data, content_type)
         with tempfile.TemporaryDirectory(prefix="vse-query-") as folder:
             path = Path(folder) / "image"
             path.write_bytes(data)
-            return self._search(str(path), "image", k, target)
+            try:
+                return self._model.embedder.load(str(path))
+            except ImageError as error:
+                raise RequestError(422, f"image: {error}") from error
+
+    def search_image(self, image: Any, k: int, target: Target) -> dict[str, Any]:
+        """Search with an image that `decode` has returned."""
+        return self._found(self._model.embedder.embed_loaded([image]), k, target)
 
     def image(self, image_id: str) -> bytes:
         """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
@@ -111,11 +126,8 @@ class SearchService:
         ]
         return {"rows": rows, "columns": columns, "phrases": found}
 
-    def _search(self, query: str, kind: Kind, k: int, target: Target) -> dict[str, Any]:
-        try:
-            (hits,) = self._model.find(self._model.embed([query], kind), k, target)
-        except QueryError as error:
-            raise RequestError(422, f"{kind}: {error.reason}") from error
+    def _found(self, queries_1VD: Tensor, k: int, target: Target) -> dict[str, Any]:
+        (hits,) = self._model.find(queries_1VD, k, target)
         return {"model": self._name, "target": target, "results": [_shown(hit) for hit in hits]}
 
     def _uri(self, image_id: str) -> str:

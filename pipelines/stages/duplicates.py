@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from pipelines.config import ConfigError, load_config
-from pipelines.runtime.cli import config_parser
+from pipelines.runtime.cli import config_parser, say
 from preprocessing.datasets import build_dataset
 from preprocessing.features.near_duplicates import DEFAULT_DISTANCE, duplicates_across
 
@@ -32,9 +31,10 @@ def main() -> None:
     found.sort(key=lambda pair: pair.distance)
     for pair in found:
         first, second = pair.first, pair.second
-        sys.stdout.write(f"{pair.distance} bits: {first.image_id} {second.image_id} ({first.split} {second.split})\n")
-    sys.stdout.write(f"{len(found)} near-duplicates across {', '.join(dataset.splits)}\n")
-    sys.stdout.writelines(f"not read: {record.image_id}: {reason}\n" for record, reason in unreadable)
+        say(f"{pair.distance} bits: {first.image_id} {second.image_id} ({first.split} {second.split})")
+    say(f"{len(found)} near-duplicates across {', '.join(dataset.splits)}")
+    for record, reason in unreadable:
+        say(f"not read: {record.image_id}: {reason}")
     if options.output is not None:
         pairs = [
             {

@@ -305,7 +305,7 @@ def splits_of(config: PipelineConfig) -> list[Split]:
     features = config.features
     settings = {
         "format": extraction.FORMAT,
-        "extractor": extractor_identity(features, config.work_dir),
+        "extractor": extractor_identity(features, config.mirror),
         # Which images share a batch can change the last bit of their features.
         "batch_size": features.batch_size,
         **features.limits,
@@ -326,7 +326,7 @@ def _shard_size(config: PipelineConfig, dataset: Dataset) -> int:
     features = config.features
     if features.shard_mb is None:
         return features.shard_size
-    fit = int(features.shard_mb * 1e6 / extractor_bytes(features, config.dataset, dataset, config.work_dir))
+    fit = int(features.shard_mb * 1e6 / extractor_bytes(features, config.dataset, dataset, config.mirror))
     if not fit:
         raise ConfigError(f"features.shard_mb: an image's features are larger than {features.shard_mb:g} MB; raise it")
     return min(features.shard_size, fit)

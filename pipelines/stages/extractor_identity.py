@@ -19,6 +19,7 @@ from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, Sev
 from pipelines.runtime.stage import fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset
+from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 
 _CACHE = "extract/extractors"
@@ -31,17 +32,17 @@ def extractor_options(features: Features) -> dict[str, Any]:
     return {**features.options(), **features.limits}
 
 
-def extractor_identity(features: Features, work_dir: Path) -> dict[str, Any]:
+def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     """Return the identity of the extractor, or of all extractors that share the pass.
 
     Raises:
         ConfigError: an extractor cannot be built.
     """
-    identities = [_identity(part, work_dir) for part in features.parts]
+    identities = [_identity(part, mirror) for part in features.parts]
     return identities[0] if len(identities) == 1 else {"several": identities}
 
 
-def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Dataset, work_dir: Path) -> int:
+def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Dataset, mirror: Mirror) -> int:
     """Return the bytes that an image takes in a shard, by the first usable image of the training split.
 
     Raises:
@@ -59,12 +60,12 @@ def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Datase
         except (ExtractorError, ValueError) as error:
             raise ConfigError(f"features: {error}") from error
 
-    question = ["bytes", split, settings.model_dump(mode="json"), extractor_identity(features, work_dir)]
-    cached: dict[str, int] = _cached(work_dir, fingerprint(question), compute)
+    question = ["bytes", split, settings.model_dump(mode="json"), extractor_identity(features, mirror)]
+    cached: dict[str, int] = _cached(mirror, fingerprint(question), compute)
     return cached["bytes"]
 
 
-def _identity(features: Features, work_dir: Path) -> dict[str, Any]:
+def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     name, options = features.extractor, features.options()
     origin = Path(options.get("weights") or options.get("source") or EXTRACTORS)
     if not origin.exists():  # on the hub, where it may change
@@ -72,7 +73,7 @@ def _identity(features: Features, work_dir: Path) -> dict[str, Any]:
     files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
     stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
     key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
-    return _cached(work_dir, key, lambda: _computed_identity(name, json.dumps(options), key))
+    return _cached(mirror, key, lambda: _computed_identity(name, json.dumps(options), key))
 
 
 @lru_cache(maxsize=8)
@@ -86,11 +87,14 @@ def _computed_identity(name: str, options: str, state: str) -> dict[str, Any]:  
         raise ConfigError(f"features: {error}") from error
 
 
-def _cached(work_dir: Path, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the cache entry under a key, which is computed where there is none."""
-    entry = work_dir / _CACHE / f"{key[:16]}.json"
+def _cached(mirror: Mirror, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the cache entry under a key, which is computed where there is none; a dry run does not keep it."""
+    entry = mirror.root / _CACHE / f"{key[:16]}.json"
     if not entry.is_file():
+        content = compute()
+        if mirror.is_read_only:
+            return content
         entry.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(entry, compute())
-    content: dict[str, Any] = json.loads(entry.read_text(encoding="utf-8"))
-    return content
+        write_json_atomic(entry, content)
+    kept: dict[str, Any] = json.loads(entry.read_text(encoding="utf-8"))
+    return kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble, in_
 from pipelines.evaluation.evaluator import NAME, VERSION
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
-from pipelines.runtime.cli import make_parser
+from pipelines.runtime.cli import make_parser, say
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate import evaluate_directory, evaluation_content
 from pipelines.stages.runner import run_stages
@@ -183,6 +182,9 @@ def evaluate_main() -> None:
         return
     if any(len(words) > 3 for words in options.model):
         parser.error("--model takes a model, a configuration and a split; repeat --model for the next model")
+    if options.dry_run:
+        say(f"would evaluate {', '.join(words[0] for words in options.model)}")
+        return
     _print(evaluate_models([_named(words, options.config, options.split, overrides) for words in options.model]))
 
 
@@ -204,13 +206,13 @@ def compare_main() -> None:
     parser.add_argument("--split", help="split to compare on instead of dataset.eval_split")
     options = parser.parse_args()
     overrides = [*options.set, *([f"dataset.eval_split={options.split}"] if options.split else [])]
-    first = NamedModel.find(options.first, load_config(options.config, overrides))
-    second = NamedModel.find(options.second, load_config(options.second_config or options.config, overrides))
+    config = load_config(options.config, overrides)
+    second_config = load_config(options.second_config or options.config, overrides)
     if options.dry_run:
-        sys.stdout.write(f"would evaluate and compare {first.reference} and {second.reference}\n")
+        say(f"would evaluate and compare {options.first} and {options.second}")
         return
-    _print(compare_models(first, second))
+    _print(compare_models(NamedModel.find(options.first, config), NamedModel.find(options.second, second_config)))
 
 
 def _print(report: StageReport) -> None:
-    sys.stdout.write(f"{report.summary}\n{report.directory}\n")
+    say(f"{report.summary}\n{report.directory}")

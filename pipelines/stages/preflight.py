@@ -19,6 +19,7 @@ from pipelines.runtime.cluster import cluster_address, local_cpus
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 from preprocessing.storage import StorageError, open_storage
+from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 
 _SECONDS = 5.0
 _BACKBONE_FILES = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
@@ -38,20 +39,23 @@ def check_before_start(config: PipelineConfig) -> None:
         StageError: a protocol is not for the split.
         DatasetError: the files of a protocol are not there.
     """
-    _check_writable("work_dir", config.work_dir)
-    check_storage("storage.address", config.storage.address)
-    check_storage("tracking.artifacts", config.tracking.artifacts)
+    is_dry_run = config.mirror.is_read_only
+    _check_writable("work_dir", config.work_dir, is_dry_run)
+    check_storage("storage.address", config.storage.address, is_dry_run)
+    check_storage("tracking.artifacts", config.tracking.artifacts, is_dry_run)
     _check_dataset(config)
     _check_protocols(config)
     _check_image(config)
     _check_text(config)
     _check_initial(config)
     _check_ray(config)
-    check_tracking(config.tracking_uri)
+    check_tracking(config.tracking_uri, is_dry_run)
 
 
-def _check_writable(key: str, folder: Path) -> None:
+def _check_writable(key: str, folder: Path, is_dry_run: bool) -> None:
     try:
+        if is_dry_run:
+            folder = next(there for there in (folder, *folder.parents) if there.exists())
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{key}: cannot make the folder {folder}: {error.strerror}; name another") from error
@@ -59,12 +63,13 @@ def _check_writable(key: str, folder: Path) -> None:
         raise ConfigError(f"{key}: no permission to write into {folder}; name another folder")
 
 
-def check_storage(key: str, address: str | None) -> None:
+def check_storage(key: str, address: str | None, is_dry_run: bool = False) -> None:
     """Write, read and delete a small file, which needs the credentials, the bucket and all permissions.
 
     Args:
         key: of the configuration, for the message.
         address: of the storage; None is none.
+        is_dry_run: write nothing: only ask for the list of what is there.
 
     Raises:
         ConfigError: one of the three fails.
@@ -74,6 +79,9 @@ def check_storage(key: str, address: str | None) -> None:
     name = f".check-{secrets.token_hex(8)}"
     storage = open_storage(address)
     try:
+        if is_dry_run:
+            list(storage.list(name))
+            return
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / name).write_bytes(name.encode())
             storage.upload(Path(folder) / name, name)
@@ -176,6 +184,13 @@ def _check_ray(config: PipelineConfig) -> None:
             f"{key}: {address!r} is not the address of a Ray head; write HOST:PORT, by default port 6379 "
             "(the http address of the dashboard belongs into RAY_API_SERVER_ADDRESS)"
         )
+    secret = SecretAddress(config.tracking_uri).reveal()
+    if secret != config.tracking_uri and secret != os.environ.get(ADDRESS_VARIABLE):
+        raise ConfigError(
+            f"tracking.uri: the password in {config.tracking_uri} is not sent to the machines of a cluster: set "
+            f"{ADDRESS_VARIABLE} to the whole address on all of them before `ray start`, and here; or leave the "
+            "password out and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD there"
+        )
     if not _answers(host, port):
         raise ConfigError(
             f"{key}: no Ray head answers at {address}; start one with `ray start --head`, correct the address, or "
@@ -200,7 +215,7 @@ def _check_room(config: PipelineConfig) -> None:
                 )
 
 
-def check_tracking(uri: str) -> None:
+def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
 
     Raises:
@@ -208,7 +223,7 @@ def check_tracking(uri: str) -> None:
     """
     scheme = urlsplit(uri).scheme
     if scheme == "sqlite":
-        _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent)
+        _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent, is_dry_run)
     elif scheme in ("http", "https"):
         _check_server(uri)
     elif scheme.partition("+")[0] in _DATABASE_PORTS:
@@ -225,7 +240,7 @@ def check_tracking(uri: str) -> None:
 def _check_server(uri: str) -> None:
     remedy = "start it, correct the address, or leave tracking.uri out for a database in work_dir"
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS):
+        with urllib.request.urlopen(f"{SecretAddress(uri).without_user.rstrip('/')}/health", timeout=_SECONDS):
             return
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):  # it is there; MLflow's own client checks the credentials

@@ -11,6 +11,7 @@ from pipelines.evaluation.evaluator import GALLERY
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in
 from pipelines.stages import model_card
 from preprocessing.storage.atomic import write_bytes_atomic
+from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -115,7 +116,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "train": upstream["train"].fingerprint,
         "index": upstream["index"].fingerprint,
         "name": config.registered_model,
-        "tracking": config.tracking_uri,
+        "tracking": SecretAddress(config.tracking_uri).reveal(),
     }
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 

@@ -77,10 +77,10 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
         for check in checks:
             parser.add_argument(f"--{check.option}", action="store_true", help=check.help, dest=check.option)
         options = parser.parse_args()
-        config = load_config(options.config, options.set)
+        config = load_config(options.config, options.set).for_dry_run(options.dry_run)
         for check in checks:
             if vars(options)[check.option]:
-                check.run(splits_of(config), config.mirror, options.dry_run)
+                check.run(splits_of(config), config.mirror)
         run_stages(config, stages, options.dry_run)
 
     sys.exit(guarded(command))
@@ -119,6 +119,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
         ConfigError: the configuration does not fit what is there.
         StageError: a stage cannot do its work.
     """
+    config = config.for_dry_run() if dry_run else config
     check_before_start(config)
     names = _applicable(config, names)
     plans: Plans = plan_stages(config, names)

@@ -6,12 +6,12 @@ The shards in question are removed, and the stage then makes them again; all oth
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.runtime.cli import say
 from pipelines.runtime.progress import progress_bar
 from pipelines.stages.shard_work import ShardedSplit
 from preprocessing.extraction.extract import NO_CAPTION
@@ -27,36 +27,35 @@ class ShardCheck:
     Attributes:
         option: of the command line: "verify" is ``--verify``.
         help: for the user.
-        run: removes the shards to be made again; in a dry run only prints them.
+        run: removes the shards to be made again; in a dry run only prints those that are on this machine.
     """
 
     option: str
     help: str
-    run: Callable[[Sequence[ShardedSplit], Mirror, bool], None]
+    run: Callable[[Sequence[ShardedSplit], Mirror], None]
 
 
-def verify(splits: Sequence[ShardedSplit], mirror: Mirror, dry_run: bool = False) -> None:
+def verify(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
     """Read all feature shards and remove the broken ones.
 
     The stage itself only compares the size of a shard with its sidecar; reading it shows whether bytes have changed.
     """
     broken = broken_shards(splits, mirror)
-    sys.stdout.write(f"verify: {len(broken)} of the shards that are there are broken\n")
-    remove(broken, mirror, dry_run)
+    say(f"verify: {len(broken)} of the shards that are there are broken")
+    remove(broken, mirror)
 
 
-def retry_failed(splits: Sequence[ShardedSplit], mirror: Mirror, dry_run: bool = False) -> None:
+def retry_failed(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
     """Remove the feature shards that lack images, so that these are tried again."""
     failed: dict[Path, str] = {}
     for split in splits:
         split.directory.pull(lambda name: name.endswith(".json"))
-        missing = split.missing()
-        for path in split.shards:
-            images = [] if path in missing else images_that_failed(read_index(path))
+        for path in _readable(split, mirror):
+            images = images_that_failed(read_index(path))
             if images:
                 failed[path] = f"lacks {len(images)} images, the first {images[0]['image']}: {images[0]['reason']}"
-    sys.stdout.write(f"retry: {len(failed)} shards lack images\n")
-    remove(failed, mirror, dry_run)
+    say(f"retry: {len(failed)} shards lack images")
+    remove(failed, mirror)
 
 
 SHARD_CHECKS = (
@@ -76,8 +75,7 @@ def broken_shards(splits: Sequence[ShardedSplit], mirror: Mirror) -> dict[Path, 
     Raises:
         StorageError: the storage does not answer.
     """
-    missing = {path for split in splits for path in split.missing()}
-    there = [path for split in splits for path in split.shards if path not in missing]
+    there = [path for split in splits for path in _readable(split, mirror)]
     broken: dict[Path, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool, progress_bar("verify", len(there), "shards") as bar:
         for path, reason in zip(there, pool.map(lambda path: _reason(path, mirror), there), strict=True):
@@ -92,19 +90,31 @@ def images_that_failed(index: ShardIndex) -> list[dict[str, str]]:
     return [item for item in index.skipped if "caption_id" not in item and item["reason"] != NO_CAPTION]
 
 
-def remove(shards: Mapping[Path, str], mirror: Mirror, dry_run: bool) -> None:
+def remove(shards: Mapping[Path, str], mirror: Mirror) -> None:
     """Print shards with their reasons, and remove them here and on the storage unless it is a dry run."""
     for path, reason in shards.items():
-        sys.stdout.write(f"  {path}: {reason}\n")
-        if not dry_run:
+        say(f"  {path}: {reason}")
+        if not mirror.is_read_only:
             # The sidecar first: without it the shard counts as not there.
             mirror.drop(sidecar_path(path), path)
+
+
+def _readable(split: ShardedSplit, mirror: Mirror) -> list[Path]:
+    """Return the complete shards of a split; in a dry run, which downloads nothing, those on this machine."""
+    missing = split.missing()
+    complete = [path for path in split.shards if path not in missing]
+    if not mirror.is_read_only:
+        return complete
+    here = [path for path in complete if path.is_file() and sidecar_path(path).is_file()]
+    if len(here) < len(complete):
+        say(f"{split.name}: {len(complete) - len(here)} shards are on the storage alone, and not read")
+    return here
 
 
 def _reason(shard: Path, mirror: Mirror) -> str | None:
     """Return why a shard is broken, None where it is not; a broken copy is downloaded from the storage again first."""
     reason = _defect(shard, mirror)
-    if reason is None or mirror.address is None:
+    if reason is None or mirror.address is None or mirror.is_read_only:
         return reason
     for path in (sidecar_path(shard), shard):
         path.unlink(missing_ok=True)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.runtime.stage import StageDir
+from pipelines.runtime.stage import StageDir, StageError
 from pipelines.stages.shard_work import ShardedSplit, is_complete
 from preprocessing.shards import read_index
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path
+from preprocessing.storage.names import require_inner_name
 
 _THREADS = 8
 
@@ -59,7 +60,7 @@ def reuse_shards(split: ShardedSplit, version: Version, extra: Extra | None = No
         return len(last["taken"])
     common: list[str] = []
     if last is not None:
-        earlier = replace(directory, fingerprint=last["fingerprint"])
+        earlier = replace(directory, fingerprint=require_inner_name(last["fingerprint"], str(record), StageError))
         same = [name for name, content in version.contents.items() if last["contents"].get(name) == content]
         common = _complete(earlier, same, extra)
         missing = {path.name for path in split.missing()}

@@ -25,6 +25,7 @@ from pipelines.stages.shard_work import log_splits
 from pipelines.training.launch import fit
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
+from preprocessing.storage.names import require_inner_name
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
@@ -62,8 +63,13 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
         done=epochs if stage.is_complete() else min(int(_newest_progress(stage.path)["epoch"]), epochs - 1),
         unit="epochs",
         size=f"{epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
-        outputs={"best": stage.path / str(stage.read_manifest()["best"])} if stage.is_complete() else {},
+        outputs={"best": _best(stage)} if stage.is_complete() else {},
     )
+
+
+def _best(stage: StageDir) -> Path:
+    name = stage.read_manifest().get("best")
+    return stage.path / require_inner_name(name, f"{stage.path / MANIFEST}, best", StageError)
 
 
 def run(

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pipelines.tracking.mlflow_internals import quiet_database_setup, run_page
+from preprocessing.storage.redaction import RedactedError, SecretAddress, redact_logs
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -19,18 +20,28 @@ _MLFLOW_SETTINGS = {
 }
 
 
-class TrackingError(Exception):
+class TrackingError(RedactedError):
     """A run cannot be opened in MLflow: the message says why and what to change."""
 
 
 def connect(uri: str) -> MlflowClient:
-    """Return a client of a server or database; nothing is asked of it yet."""
+    """Return a client of a server or database; nothing is asked of it yet.
+
+    Raises:
+        TrackingError: it is no address that MLflow takes.
+    """
+    redact_logs()
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
 
     quiet_database_setup()
-    return MlflowClient(uri, registry_uri=uri)
+    address = SecretAddress(uri).reveal()
+    try:
+        return MlflowClient(address, registry_uri=address)
+    except MlflowException as error:  # its text has the address
+        raise TrackingError(f"tracking.uri {uri}: {error}") from None
 
 
 def outages() -> tuple[type[Exception], ...]:
@@ -44,5 +55,9 @@ def outages() -> tuple[type[Exception], ...]:
 
 def page(uri: str, experiment_id: str, run_id: str) -> str:
     """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port."""
-    server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
+    server = (
+        SecretAddress(uri).without_user.rstrip("/")
+        if uri.startswith(("http://", "https://"))
+        else "http://127.0.0.1:5000"
+    )
     return run_page(server, experiment_id, run_id)

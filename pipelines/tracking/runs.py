@@ -17,6 +17,7 @@ from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker
 from pipelines.tracking.version import code_version
 from preprocessing.storage import is_s3
 from preprocessing.storage.atomic import locked, write_json_atomic
+from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -116,7 +117,7 @@ class PipelineRuns:
         """Send what MLflow has not received of ended runs, and end the runs of killed pipelines."""
         for pending in sorted(_spool_folder(self._experiment).glob(f"*/*/{PENDING}")):
             kept = json.loads(pending.read_text(encoding="utf-8"))
-            if kept["status"] is not None and kept["run"]["uri"] == self._experiment.uri:
+            if kept["status"] is not None and SecretAddress(kept["run"]["uri"]) == self._experiment.uri:
                 Tracker(RunHandle(**kept["run"])).close(kept["status"])
         for lock in sorted(self._file.parents[1].glob(f"*/{_LOCK}")):
             with contextlib.suppress(BlockingIOError, FileNotFoundError), locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):

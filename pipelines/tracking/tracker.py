@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipelines.tracking.client import connect, outages, page
 from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.redaction import SecretAddress, redacted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +97,7 @@ class Tracker:
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Set tags; old values are replaced."""
-        self._tags.update({name: str(value) for name, value in tags.items()})
+        self._tags.update({name: redacted(str(value)) for name, value in tags.items()})
         self.flush()
 
     def describe(self, text: str) -> None:
@@ -123,7 +124,7 @@ class Tracker:
             context: what it is read for: "training", "validation", "evaluation".
         """
         dataset = {"name": name, "digest": digest[:_DIGEST_CHARACTERS], "source_type": kind}
-        texts = {"source": json.dumps(dict(source)), "profile": json.dumps(dict(profile))}
+        texts = {"source": redacted(json.dumps(dict(source))), "profile": json.dumps(dict(profile))}
         self._inputs.append({**dataset, **texts, "context": context})
         self.flush()
 
@@ -161,8 +162,9 @@ class Tracker:
         import mlflow
 
         self.flush()
-        mlflow.set_tracking_uri(self.handle.uri)
-        mlflow.set_registry_uri(self.handle.uri)
+        address = SecretAddress(self.handle.uri).reveal()
+        mlflow.set_tracking_uri(address)
+        mlflow.set_registry_uri(address)
         mlflow.start_run(run_id=self.run_id)
         try:
             yield
@@ -253,7 +255,7 @@ class Tracker:
         if error is None:
             self.close("FINISHED")
         elif isinstance(error, Exception):
-            self._tags["error"] = f"{type(error).__name__}: {error}"[: _PARAM_CHARACTERS // 2]
+            self._tags["error"] = redacted(f"{type(error).__name__}: {error}")[: _PARAM_CHARACTERS // 2]
             self.close("FAILED")
         else:
             self.close("KILLED")
@@ -309,4 +311,4 @@ def _flattened(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
         if isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", str(value)[:_PARAM_CHARACTERS]
+            yield f"{prefix}{name}", redacted(str(value))[:_PARAM_CHARACTERS]

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.runtime import cluster, ray_internals
+from pipelines.runtime.errors import has_message, in_one_line, keep_details
 from pipelines.runtime.stage import StageError
 from pipelines.training.worker import TrainingJob, train_worker
-from preprocessing.shards import ShardError
-from preprocessing.storage import StorageError
 
 if TYPE_CHECKING:
     from ray.train import TrainingFailedError, UserCallback
@@ -28,8 +27,6 @@ log = logging.getLogger(__name__)
 # A lost worker restarts the group from the last checkpoint; a run that loses this number without getting further has
 # another problem.
 _MAX_RESTARTS = 3
-# Errors whose message says all the user needs.
-_EXPECTED = (StageError, ShardError, StorageError)
 
 
 def fit(
@@ -90,9 +87,9 @@ def _saved_steps(mirror: Mirror, directory: Path) -> int:
 def _reason(error: TrainingFailedError) -> str:
     """Return the error of a worker that the user can fix, if any; the errors of the others follow from it."""
     for failure in getattr(error, "worker_failures", {}).values():
-        if isinstance(failure, _EXPECTED):
+        if has_message(failure):
             return str(failure).removeprefix("train: ")
-    return str(error)
+    return f"{in_one_line(error)}; {keep_details(error)}"
 
 
 @contextmanager

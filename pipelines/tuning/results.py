@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from preprocessing.plain_text import csv_cell
 from vse_core.evaluation.protocols import RECALLS
 
 _FIXED = ("trial", "seed", "rsum", "best_epoch", "epochs", "stopped_early", "problem")
@@ -94,7 +95,8 @@ def write_results(results: Results, path: Path) -> None:
         for trial in results.trials:
             fixed = [getattr(trial, name) for name in _FIXED]
             fixed += [trial.recalls.get(name) for name in RECALLS]
-            rows.writerow([*("" if value is None else value for value in fixed), *map(_json, trial.settings.values())])
+            cells = [*("" if value is None else value for value in fixed), *map(_json, trial.settings.values())]
+            rows.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
 def read_results(path: Path) -> Results:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
 from preprocessing.storage import S3Storage, is_s3, join
+from preprocessing.storage.names import require_inner_name
 
 
 def require_file(path: str | Path, what: str) -> Path:
@@ -65,9 +66,7 @@ def require_split(split: str, splits: tuple[str, ...]) -> None:
 
 def image_path(folder: str, name: object, where: str) -> str:
     """Return the address of image `name`, read at `where`, in `folder`: it may be missing, but not lead out of it."""
-    if not isinstance(name, str) or not name or name.startswith("/") or ".." in Path(name).parts:
-        raise DatasetError(f"{where}: image name {name!r} is not a path inside {folder}")
-    return join(folder, str(Path(name)))
+    return join(folder, str(Path(require_inner_name(name, f"{where}: image", DatasetError))))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -119,6 +118,13 @@ def entries(content: dict[str, Any], field: str, file: Path) -> Iterator[tuple[s
     """Yield the entries of a list in a JSON file, each with its place for messages."""
     for position, entry in enumerate(require_field(content, field, list, str(file))):
         yield f"{file}: {field}[{position}]", entry
+
+
+def require_new(places: dict[str, str], what: str, identifier: object, where: str) -> None:
+    """Enter an id with its place in a JSON file; raise DatasetError with both places where it is there already."""
+    first = places.setdefault(str(identifier), where)
+    if first is not where:
+        raise DatasetError(f"{where}: {what} {identifier} is there already, in {first}; remove one of the two")
 
 
 def load_array(file: Path, needed: str) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ from preprocessing.datasets.checks import (
     require_field,
     require_files,
     require_image_folders,
+    require_new,
     require_split,
 )
 from preprocessing.datasets.instances import read_instances
@@ -61,15 +62,13 @@ class CocoDataset:
         content = read_json_object(file)
         names = self._names(content, split)
         captions: dict[int, list[Caption]] = {image_id: [] for image_id in names}
-        seen: set[int] = set()
+        seen: dict[str, str] = {}
         for where, entry in entries(content, "annotations", file):
             image_id = require_field(entry, "image_id", int, where)
             caption_id = require_field(entry, "id", int, where)
             if image_id not in names:
                 raise DatasetError(f"{where}: image_id {image_id} is not in the file's list of images")
-            if caption_id in seen:
-                raise DatasetError(f"{where}: caption id {caption_id} is there already")
-            seen.add(caption_id)
+            require_new(seen, "caption id", caption_id, where)
             captions[image_id].append(Caption(str(caption_id), require_field(entry, "caption", str, where)))
         for image_id, path in names.items():
             yield Record(str(image_id), path, split, tuple(captions[image_id]))
@@ -83,10 +82,10 @@ class CocoDataset:
         """Return image id -> absolute path, in file order."""
         file = self._annotations[split]
         names: dict[int, str] = {}
+        seen: dict[str, str] = {}
         for where, entry in entries(content, "images", file):
             image_id = require_field(entry, "id", int, where)
-            if image_id in names:
-                raise DatasetError(f"{where}: image id {image_id} is there already")
+            require_new(seen, "image id", image_id, where)
             names[image_id] = image_path(self._images[split], require_field(entry, "file_name", str, where), where)
         if not names:
             raise DatasetError(f"{file}: the list 'images' is empty")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
@@ -12,6 +12,7 @@ from preprocessing.datasets.checks import require_image_folders, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.storage import common_folder, join, open_address, open_storage
+from preprocessing.storage.names import require_inner_name
 
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
 
@@ -54,8 +55,13 @@ def _archives(folder: str) -> Iterator[str]:
 
 
 def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record]:
+    starts: dict[str, int] = {}
     for key, members in groupby((member for member in archive if member.isfile()), key=_key):
-        files = {PurePosixPath(member.name.lower()).suffix: member for member in members}
+        of_sample = list(members)
+        _check_sample(of_sample, path, key, starts)
+        # Of `00012.seg.png` and `00012.png` the latter is the image.
+        of_sample.sort(key=lambda member: member.name.count("."), reverse=True)
+        files = {PurePosixPath(member.name.lower()).suffix: member for member in of_sample}
         images = [files[kind] for kind in _IMAGES if kind in files]
         image_id = f"{PurePosixPath(path).stem}/{key}"
         # A sample without an image keeps its place, and is skipped where images are read.
@@ -64,6 +70,20 @@ def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record
         text = _caption(archive, files, f"{path}, {key}")
         captions = () if text is None else (Caption(f"{image_id}#0", text),)
         yield Record(image_id, image.uri, split, captions)
+
+
+def _check_sample(members: Sequence[tarfile.TarInfo], path: str, key: str, starts: dict[str, int]) -> None:
+    """Refuse names that lead out of a folder, and a key that is there twice; `starts` has the byte where each began."""
+    require_inner_name(key, path, DatasetError)
+    files: dict[str, int] = {}
+    for member in members:
+        first = files.setdefault(member.name.lower(), member.offset) if key not in starts else starts[key]
+        if first != member.offset:
+            raise DatasetError(
+                f"{path}: two samples have the key {key!r}, at bytes {first} and {member.offset} of the archive; "
+                "rename or remove one of them"
+            )
+    starts[key] = members[0].offset
 
 
 def _key(member: tarfile.TarInfo) -> str:

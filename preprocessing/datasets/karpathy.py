@@ -12,6 +12,7 @@ from preprocessing.datasets.checks import (
     require_field,
     require_file,
     require_image_folder,
+    require_new,
     require_split,
 )
 from preprocessing.datasets.instances import read_instances
@@ -86,16 +87,17 @@ class KarpathyDataset:
     @cached_property
     def _records(self) -> dict[str, list[Record]]:
         records: dict[str, list[Record]] = {}
-        seen: set[str] = set()
+        seen: dict[str, str] = {}
+        captions: dict[str, str] = {}
         for where, entry in entries(read_json_object(self._annotations), "images", self._annotations):
             if self._instances and "cocoid" not in entry:
                 raise DatasetError(
                     f"{where}: has no 'cocoid', by which COCO's 'instances' label images; leave them out"
                 )
             record = self._record(entry, where)
-            if record.image_id in seen:
-                raise DatasetError(f"{where}: image id {record.image_id} is there already")
-            seen.add(record.image_id)
+            require_new(seen, "image id", record.image_id, where)
+            for place, caption in enumerate(record.captions):
+                require_new(captions, "sentid", caption.caption_id, f"{where}.sentences[{place}]")
             if self._restval or entry["split"] != "restval":
                 records.setdefault(record.split, []).append(record)
         if not records:

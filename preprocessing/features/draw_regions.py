@@ -28,6 +28,7 @@ from preprocessing.features.importers import (
     image_key,
     open_source,
 )
+from preprocessing.plain_text import printable
 
 _HUES = ["#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000", "#808000", "#000075"]
 _FONT_SHARE = 32  # of the image's long side
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _draw_all(options)
     except (ExtractorError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(printable(f"error: {error}\n"))
         return 1
 
 
@@ -96,7 +97,7 @@ def _draw_all(options: argparse.Namespace) -> int:
         reason = _drawn(entry, images, options, objects, attributes)
         drawn, skipped = drawn + (not reason), skipped + bool(reason)
         if reason:
-            sys.stderr.write(f"{entry.image_id}: {reason}\n")
+            sys.stderr.write(printable(f"{entry.image_id}: {reason}\n"))
     sys.stdout.write(f"{options.out}: {drawn} drawings; {skipped} images left out\n")
     return 0 if drawn else 1
 

@@ -90,6 +90,25 @@ class _PixelBudget:
 _BUDGET = _PixelBudget()
 
 
+class _File(io.BytesIO):
+    """An image file in memory that refuses to be read in tiny pieces.
+
+    Pillow reads a PNG's chunks, a JPEG's segments and a GIF's blocks in Python, one by one: a file of 7 MB in chunks of
+    some bytes took seconds before it had a pixel. Encoders write pieces of kilobytes.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._reads_left = 4096 + len(data) // 256
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read on; raises ValueError after too many reads."""
+        self._reads_left -= 1
+        if self._reads_left < 0:
+            raise ValueError("it consists of too many tiny chunks")
+        return super().read(size)
+
+
 def load_image(uri: str) -> Image.Image:
     """Load the image of a record's URI as RGB; errors are those of read_image_bytes and decode_image."""
     return decode_image(read_image_bytes(uri))
@@ -106,7 +125,10 @@ def bounded_image(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
 
     Raises ImageError also where memory runs out while the image is used.
     """
-    _, width, height = probe_image(data)
+    try:
+        _, width, height = probe_image(data)
+    except ImageError:
+        width = height = 0  # decoding says why
     with _BUDGET.reserved(min(width * height, max_pixels), max_pixels):
         try:
             yield decode_image(data, max_pixels)
@@ -179,7 +201,7 @@ def _read_member(member: TarMember) -> bytes:
 def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
     """Read format, width and height from an encoded image's header, decoding no pixel; raises ImageError."""
     try:
-        with Image.open(io.BytesIO(data), formats=tuple(formats)) as image:
+        with Image.open(_File(data), formats=tuple(formats)) as image:
             assert image.format is not None  # only images that were made, not read, have none
             return image.format, *image.size
     except UnidentifiedImageError as error:
@@ -203,7 +225,7 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     if not data:
         raise ImageError("the file is empty (zero bytes)")
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with Image.open(_File(data), formats=FORMATS) as image:
             _reduce(image, max_pixels)
             image.load()
             return _to_rgb(_upright(image))
@@ -232,7 +254,7 @@ def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
 
 def is_plain_jpeg(data: bytes) -> bool:
     """Return whether an image is a JPEG of the same pixels to every reader: RGB or grey, and upright."""
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+    with Image.open(_File(data), formats=FORMATS) as image:
         return image.format == "JPEG" and image.mode in ("RGB", "L") and _turn(image) is None
 
 

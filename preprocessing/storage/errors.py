@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from preprocessing.storage.redaction import RedactedError
+
 # Bytes were changed or lost on their way to the server: the same request may succeed, yet botocore does not repeat it.
 _REPEATED = {"BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"}
 # Answers to a conditional write of an object that has changed.
@@ -30,7 +32,7 @@ _ADVICE = {
 }
 
 
-class StorageError(Exception):
+class StorageError(RedactedError):
     """A storage does not do what it is asked for; the message says what, where, and how to fix it."""
 
 

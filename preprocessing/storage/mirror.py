@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
+from preprocessing.storage.names import require_inner_name
 
 if TYPE_CHECKING:
     from preprocessing.storage.base import Storage
@@ -56,11 +57,13 @@ class Mirror:
         root: the work folder.
         address: of the storage, ``s3://bucket/folder`` or a folder that all machines see; None keeps no copies.
         limit: bytes of shards that this machine keeps in the work folder; None keeps all.
+        is_read_only: nothing is copied to this machine or removed from it, as in a dry run.
     """
 
     root: Path = Path()
     address: str | None = None
     limit: int | None = None
+    is_read_only: bool = False
 
     def push(self, *paths: Path) -> None:
         """Copy finished files to the storage, in this order; what was there under their names is replaced."""
@@ -112,11 +115,15 @@ class Mirror:
         if self.address is None:
             return {}
         folder = self._name(directory)
-        return {entry.name.removeprefix(f"{folder}/"): entry.bytes for entry in self._storage.list(folder)}
+        where = f"storage.address {self.address}, {folder}"
+        return {
+            require_inner_name(entry.name.removeprefix(f"{folder}/"), where, StorageError): entry.bytes
+            for entry in self._storage.list(folder)
+        }
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
         """Copy the files of a directory that this machine lacks, of those wanted; of several processes one copies."""
-        if self.address is None:
+        if self.address is None or self.is_read_only:
             return
         stored = {name: size for name, size in self.stored(directory).items() if wanted(name)}
         directory.mkdir(parents=True, exist_ok=True)
@@ -144,7 +151,7 @@ class Mirror:
     def pinned_shard(self, shard: Path) -> Iterator[None]:
         """Pin one shard with its sidecar; raises as :meth:`pinned`."""
         with contextlib.ExitStack() as stack:
-            while self.address is not None:
+            while self.address is not None and not self.is_read_only:
                 for path in (sidecar_path(shard), shard):
                     self._pull_one(path)
                 with contextlib.suppress(FileNotFoundError):
@@ -195,6 +202,7 @@ class Mirror:
             contents = json.loads((aside / CONTENTS).read_bytes())
             (aside / CONTENTS).unlink()
             for name in contents:
+                require_inner_name(name, f"{self.address}/{self._name(directory)}/{CONTENTS}", StorageError)
                 self._download(directory / name, aside / name)
             aside.rename(directory)
             sync_directory(directory.parent)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shlex
 import shutil
 import statistics
@@ -79,7 +80,7 @@ def by_ray(settings: list[str], work_dir: Path) -> tuple[float, list[tuple[int, 
         [sys.executable, "-c", SCRIPT, *(f"--set={setting}" for setting in settings)],
         check=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)},
         capture_output=True,
     )
     seconds = time.perf_counter() - began

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import platform
+import secrets
 import shutil
 import signal
 import socket
@@ -52,7 +53,12 @@ SETTINGS = [
     "training.collective_timeout=60",
 ]
 OUTAGE_SECONDS = 60.0
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5"}
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+}
 # One worker adds up in another order than two. At the usual rate the first hundred steps make much of that: a
 # difference in the eighth digit is a hundred times as large twenty steps later.
 GENTLE = "training.learning_rate=1e-5"

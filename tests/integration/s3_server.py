@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.integration.debian import require
 from tests.ports import free_port
 
-ACCESS_KEY, SECRET_KEY, REGION = "test:tester", "testing", "us-east-1"  # as in swift_server.py
+ACCESS_KEY, SECRET_KEY, REGION = "test:tester", "secret-of-the-tester", "us-east-1"  # as in swift_server.py
 
 _PACKAGES = ("swift-proxy", "swift-account", "swift-container", "swift-object", "memcached")
 _START_SECONDS = 240.0

@@ -19,7 +19,7 @@ from swift.common.http_protocol import SwiftHttpProtocol  # noqa: E402
 from swift.common.ring import RingBuilder  # noqa: E402
 from swift.common.wsgi import loadapp  # noqa: E402
 
-ACCESS_KEY, SECRET_KEY, REGION = "test:tester", "testing", "us-east-1"
+ACCESS_KEY, SECRET_KEY, REGION = "test:tester", "secret-of-the-tester", "us-east-1"
 
 _COMMON = """
 [DEFAULT]

@@ -62,6 +62,7 @@ def test_what_was_backed_up_comes_back(filled: dict[str, str], tmp_path: Path) -
     assert backup.returncode == 0, backup.stderr
     (file,) = tmp_path.iterdir()
     assert str(file) == backup.stdout.strip()
+    assert file.stat().st_mode & 0o777 == 0o600
 
     sql(filled, "DELETE FROM runs; CREATE TABLE later (id int)")
     refused = run(RESTORE, file, **filled)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.importers import FORMS, Skipped, by_image_key, entries, open_source
+from preprocessing.plain_text import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kinds[f"{entry.features.shape[1]} wide, {boxes}{', with labels' if entry.labels else ''}"] += 1
         by_image_key(((image_id, None) for image_id in images), options.source)
     except ExtractorError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(printable(f"error: {error}\n"))
         return 1
     lines = [f"{regions.total():,} images can be used, {len(skipped):,} cannot"]
     if regions:
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines += [f"{count:,} images: features {kind}" for kind, count in kinds.most_common()]
     lines += [f"twice there, the last one counts: {name}" for name, count in images.items() if count > 1]
     lines += [f"{item.image_id}: {item.reason}" for item in skipped]
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write(printable("\n".join(lines) + "\n"))
     return 1 if skipped else 0
 
 

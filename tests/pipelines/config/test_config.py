@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
 from pipelines.kinds import KINDS
 from pipelines.schema.fields import Duration
+from preprocessing.storage.redaction import SecretAddress
+from tests.hostile_text import YAML
 from vse_core.losses import LOSSES
 from vse_core.pooling import POOLINGS, build_pooling
 
@@ -126,6 +130,7 @@ MISTAKES = {
     "features={extractor: imported, form: npz, source: 's3://bucket/features'}": "features.source: published features "
     "are read from a disk, not from S3",
     "storage.address=s3://": "write s3://BUCKET/FOLDER",
+    "storage.address=file:///data": "storage.address: is no address: write the path of a folder, or s3://BUCKET/FOLDER",
     "storage.cache_gb=10": "has no effect without an address",
     "name=a b": "name: String should match pattern",
     # variants
@@ -142,7 +147,13 @@ MISTAKES = {
     # the command line itself
     "training.epochs": "write it as key=value",
     "training..epochs=1": "write it as key=value",
-    "name={": "'{' is not YAML",
+    "seed=18446744073709551616": "seed: must be a number below 2^63",
+    "features.shard_mb=1.0e+308": "features.shard_mb: must be a number below 2^63",
+    "features.image_timeout=1e308": "features.image_timeout: must be a number below 2^63",
+    "work_dir=~nouser/x": "work_dir: ~nouser/x: this machine has no user 'nouser'",
+    "storage.address=~nouser/x": "this machine has no user 'nouser'",
+    "name=2024-01-01": "name:",
+    "name={": "--set name='{': is not YAML",
     "name=${VSE_TEST_UNSET}": "environment variable VSE_TEST_UNSET is not set",
 }
 
@@ -152,6 +163,44 @@ def test_one_message_says_what_is_wrong(override: str, expected: str) -> None:
     text = message(override)
     assert expected in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize(("storage", "work_dir"), [("a", "a"), ("a/b", "a"), ("a", "a/b"), ("a/../b/c", "b")])
+def test_a_storage_lies_apart_from_the_work_folder(tmp_path: Path, storage: str, work_dir: str, link: bool) -> None:
+    """Making room would delete the only copies."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    text = message(
+        f"work_dir={tmp_path / 'real' / work_dir}",
+        f"storage.address={tmp_path / ('link' if link else 'real') / storage}",
+    )
+    assert text.startswith("storage.address: ")
+    assert "name folders that lie apart" in text
+
+
+def test_a_storage_next_to_the_work_folder_is_taken(tmp_path: Path) -> None:
+    config = load_config(None, [f"work_dir={tmp_path}/work", f"storage.address={tmp_path}/work2"])
+    assert config.mirror.address == f"{tmp_path}/work2"
+
+
+@pytest.mark.parametrize("text", [text for text, _ in YAML.values()], ids=YAML)
+def test_hostile_yaml_is_one_message(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    for told in (message(path=path), message(f"name={{{text}}}")):
+        assert "is not YAML" in told
+        assert "\n" not in told
+        assert len(told) < 700
+
+
+@pytest.mark.parametrize("key", ["features.weights", "parsing.pipeline", "work_dir", "storage.address"])
+def test_names_that_no_file_can_have(key: str) -> None:
+    assert "at most 255" in message(f"{key}={'x' * 300}")
+
+
+def test_numbers_and_durations_of_any_length_are_one_message() -> None:
+    assert "must be a number below 2^63" in message(f"loss.all_negatives={'9' * 400} epochs")
+    assert "must be a number below 2^63" in message("training.learning_rate=" + "9" * 300)
 
 
 def test_several_problems_are_told_together() -> None:
@@ -278,3 +327,34 @@ def test_every_loss_can_be_configured(name: str) -> None:
     config = load_config(None, overrides)
     assert config.loss.name == name
     config.kind.build_loss(config.loss.name, **config.loss.options())
+
+
+def test_the_password_of_an_address_is_in_no_dump() -> None:
+    uri = "postgresql://mlflow:planted%40word@db/mlflow"
+    config = load_config(None, [f"tracking.uri={uri}"])
+    shown = "postgresql://mlflow:***@db/mlflow"
+    assert config.tracking_uri == config.experiment.uri == shown
+    dumps = [repr(config), str(config.experiment), config.model_dump_json(), str(config.model_dump())]
+    dumps += [yaml.safe_dump(config.model_dump(mode="json")), pickle.dumps(config).decode("latin-1")]
+    assert all(shown in dump and "planted" not in dump for dump in dumps)
+    copy = PipelineConfig.model_validate(config.model_dump(mode="json"))
+    assert SecretAddress(copy.tracking_uri).reveal() == uri
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("tracking.uri=postgresql://u:pl@nted@db/x", "tracking.uri: write the characters @ : / ? # of a password as"),
+        ("tracking.uri=postgresql://u:pl/nted@db/x", "tracking.uri: write the characters @ : / ? # of a password as"),
+        ("storage.address=s3://key:planted@bucket", "storage.address: holds a password or token: leave it out; S3"),
+        ("tracking.artifacts=s3://key:planted@bucket", "tracking.artifacts: holds a password or token"),
+        ("ray.address=ray://u:planted@head:10001", "ray.address: holds a password or token"),
+        ("traking.uri=http://u:planted@host", "traking: unknown key with the value {'uri': 'http://u:***@host'}"),
+        ("tracking=http://u:planted@host", "got 'http://u:***@host'"),
+    ],
+)
+def test_messages_about_an_address_do_not_show_its_password(override: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [override])
+    assert expected in str(caught.value)
+    assert "nted" not in str(caught.value)

@@ -13,7 +13,7 @@ from pipelines.inference.embedder import Embedder, QueryError, _extractor_option
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.features import RegionFeatures, build_extractor
 from preprocessing.features.butd.weights import load_weights
-from preprocessing.features.extractor import Grid
+from preprocessing.features.extractor import ExtractorError, Grid
 from tests.pipelines.tiny_bundle import EMBED_DIM, write_tiny_bundle
 from tests.preprocessing.features.butd.tiny import tiny_detector
 
@@ -63,6 +63,15 @@ def test_extractor_takes_its_local_weights_along_but_nothing_that_could_run(tmp_
     ]
     written = json.loads((tmp_path / "out" / "extractor.json").read_text())
     assert written == {"name": "grid", "options": {"weights": {"folder": "weights"}, "seed": None}}
+
+
+def test_weights_elsewhere_than_in_the_bundle_are_refused(tmp_path: Path) -> None:
+    content = {"name": "grid", "options": {"weights": {"folder": "../weights"}}}
+    (tmp_path / "extractor.json").write_text(json.dumps(content))
+    with pytest.raises(
+        ExtractorError, match=r"extractor\.json: the name '\.\./weights' is not a path inside its folder"
+    ):
+        _extractor_options(tmp_path, "cpu")
 
 
 def test_extractor_takes_a_file_of_weights_along_as_safetensors(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -54,6 +55,23 @@ def test_every_line_finds_what_a_search_of_its_own_finds(
             [hit.similarity for hit in hits], abs=1e-5
         )
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_no_cell_of_a_csv_is_a_formula_or_holds_control_characters(
+    model: SearchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caption = replace(model.gallery.records[0].captions[0], text="@evil\x1b[2J")
+    hostile = replace(model.gallery.records[0], captions=(caption, *model.gallery.records[0].captions[1:]))
+    monkeypatch.setitem(model.gallery.__dict__, "records", (hostile, *model.gallery.records[1:]))
+    monkeypatch.setitem(model.gallery.__dict__, "captions", [(0, caption), *model.gallery.captions[1:]])
+    queries, output = tmp_path / "queries.txt", tmp_path / "results.csv"
+    queries.write_bytes(b"=cmd|' /C calc'!A0\n-a red ring\x1b]0;x\x07\n+bad \xff\n")
+    batch_search.search_batch(model, queries, output, "text", len(model.gallery.captions), "captions")
+    found, skipped = rows(output), rows(tmp_path / "results.csv.skipped.csv")
+    assert {row["query"] for row in found} == {"'=cmd|' /C calc'!A0", "'-a red ring\\x1b]0;x\\x07"}
+    assert "'@evil\\x1b[2J" in {row["caption"] for row in found}
+    assert [row["query"] for row in skipped] == ["'+bad \ufffd"]
+    assert b"\x1b" not in output.read_bytes()
 
 
 def test_lines_that_are_no_queries_are_skipped_with_their_reasons(model: SearchModel, tmp_path: Path) -> None:

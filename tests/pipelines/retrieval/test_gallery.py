@@ -3,13 +3,14 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from pipelines.retrieval.gallery import ITEMS, Gallery, GalleryError, build_gallery
+from pipelines.retrieval.gallery import ITEMS, Gallery, GalleryError, _records, build_gallery
 from preprocessing.captions import Vocabulary
 from preprocessing.datasets import Caption, Record
-from preprocessing.shards import Sample, ShardReader, write_shard
+from preprocessing.shards import Sample, ShardError, ShardReader, write_shard
 from vse_core.models import build_model
 
 
@@ -79,6 +80,13 @@ def test_load_names_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / ITEMS).unlink()
     with pytest.raises(GalleryError, match=r"holds no gallery: items\.json is missing"):
         Gallery.load(tmp_path)
+
+
+def test_an_image_elsewhere_than_in_its_folder_is_refused(tmp_path: Path) -> None:
+    meta = {"image_id": "0", "image": "../secret.jpg", "split": "dev", "captions": []}
+    write_shard(tmp_path / "shard-00000.tar", [Sample("0", {"grid": np.ones((1, 6), np.float16)}, meta)], "f")
+    with pytest.raises(ShardError, match=r"sample 0: the name '\.\./secret\.jpg' is not a path inside its folder"):
+        list(_records(ShardReader(tmp_path, "grid"), "/data"))
 
 
 def test_build_gallery_keeps_the_order_of_the_shards_and_makes_uris_absolute(tmp_path: Path) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
-from pipelines.runtime.cli import guarded
+from pipelines.retrieval.faiss_index import GalleryIndexError
+from pipelines.retrieval.gallery import GalleryError
+from pipelines.runtime.cli import console, guarded, say
 from pipelines.runtime.stage import StageError
+from preprocessing.captions.vocabulary import VocabularyError
+from preprocessing.features import ExtractorError
+from vse_core.models.released import CheckpointError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -42,15 +50,9 @@ def test_a_bad_configuration_ends_with_one_message(tmp_path: Path, arguments: li
     assert not (tmp_path / "extract" / "train").exists()
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A work directory shared by several plans: only the first has to ask the extractor who it is."""
-    return tmp_path_factory.mktemp("planned")
-
-
 @pytest.mark.parametrize("verb", ["full.py", "extract.py", "train.py", "evaluate.py", "register.py"])
-def test_every_verb_plans(planned: Path, verb: str) -> None:
-    result = call(planned, verb, "--dry-run", "--set", "dataset.images={train: 30, dev: 5}")
+def test_every_verb_plans(tmp_path: Path, verb: str) -> None:
+    result = call(tmp_path, verb, "--dry-run", "--set", "dataset.images={train: 30, dev: 5}")
     assert result.returncode == 0, result.stderr
     stage = verb.removesuffix(".py").replace("full", "extract")
     assert any(line.startswith("│") and stage in line and "to do" in line for line in result.stdout.splitlines())
@@ -61,7 +63,32 @@ def test_help_names_the_options(tmp_path: Path) -> None:
     assert all(option in text for option in ("--config FILE", "--set KEY=VALUE", "--dry-run"))
 
 
-def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_holds_no_control_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+
+    def prints() -> None:
+        table = Table("caption", title="of \x1b[31mred")
+        table.add_row("a dog\x1b]0;owned\x07")
+        console().print(table)
+        console().print("\x1b[2Jgone")
+        say("\x9b2J")
+        logging.getLogger("vse").warning("image %s", "\x1b[5m")
+        raise StageError("caption \x1b[1m")
+
+    assert guarded(prints) == 1
+    printed = capsys.readouterr()
+    for shown in ("of \\x1b[31mred", "a dog\\x1b]0;owned\\x07", "\\x1b[2Jgone", "\\x9b2J"):
+        assert shown in printed.out
+    for shown in ("image \\x1b[5m", "caption \\x1b[1m"):
+        assert shown in printed.err
+    assert all(character.isprintable() or character == "\n" for character in printed.out + printed.err)
+
+
+def test_how_a_command_ends(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails() -> None:
         raise StageError("what to do")
 
@@ -72,7 +99,7 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     def has_a_fault() -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("a\nb")
 
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -83,7 +110,29 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
         assert "No space left on device: '/data/x.json': make room there" in capsys.readouterr().err
         assert guarded(is_terminated) == 130
         assert "run the same command again" in capsys.readouterr().err
-        with pytest.raises(ZeroDivisionError):
-            guarded(has_a_fault)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        assert guarded(has_a_fault) == 70
+        message = capsys.readouterr().err
+        (details,) = tmp_path.iterdir()
+        assert message == f"internal error (ZeroDivisionError: a b): please report it; details in {details}\n"
+        assert "Traceback" in details.read_text()
+        assert details.stat().st_mode & 0o077 == 0
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+        assert guarded(has_a_fault) == 70
+        assert "please report it; details:" in (message := capsys.readouterr().err)
+        assert "ZeroDivisionError: a" in message
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("kind", [GalleryError, GalleryIndexError, VocabularyError, ExtractorError, CheckpointError])
+def test_a_message_of_our_own_is_all_that_is_printed(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise kind("a name that is no text: \udce9")
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert guarded(fails) == 1
+        assert capsys.readouterr().err == "error: a name that is no text: \\udce9\n"
     finally:
         signal.signal(signal.SIGTERM, before)

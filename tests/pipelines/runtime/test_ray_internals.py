@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,8 @@ import ray
 import ray.autoscaler.sdk
 import ray.train
 import ray.util.state
+from ray.serve.config import HTTPOptions
+from starlette.middleware import Middleware
 
 from pipelines.runtime import ray_internals
 
@@ -65,6 +69,55 @@ def test_the_authentication_mode_is_read(mode: str, answer: str) -> None:
     environment = {"RAY_AUTH_MODE": mode, "PYTHONPATH": ":".join(filter(None, sys.path))}
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.split()[-1] == answer
+
+
+PROTECTED = """
+from pathlib import Path
+from pipelines.runtime import ray_internals
+from ray._private.authentication import authentication_token_setup as ray_setup
+ray_internals.protect_token()
+ray_setup.enable_token_auth_by_default()
+ray_setup.ensure_token_if_auth_enabled()  # as in ray.init
+path = Path.home() / ".ray" / "auth_token"
+assert len(path.read_text()) == 64
+print(oct(path.stat().st_mode))
+"""
+
+
+@pytest.mark.parametrize("before", ["no file", "a file that all may read"])
+def test_the_file_with_the_token_is_its_owners_alone(tmp_path: Path, before: str) -> None:
+    """Ray itself writes it with mode 644."""
+    if before != "no file":
+        token = tmp_path / ".ray" / "auth_token"
+        token.parent.mkdir()
+        token.write_text("a" * 64)
+        token.chmod(0o644)
+    environment = {"HOME": str(tmp_path), "PYTHONPATH": ":".join(filter(None, sys.path))}
+    run = subprocess.run([sys.executable, "-c", PROTECTED], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.split()[-1] == "0o100600"
+
+
+@pytest.mark.parametrize("setting", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN": "a" * 64}])
+def test_no_file_is_made_where_ray_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str]
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name)
+    for name, value in {"HOME": str(tmp_path), **setting}.items():
+        monkeypatch.setenv(name, value)
+    ray_internals.protect_token()
+    assert not any(tmp_path.iterdir())
+
+
+def test_http_options_take_no_middlewares() -> None:
+    """The other way is the variable; it is read when the module is imported."""
+    with pytest.raises(ValueError, match="has been removed"):
+        HTTPOptions(middlewares=[Middleware(HTTPOptions)])  # type: ignore[arg-type]
+    ((name, value),) = ray_internals.proxy_environment("json:dumps").items()
+    program = f"from ray.serve._private import constants; print(constants.{name})"
+    environment = {**os.environ, name: value}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.split()[-1] == value
 
 
 def test_ray_train_has_no_fields_for_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,17 @@ def text_bomb() -> bytes:
     return plain[:33] + comment + plain[33:]
 
 
+def tiny_chunks(kind: str, count: int) -> bytes:
+    """An image with comments of a byte, each of which Pillow reads in Python."""
+    plain = encoded(kind)
+    comment, place = {
+        "PNG": (png_chunk(b"tEXt", b"Title\0a"), 33),
+        "JPEG": (b"\xff\xfe\0\3a", 2),
+        "GIF": (b"\x21\xfe\1a\0", plain.index(b"\x2c")),
+    }[kind]
+    return plain[:place] + comment * count + plain[place:]
+
+
 def _json(name: str, content: object, status: int, message: str, path: str = "/search") -> BadRequest:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return BadRequest(name, "POST", path, status, message, body, JSON)
@@ -268,6 +279,12 @@ def _pictures() -> list[BadRequest]:
         _picture("a bomb of 30 megapixels", png_bomb(6000, 5000, 100), 413, "more than 25,000,000"),
         _picture("a bomb of 2^31 columns", png_bomb(2**31 - 1, 1, 0), 422, "image: "),
         _picture("a bomb in a comment", text_bomb(), 422, "image: "),
+        *(
+            _picture(
+                f"a {kind} of tiny chunks", tiny_chunks(kind, 50_000), 422, "too many tiny", f"image/{kind.lower()}"
+            )
+            for kind in ("PNG", "JPEG", "GIF")
+        ),
         _picture("one column of 5,000 pixels", encoded("PNG", 1, 5000), 422, "one side may be 10 times"),
         _picture("no pixels", png_bomb(0, 0, 1), 422, "image: "),
         _picture("11 MiB", jpeg + bytes(11 * 1024 * 1024), 413, "longer than 10,485,760 bytes", "image/jpeg"),

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
+from pipelines.serving.guard import Guard
 from pipelines.serving.service import SearchService
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
@@ -27,5 +28,5 @@ def service(search_model: SearchModel) -> SearchService:
 
 @pytest.fixture
 def client(service: SearchService) -> Iterator[TestClient]:
-    with TestClient(build_app(service, hosts=HOSTS), base_url="http://127.0.0.1") as client:
+    with TestClient(Guard(build_app(service), None, HOSTS), base_url="http://127.0.0.1") as client:
         yield client

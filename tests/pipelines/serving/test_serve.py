@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import ray
 
+from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import StageError
 from pipelines.serving import serve
 
@@ -28,3 +30,23 @@ def test_any_other_address_does(host: str) -> None:
 def test_a_short_token_is_refused(host: str) -> None:
     with pytest.raises(StageError, match="VSE_SERVE_TOKEN has 6 characters; use 16 at least"):
         serve.read_token(host, "secret")
+
+
+def nodes(*addresses: str) -> list[dict[str, object]]:
+    return [{"NodeManagerAddress": address, "Alive": True} for address in addresses]
+
+
+@pytest.mark.parametrize("addresses", [("10.0.0.3",), ("127.0.0.1", "10.0.0.3"), ("fd00::2",)])
+def test_a_ray_that_others_reach_needs_a_token(monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: nodes(*addresses))
+    monkeypatch.setattr(ray_internals, "requires_token", lambda: True)
+    serve._require_authentication()
+    monkeypatch.setattr(ray_internals, "requires_token", lambda: False)
+    with pytest.raises(StageError, match=f"Ray listens at {addresses[-1]} without a token .RAY_AUTH_MODE=disabled"):
+        serve._require_authentication()
+
+
+def test_a_ray_on_the_loopback_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: nodes("127.0.0.1"))
+    monkeypatch.setattr(ray_internals, "requires_token", lambda: False)
+    serve._require_authentication()

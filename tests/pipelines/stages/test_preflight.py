@@ -136,6 +136,32 @@ def test_a_server_that_answers(tmp_path: Path, server: tuple[int, int]) -> None:
         assert "answers, but not as an MLflow server (HTTP 404)" in refusal(tmp_path, override)
 
 
+def test_a_server_is_asked_under_its_address_without_the_password(tmp_path: Path, server: tuple[int, int]) -> None:
+    port, status = server
+    config = loaded(tmp_path, f"tracking.uri=http://user:planted@127.0.0.1:{port}")
+    if status == 200:
+        check_before_start(config)
+    else:
+        with pytest.raises(ConfigError, match=rf"http://user:\*\*\*@127.0.0.1:{port} answers, but not as an MLflow"):
+            check_before_start(config)
+
+
+def test_a_password_is_not_sent_to_the_machines_of_a_cluster(
+    tmp_path: Path, server: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"http://user:planted@127.0.0.1:{server[0]}"
+    settings = (f"tracking.uri={uri}", f"ray.address=127.0.0.1:{server[0]}")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    refused = refusal(tmp_path, *settings)
+    assert refused.startswith(f"tracking.uri: the password in http://user:***@127.0.0.1:{server[0]} is not sent to")
+    assert "set MLFLOW_TRACKING_URI to the whole address on all of them" in refused
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    if server[1] == 200:
+        check_before_start(loaded(tmp_path, *settings))
+    else:
+        assert "(HTTP 404)" in refusal(tmp_path, *settings)
+
+
 def test_a_database_server_that_is_away(tmp_path: Path, silent_port: int) -> None:
     uri = f"postgresql+psycopg2://user:secret@127.0.0.1:{silent_port}/mlflow"
     text = refusal(tmp_path, f"tracking.uri={uri}")

@@ -95,7 +95,7 @@ def test_a_flipped_bit_costs_one_shard(config: PipelineConfig, capsys: pytest.Ca
     if config.mirror.address is not None:
         config.mirror.push(second)
     assert extract.plan(config, {}).complete, "size and sidecar do not tell"
-    shard_checks.verify(extract.splits_of(config), config.mirror, dry_run=True)
+    shard_checks.verify(extract.splits_of(config), config.for_dry_run().mirror)
     assert second in state(config)
     shard_checks.verify(extract.splits_of(config), config.mirror)
     assert capsys.readouterr().out.count(f"{second}: shard {second} has sha256") == 2
@@ -127,7 +127,7 @@ def test_images_that_failed_are_tried_once_more(config: PipelineConfig, capsys: 
         plan_stages(config, ["parse"], last="parse")["parse"],
     )
     assert "skipped: 2 cannot be read" in plan.size
-    shard_checks.retry_failed(extract.splits_of(config), config.mirror, dry_run=True)
+    shard_checks.retry_failed(extract.splits_of(config), config.for_dry_run().mirror)
     assert state(config) == before
     shard_checks.retry_failed(extract.splits_of(config), config.mirror)
     assert f"{shards[1]}: lacks 1 images, the first {uris[4]}: cannot be read" in capsys.readouterr().out

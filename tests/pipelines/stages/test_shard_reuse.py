@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
 from pipelines.stages.extract import Split
 from pipelines.stages.shard_reuse import Version, reuse_shards
@@ -138,3 +140,11 @@ def test_the_note_names_every_shard(settings: list[str]) -> None:
     assert isinstance(split.version, Version)
     assert list(split.version.contents) == [path.name for path in split.shards]
     assert len(set(split.version.contents.values())) == 3
+
+
+def test_a_record_of_shards_elsewhere_is_refused(settings: list[str], tmp_path: Path) -> None:
+    assert grown(settings, 7)[0] == 0
+    for record in tmp_path.rglob("newest-*.json"):
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"fingerprint": "../../elsewhere"}))
+    with pytest.raises(StageError, match=r"newest-.*\.json: the name '\.\./\.\./elsewhere' is not a path inside"):
+        grown(settings, 10)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
+import pickle
+import secrets
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,8 @@ from mlflow.exceptions import MlflowException
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns, Tracker, TrackingError, code_version, recorded_run_url
+from pipelines.tracking.client import connect
+from preprocessing.storage.redaction import SecretAddress
 
 FINGERPRINT = "ab" * 32
 
@@ -290,6 +296,54 @@ def test_the_page_on_a_server(config: PipelineConfig) -> None:
     handle = tracker.handle
     remote = Tracker(type(handle)("http://mlflow.example:80/", handle.experiment_id, handle.run_id, handle.spool))
     assert remote.run_url() == f"http://mlflow.example:80/#/experiments/{handle.experiment_id}/runs/{handle.run_id}"
+
+
+def test_nothing_that_is_logged_shows_a_secret(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-key")
+    address = "http://user:planted@host"
+    with (
+        contextlib.suppress(RuntimeError),
+        PipelineRuns(config.experiment, FINGERPRINT) as runs,
+        runs.parent as tracker,
+    ):
+        tracker.log_params({"tracking": {"uri": address}, "proxy": "planted-key"})
+        tracker.set_tags({"address": address})
+        tracker.log_dataset("scenes", "0", "files", {"address": address}, {}, "training")
+        raise RuntimeError(f"no answer from {address}")
+    run = stored(config, tracker)
+    assert run.data.params == {"tracking.uri": "http://user:***@host", "proxy": "***"}
+    assert run.data.tags["address"] == "http://user:***@host"
+    assert run.data.tags["error"] == "RuntimeError: no answer from http://user:***@host"
+    assert "planted" not in str(run.to_dictionary())
+
+
+def test_records_of_runs_hold_no_password(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri, given = "http://user:planted@host", []
+    client = connect(config.tracking_uri)
+
+    def connected(address: str, **_options: object) -> MlflowClient:
+        given.append(address)
+        return client
+
+    monkeypatch.setattr("mlflow.MlflowClient", connected)
+    tracking = config.tracking.model_copy(update={"uri": SecretAddress(uri)})
+    config = config.model_copy(update={"tracking": tracking})
+    with PipelineRuns(config.experiment, FINGERPRINT) as runs, runs.parent as tracker:
+        assert "planted" not in repr(tracker.handle)
+        assert b"planted" not in pickle.dumps(tracker.handle)
+    assert set(given) == {uri}
+    (record,) = config.work_dir.glob("pipelines/*/run.json")
+    assert json.loads(record.read_text())["uri"] == "http://user:***@host"
+    assert recorded_run_url(config.experiment, FINGERPRINT) == tracker.run_url()
+    assert tracker.run_url().startswith("http://host/#/experiments/")
+
+
+def test_an_address_that_mlflow_refuses_is_named_without_its_password() -> None:
+    password = secrets.token_hex(8)
+    with pytest.raises(TrackingError) as caught:
+        connect(f"nonsense://user:{password}@host")
+    assert "nonsense://user:***@host" in str(caught.value)
+    assert password not in "".join(traceback.format_exception(caught.value))
 
 
 def test_the_version_of_the_code_is_named() -> None:

@@ -224,3 +224,11 @@ def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best(tmp_path
         plot_grid(Results(trials), search())
     with pytest.raises(ValueError, match="no setting with an RSUM"):
         plot_grid(Results([]), grid)
+
+
+def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
+    settings = {"loss.margin": -0.5, "name": "=1+1"}
+    write_results(Results([Trial("=1", settings, 0, None, 1, 1, False, "-2+3 \x1b[2J")]), tmp_path / "trials.csv")
+    assert "\n'=1,0,,1,1,False,'-2+3 \\x1b[2J," in (tmp_path / "trials.csv").read_text()
+    (trial,) = read_results(tmp_path / "trials.csv").trials
+    assert trial.settings == settings

@@ -67,7 +67,7 @@ def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> N
         (TOKENS, "a\na.jpg\n", r"train\.txt:2: image a\.jpg is listed already"),
         (TOKENS, "\n", r"train\.txt: the list of split 'train' names no image"),
         (TOKENS, "x.jpg\n", r"none of its 1 images has a caption"),
-        (TOKENS, "a.jpg\n../secret.jpg\n", r"image name '\.\./secret\.jpg' is not a path inside"),
+        (TOKENS, "a.jpg\n../secret.jpg\n", r"image: the name '\.\./secret\.jpg' is not a path inside"),
     ],
 )
 def test_malformed_files_are_named_with_their_line(tmp_path: Path, tokens: str, names: str, message: str) -> None:

@@ -85,6 +85,46 @@ def test_an_archive_that_has_gone_or_was_cut_is_named(tmp_path: Path) -> None:
         load_image(first.image_uri)
 
 
+def pack(folder: Path, *files: tuple[str, bytes]) -> Path:
+    """Write an archive of these files, in this order."""
+    folder.mkdir(exist_ok=True)
+    with tarfile.open(folder / "00000.tar", "w") as archive:
+        for name, data in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [
+        (("7.jpg", "7.txt", "8.jpg", "7.jpg"), "bytes 0 and 4608"),
+        (("7.jpg", "7.txt", "7.jpg", "7.txt"), "bytes 0 and 3072"),
+        (("7.jpg", "7.JPG"), "bytes 0 and 1536"),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused_with_both_places(
+    tmp_path: Path, names: tuple[str, ...], places: str
+) -> None:
+    folder = pack(tmp_path / "train", *((name, b"x" * 1000) for name in names))
+    with pytest.raises(DatasetError, match=rf"00000\.tar: two samples have the key '7', at {places} of the archive"):
+        list(build_dataset("webdataset", folders={"train": folder}).records("train"))
+
+
+@pytest.mark.parametrize("name", ["../7.jpg", "/etc/7.jpg", "C:\\7.jpg", "a/../../7.jpg"])
+def test_a_name_that_leads_out_of_a_folder_is_refused(tmp_path: Path, name: str) -> None:
+    folder = pack(tmp_path / "train", (name, jpeg(1)))
+    with pytest.raises(DatasetError, match=r"00000\.tar: the name .* is not a path inside its folder"):
+        list(build_dataset("webdataset", folders={"train": folder}).records("train"))
+
+
+def test_of_an_image_and_its_segmentation_the_image_is_read(tmp_path: Path) -> None:
+    folder = pack(tmp_path / "train", ("7.jpg", jpeg(1)), ("7.seg.jpg", jpeg(2)))
+    (record,) = build_dataset("webdataset", folders={"train": folder}).records("train")
+    assert read_image_bytes(record.image_uri) == jpeg(1)
+
+
 def test_damage_is_named_by_archive_and_sample(tmp_path: Path) -> None:
     folder = write(tmp_path / "train")
     (folder / "00002.tar").write_bytes(b"no archive at all" * 100)

@@ -104,14 +104,22 @@ def test_the_files_own_names_are_explained(tmp_path: Path) -> None:
     ("images", "message"),
     [
         ([image(0, "train"), image(1, "valid")], r"images\[1\]: split 'valid', expected one of"),
-        ([image(0, "train"), image(0, "test")], r"images\[1\]: image id 0 is there already"),
+        ([image(0, "train"), image(0, "test")], r"images\[1\]: image id 0 is there already, in .*images\[0\];"),
+        (
+            [image(0, "train"), image(1, "test") | {"sentences": [{"sentid": 2, "raw": "x"}]}],
+            r"images\[1\]\.sentences\[0\]: sentid 2 is there already, in .*images\[0\]\.sentences\[2\];",
+        ),
+        (
+            [image(0, "train") | {"sentences": [{"sentid": 1, "raw": "x"}, {"sentid": 1, "raw": "y"}]}],
+            r"images\[0\]\.sentences\[1\]: sentid 1 is there already, in .*images\[0\]\.sentences\[0\];",
+        ),
         ([{"split": "train"}], r"images\[0\]: the field 'imgid' is missing"),
         ([image(0, "train", filename=7)], r"images\[0\]: the field 'filename' holds 7"),
         (
             [image(0, "train") | {"sentences": [{"sentid": 1}]}],
             r"images\[0\]\.sentences\[0\]: the field 'raw' is missing",
         ),
-        ([image(0, "train", filename="/etc/passwd")], r"image name '/etc/passwd' is not a path inside"),
+        ([image(0, "train", filename="/etc/passwd")], r"image: the name '/etc/passwd' is not a path inside"),
         ([7], r"images\[0\]: int where an object is needed"),
         ([], "'images' is empty"),
         ({}, "the field 'images' holds"),

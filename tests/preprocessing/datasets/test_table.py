@@ -79,7 +79,7 @@ def test_absolute_addresses_need_no_folder(tmp_path: Path) -> None:
         ("", r"no column 'image'; it has no header"),
         ("image,caption\n", r"has no rows"),
         ("image,caption\n,x\n", r"row 2: 'image' is ''"),
-        ("image,caption\n../a.jpg,x\n", r"row 2: image name '\.\./a\.jpg' is not a path inside"),
+        ("image,caption\n../a.jpg,x\n", r"row 2: image: the name '\.\./a\.jpg' is not a path inside"),
     ],
 )
 def test_bad_tables_are_named_by_file_and_row(tmp_path: Path, text: str, message: str) -> None:

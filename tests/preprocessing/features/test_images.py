@@ -387,10 +387,8 @@ def test_threads_share_the_limit() -> None:
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
 )
 def test_an_image_for_which_memory_runs_out_is_named(error: Exception) -> None:
-    with (
-        pytest.raises(ImageError, match="40 x 30 pixels need more memory"),
-        bounded_image(encode(photo(), "PNG"), 9999),
-    ):
+    data = encode(photo(), "PNG")
+    with pytest.raises(ImageError, match="40 x 30 pixels need more memory"), bounded_image(data, 9999):
         raise error
-    with pytest.raises(RuntimeError, match="a mistake"), bounded_image(encode(photo(), "PNG"), 9999):
+    with pytest.raises(RuntimeError, match="a mistake"), bounded_image(data, 9999):
         raise RuntimeError("a mistake")

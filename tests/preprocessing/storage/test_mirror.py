@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from preprocessing.storage import LocalStorage, Mirror, StorageError, mirror
+from preprocessing.storage import Entry, LocalStorage, Mirror, StorageError, mirror
 
 
 @pytest.fixture
@@ -159,6 +160,34 @@ def test_a_folder_appears_when_it_is_complete(here: Mirror, there: Mirror) -> No
     here.drop_folder(here.root / "run/step-1")
     assert here.stored(here.root / "run") == {}
     assert names(here.root / "run/step-1") == {"weights", "state"}
+
+
+OUTSIDE = ("../../outside", "/dev/null/outside", "..\\outside", "C:outside", "a/../../../outside", "nul\0")
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_keys_that_lead_out_of_the_work_folder_are_refused(
+    there: Mirror, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    keys = [Entry(f"stage/{key}", 4, "") for key in ("one", name)]
+    monkeypatch.setattr(LocalStorage, "list", lambda *_: iter(keys))
+    monkeypatch.setattr(LocalStorage, "download", lambda _self, _name, path: write(path))
+    for use in (there.pull, there.stored, there.drop_folder):
+        with pytest.raises(StorageError, match=r"storage.*, stage: the name .* is not a path inside its folder"):
+            use(there.root / "stage")
+    assert names(there.root.parent) == set()
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_list_of_contents_that_leads_out_of_its_folder_is_refused(here: Mirror, there: Mirror, name: str) -> None:
+    folder = Path(str(here.address)) / "run/step-1"
+    write(folder / "contents.json", json.dumps({name: 4}).encode())
+    if "\0" not in name and name[0] != "/":
+        write(folder / name)
+    before = names(there.root.parent)
+    with pytest.raises(StorageError, match=r"run/step-1/contents\.json: the name .* is not a path inside its folder"):
+        there.pull_folder(there.root / "run/step-1")
+    assert names(there.root.parent) == before
 
 
 def test_a_shard_that_is_nowhere_is_left_to_its_reader(here: Mirror) -> None:

@@ -1,0 +1,63 @@
+"""YAML from outside: plain values alone, each key once, and no file that grows or circles when it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+# Far above any configuration, far below what would exhaust memory.
+_MOST_VALUES, _DEEPEST = 100_000, 50
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that is given twice in a mapping, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = str(self.construct_object(key_node, deep=True))
+            if key in seen:
+                problem = f"the key {key!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+def load_yaml(text: str) -> Any:
+    """Return the values of a YAML text; whatever is wrong with it is a ValueError with one line.
+
+    It may name values once and repeat them (`&name`, `*name`), but not more than a person would: a few lines can stand
+    for billions of values, or for one that contains itself.
+    """
+    try:
+        loader = _StrictLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_size(node)
+        return loader.construct_document(node)
+    except RecursionError:
+        raise ValueError(f"its values are nested deeper than {_DEEPEST} levels") from None
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        # Only YAMLError is documented; the others are what Python's numbers and dates make of `!!int abc`.
+        raise ValueError(" ".join(str(error).split())[:300] or type(error).__name__) from None
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Refuse what has too many values, repeated ones counted as often as they are named, or text that is no text."""
+    waiting, count = [(root, 1)], 0
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        if depth > _DEEPEST:
+            raise ValueError(f"its values are nested deeper than {_DEEPEST} levels, or contain themselves")
+        if count > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} values, repeated ones (*name) counted")
+        if isinstance(node, yaml.MappingNode):
+            waiting += [(child, depth + 1) for pair in node.value for child in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(child, depth + 1) for child in node.value]
+        elif "\0" in node.value or any("\ud800" <= sign <= "\udfff" for sign in node.value):
+            raise ValueError(f"{node.value[:40]!r} holds a sign that no text may have")

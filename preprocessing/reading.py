@@ -1,0 +1,73 @@
+"""Files that others wrote: JSON within bounds, and one error for whatever a library raises on a damaged file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+_LARGEST_INTEGER = 2**63
+_OURS = ("preprocessing.", "pipelines.", "vse_core.")
+
+
+@contextmanager
+def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None]:
+    """Turn whatever a library raises on a file that is missing, damaged or of another kind into one error.
+
+    Args:
+        failure: class of the error; it passes as it is, and so does any other of our own.
+        what: the file, for the message.
+        remedy: what to do about it.
+    """
+    try:
+        yield
+    except Exception as error:  # every library has its own, and a file that was changed reaches code for any of them
+        if type(error).__module__.startswith(_OURS):
+            raise
+        raise failure(f"{what} cannot be read ({reason(error)}); {remedy}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of an error's message, of a KeyError that a key is missing."""
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON from outside; every fault is a ValueError.
+
+    Besides what is no JSON, it refuses what later code would stumble over: numbers that are not finite or beyond 64
+    bits, text that no file can hold (lone surrogates), and values nested too deeply.
+    """
+    text = text if isinstance(text, str) else text.decode("utf-8-sig")
+    try:
+        value = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_refuse)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise ValueError(f"it holds {error.object[error.start]!r}, a half of a character") from error
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or not -_LARGEST_INTEGER <= int(digits) < _LARGEST_INTEGER:
+        raise ValueError(f"it holds a number of {len(digits)} digits, beyond 64 bits")
+    return int(digits)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"it holds {text[:40]}, which is no finite number")

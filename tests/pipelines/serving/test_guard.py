@@ -1,0 +1,189 @@
+"""The guard lets through what has a token, arrives in time and can be done in time, and limits each client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
+
+from pipelines.serving import guard, limits
+from pipelines.serving.guard import Guard, token_digest
+from pipelines.serving.request_error import RequestError
+
+TOKEN = "a token of some length"
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def application(handler: Handler) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await (await handler(Request(scope, receive)))(scope, receive, send)
+
+    return app
+
+
+async def echo(request: Request) -> Response:
+    return JSONResponse({"headers": dict(request.headers), "body": (await request.body()).decode()})
+
+
+async def ask(guarded: Guard, client: str, body: list[bytes], pause: float = 0.0, path: str = "/search") -> Response:
+    """Send a body in parts, with a pause before each."""
+    parts, sent = list(body), []
+
+    async def receive() -> Message:
+        await asyncio.sleep(pause)
+        part = parts.pop(0) if parts else b""
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "client": (client, 1)}
+    await guarded({**scope, "headers": [(b"host", b"a"), (b"content-type", b"image/png")]}, receive, send)
+    start, *rest = sent
+    answer = Response(b"".join(part["body"] for part in rest), start["status"])
+    answer.raw_headers = start["headers"]
+    return answer
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer \u00e9"],
+)
+def test_with_a_token_nobody_else_is_answered(authorization: str) -> None:
+    client = TestClient(Guard(application(echo), token_digest(TOKEN), None), base_url="http://example.com")
+    headers = {"Authorization": authorization.encode()} if authorization else {}
+    for path in ("/model", "/search", "/images/x", "/nope", "/-/routes", "/-/", "/-/healthz/"):
+        answer = client.get(path, headers=headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    for path in ("/", "/page.js", "/page.css", "/health", "/-/healthz"):
+        assert client.get(path).status_code == 200
+    assert client.get("/-/routes", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_headers_that_mean_something_to_ray_serve_are_dropped_and_the_token_too() -> None:
+    client = TestClient(Guard(application(echo), token_digest(TOKEN), None), base_url="http://example.com")
+    names = ("x-request-timeout-seconds", "x-request-disconnect-disabled", "serve_multiplexed_model_id", "x-request-id")
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/x", **dict.fromkeys(names, "0")}
+    body = client.post("/search", content=b"abc", headers=headers).json()
+    assert body == {"headers": {"host": "example.com", "content-type": "text/x", "content-length": "3"}, "body": "abc"}
+
+
+@pytest.mark.parametrize("status", [404, 408, 500, 503])
+def test_errors_of_ray_serve_itself_become_json(status: int) -> None:
+    async def fail(_: Request) -> Response:
+        return PlainTextResponse("Request 8d7a timed out after 30.0s.", status)
+
+    answer = TestClient(Guard(application(fail), None, None)).get("/model")
+    assert answer.status_code == status
+    assert list(answer.json()) == ["error"]
+    assert "8d7a" not in answer.text
+    assert answer.headers["retry-after"] == "1"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_slow_body_is_refused_in_time_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ARRIVAL_SECONDS", 0.5)
+
+    async def all_at_once() -> None:
+        guarded = Guard(application(echo), None, None)
+        slow = [asyncio.create_task(ask(guarded, "10.0.0.1", [b"a"] * 100, 0.1)) for _ in range(100)]
+        await asyncio.sleep(0.2)
+        for number in range(200):
+            answer = await ask(guarded, f"10.0.1.{number}", [b"ab", b"c"])
+            assert (answer.status_code, b'"abc"' in answer.body) == (200, True)
+        for task in slow:
+            answer = await task
+            assert (answer.status_code, answer.headers["connection"]) == (408, "close")
+            assert b"did not arrive within 0.5 seconds" in answer.body
+
+    asyncio.run(all_at_once())
+
+
+def test_bodies_in_memory_are_bounded_for_a_client_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BODIES", 4000)
+
+    async def fill() -> None:
+        guarded = Guard(application(echo), None, None)
+        uploads = [asyncio.create_task(ask(guarded, client, [bytes(1000)] * 3, 0.2)) for client in ("a", "b", "c", "d")]
+        statuses = sorted([(await upload).status_code for upload in uploads])
+        assert set(statuses) <= {429, 503}
+        assert 503 in statuses
+        assert (await ask(guarded, "a", [bytes(2000)])).status_code == 200
+        greedy = await ask(guarded, "a", [bytes(2001)])
+        assert (greedy.status_code, greedy.headers["retry-after"]) == (429, "1")
+        assert b"too many uploads at once from this address" in greedy.body
+
+    asyncio.run(fill())
+
+
+def test_requests_are_bounded_for_a_client_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_REQUESTS", 10)
+
+    async def flood() -> None:
+        guarded = Guard(application(echo), None, None)
+        greedy = await asyncio.gather(*(ask(guarded, "a", [b"x"], 0.05) for _ in range(20)))
+        assert [answer.status_code for answer in greedy].count(429) == 15
+        many = await asyncio.gather(*(ask(guarded, str(number % 10), [b"x"], 0.05) for number in range(20)))
+        assert [answer.status_code for answer in many].count(503) == 10
+        assert {answer.headers["retry-after"] for answer in many if answer.status_code == 503} == {"1"}
+
+    asyncio.run(flood())
+
+
+def test_the_queue_is_as_long_as_its_work_takes() -> None:
+    """Ten requests of 20 ms fit into 0.2 seconds, a tenth of it if they take ten times as long."""
+
+    async def served(each: float, clients: int) -> int:
+        one_at_a_time = asyncio.Lock()
+
+        async def work(_: Request) -> Response:
+            async with one_at_a_time:
+                await asyncio.sleep(each)
+            return JSONResponse({})
+
+        guarded = Guard(application(work), None, None)
+        guarded._queue = limits.WorkQueue(1.0, 1000)
+        for _ in range(40):  # until the average is known
+            await ask(guarded, "a", [b"x"])
+        flood = [ask(guarded, str(number % clients), [b"x"]) for number in range(200)]
+        answers = await asyncio.gather(*flood)
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert {answer.status_code for answer in refused} == {503 if clients > 1 else 429}
+        assert all(answer.headers["retry-after"] == "1" for answer in refused)
+        return len(answers) - len(refused)
+
+    slow, fast = asyncio.run(served(0.04, 50)), asyncio.run(served(0.01, 50))
+    assert 12 <= slow <= 25
+    assert 40 <= fast <= 100
+    assert 6 <= asyncio.run(served(0.04, 1)) <= 13
+
+
+def test_what_a_client_holds_is_given_back() -> None:
+    shares = limits.Shares(2.0, "things")
+    for _ in range(1000):
+        shares.take("a", 0.1)
+        shares.take("a", 0.2)
+        shares.give_back("a", 0.1)
+        shares.give_back("a", 0.2)
+    assert not shares._used
+    shares.take("a", 1.0)
+    with pytest.raises(RequestError, match="too many things at once from this address"):
+        shares.take("a", 0.01)
+    shares.take("b", 1.0)
+    with pytest.raises(RequestError, match="too many things at once; try"):
+        shares.take("c", 0.01)
+    shares.take("c", 0.0)
+
+
+def test_the_scope_of_a_request_tells_that_the_guard_let_it_through() -> None:
+    async def tell(request: Request) -> Response:
+        return JSONResponse({"guarded": request.scope.get(guard.GUARDED)})
+
+    marked: dict[str, Any] = TestClient(Guard(application(tell), None, None)).get("/").json()
+    assert marked == {"guarded": True}
