@@ -24,8 +24,8 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded
 from pipelines.stages.preflight import check_tracking
-from pipelines.tracking.client import connect
-from preprocessing.storage.redaction import SecretAddress, redacted
+from pipelines.tracking.client import TrackingError, connect, outages, reason_of
+from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,12 +176,10 @@ def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
         if not Path(uri.removeprefix("sqlite:///")).is_file():
             return Finding("MLflow", f"{uri} does not exist yet; the first run creates it"), {}
     offsets = _server_clock(uri) if uri.startswith("http") else {}
-    from mlflow.exceptions import MlflowException
-
     try:
         connect(uri).search_experiments(max_results=1)
-    except MlflowException as error:
-        reason = redacted(str(error).strip().partition("\n")[0])
+    except (TrackingError, *outages()) as error:
+        reason = reason_of(error)
         return Finding("MLflow", f"{uri} refuses: {reason}", _remedy(reason)), offsets
     return Finding("MLflow", f"{uri} answers"), offsets
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +39,10 @@ def _tracking_uri(uri: str | None) -> str | None:
     if uri is None:
         return None
     if uri.startswith("sqlite:///"):
-        uri = f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}"
-    if any(mark in secret for secret in secrets_in(uri) for mark in "@:/?#"):
-        raise ValueError("write the characters @ : / ? # of a password as %40 %3A %2F %3F %23")
+        return SecretAddress(f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}")
+    unencoded = (mark in secret for secret in secrets_in(uri) for mark in "@:/?#")
+    if any(unencoded) or ("@" in uri and re.search(r"[\s'\"<>]", uri)):
+        raise ValueError("write a password percent-encoded: %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #")
     return SecretAddress(uri)
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pipelines.evaluation.ensemble import EvaluatedModel, aligned_galleries
 from pipelines.runtime.cli import console
+from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ def compare(
     content = {"version": VERSION, "models": [model.directory.name for model in models]}
     stage = StageDir(mirror.root, NAME, fingerprint(content), mirror)
     if not stage.is_complete():
-        with PipelineRuns(experiment, stage.fingerprint) as runs, runs.parent as tracker:
+        with (
+            exclusive(mirror, stage.path),
+            PipelineRuns(experiment, stage.fingerprint) as runs,
+            runs.parent as tracker,
+        ):
             _compare(models, folds, split, stage, tracker)
     manifest = stage.read_manifest()
     _print(models, manifest)

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from pipelines.evaluation.evaluator import GALLERY, PICTURES, collect, rank
 from pipelines.runtime.cli import console
+from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 
 if TYPE_CHECKING:
@@ -66,7 +67,11 @@ def evaluate_ensemble(
     content = {"version": VERSION, "members": [member.directory.name for member in members]}
     stage = StageDir(mirror.root, NAME, fingerprint(content), mirror)
     if not stage.is_complete():
-        with PipelineRuns(experiment, stage.fingerprint) as runs, runs.parent as tracker:
+        with (
+            exclusive(mirror, stage.path),
+            PipelineRuns(experiment, stage.fingerprint) as runs,
+            runs.parent as tracker,
+        ):
             tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.seed": seed})
             _evaluate(members, settings, split, stage, tracker)
     manifest = stage.read_manifest()

@@ -16,13 +16,12 @@ import mlflow
 import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
-from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.models.model import ModelInfo
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from pipelines.runtime.stage import StageError
-from pipelines.tracking.client import connect
+from pipelines.tracking.client import connect, outages, reason_of
 from preprocessing.storage.redaction import SecretAddress
 
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
@@ -202,7 +201,7 @@ def describe_version(name: str, version: int, text: str, tracking_uri: str) -> N
 
 
 def _client(tracking_uri: str) -> MlflowClient:
-    """Return a client of a server or database; RegistryError where there is no such database."""
+    """Return a client of a server or database; RegistryError where there is no such database, or TrackingError."""
     database = tracking_uri.removeprefix("sqlite:///")
     if database != tracking_uri and not Path(database).is_file():
         # MLflow would make an empty one.
@@ -227,8 +226,10 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         mlflow.set_registry_uri(address)
         uri = resolve(client, reference)
         bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
-    except MlflowException as error:
-        raise RegistryError(f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {error}") from error
+    except outages() as error:
+        raise RegistryError(
+            f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {reason_of(error)}"
+        ) from error
     missing = [part for part in _NEEDED_PARTS if not (bundle / part).is_dir()]
     if missing:
         raise RegistryError(f"{uri} was not registered by this pipeline: it has no {', '.join(missing)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pipelines.tracking.client import TrackingError, connect, outages
+from pipelines.tracking.client import connect, named_outages
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,15 +46,12 @@ class RecordedRun:
 
 def recorded_runs(uri: str, stage: str, fingerprint: str) -> list[RecordedRun]:
     """Return the runs of a stage, of any pipeline, for this fingerprint, the first one first."""
-    try:
+    with named_outages(uri, "read the runs"):
         client = connect(uri)
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         wanted = f"tags.`vse.stage` = '{stage}' and tags.`vse.fingerprint` = '{fingerprint}'"
         runs = client.search_runs(experiments, wanted, order_by=["start_time ASC"]) if experiments else []
         return [_recorded(client, run) for run in runs]
-    except outages() as error:
-        reason = str(error).partition("\n")[0]
-        raise TrackingError(f"MLflow at {uri} does not answer: {reason}") from error
 
 
 def _recorded(client: MlflowClient, run: Run) -> RecordedRun:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import asdict, fields
 from functools import partial
@@ -15,15 +14,13 @@ from pipelines.runtime.stage import Plans, fingerprint, manifest_in
 from pipelines.stages.runner import STAGES, plan_stages, run_stages
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
-from preprocessing.storage.lease import BusyError
+from preprocessing.storage.redaction import redacted
 
 if TYPE_CHECKING:
     from pipelines.retraining.promotion import Decision
     from pipelines.tracking import Tracker
 
 NAME = "retrain"
-# As sysexits.h has it: try again later.
-BUSY = 75
 
 
 def retrain(config: PipelineConfig) -> str:
@@ -34,12 +31,12 @@ def retrain(config: PipelineConfig) -> str:
         StageError: a stage cannot do its work.
     """
     journal = _journal(config)
-    with exclusive(journal.folder, config.mirror):
+    with exclusive(config.mirror, journal.folder):
         try:
             return _retrain(config, journal)
         except BaseException as error:
             outcome = "failed" if isinstance(error, Exception) else "interrupted"
-            reason = f"{type(error).__name__}: {error}"
+            reason = redacted(f"{type(error).__name__}: {error}")
             journal.status(outcome, reason=reason)
             journal.log(outcome, reason)
             raise
@@ -224,8 +221,4 @@ def main() -> None:
 
     options = make_parser("Retrain where the data has grown, and promote the model where it is better.").parse_args()
     config = load_config(options.config, options.set)
-    try:
-        say(preview(config) if options.dry_run else retrain(config))
-    except BusyError as error:
-        sys.stderr.write(f"error: another retraining is running: {error}; this one exits\n")
-        raise SystemExit(BUSY) from error
+    say(preview(config) if options.dry_run else retrain(config))

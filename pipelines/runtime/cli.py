@@ -15,11 +15,16 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines.runtime.errors import has_message, in_one_line, keep_details
+from pipelines.runtime.lock import when_free
 from pipelines.runtime.stage import DISK_ERRORS
 from preprocessing.plain_text import printable
+from preprocessing.storage.errors import BusyError
 from preprocessing.storage.redaction import redact_logs, redacted
 
 _INTERRUPTED = 130
+# EX_TEMPFAIL of sysexits.h: another process is at this work, try again later.
+_BUSY = 75
+_WAIT = "--wait"
 # EX_SOFTWARE of sysexits.h.
 _INTERNAL = 70
 # Width of tables in a log, where there is no terminal to ask.
@@ -38,6 +43,9 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the options of every script that does work."""
     parser = config_parser(description)
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    parser.add_argument(
+        _WAIT, action="store_true", help="wait for another process at this work to end, instead of exiting with 75"
+    )
     return parser
 
 
@@ -59,9 +67,10 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 def guarded(command: Callable[[], int | None]) -> int:
     """Run a command and return its exit status, 0 where it returns none; an error becomes one message on stderr.
 
-    The status is 1 where the user can fix the cause, and 70 after an error that nobody foresaw, whose traceback is kept
-    in a file. SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as
-    KILLED, and the next start resumes.
+    The status is 1 where the user can fix the cause, 75 where another process is at this work, and 70 after an error
+    that nobody foresaw, whose traceback is kept in a file. With `--wait` the command is tried again until it is free.
+    SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as KILLED, and the
+    next start resumes.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
@@ -69,7 +78,7 @@ def guarded(command: Callable[[], int | None]) -> int:
     redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return command() or 0
+        return (when_free(command) if _WAIT in sys.argv else command()) or 0
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: run the same command again to resume\n")
         return _INTERRUPTED
@@ -82,7 +91,7 @@ def guarded(command: Callable[[], int | None]) -> int:
 def _ending(error: Exception) -> tuple[int, str]:
     """Return the exit status and the message after an error."""
     if has_message(error):
-        return 1, f"error: {error}"
+        return _BUSY if isinstance(error, BusyError) else 1, f"error: {error}"
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         return 1, f"error: {error}: make room there, or fix it, and run the same command again"
     return _INTERNAL, f"internal error ({in_one_line(error)}): please report it; {keep_details(error)}"

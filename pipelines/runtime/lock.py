@@ -1,60 +1,74 @@
-"""Locks for work that only one process at a time may do, on this machine or on all that share a storage."""
+"""One process at a time for the work on a folder, on this machine and on all that share the folder or its storage."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
-import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from preprocessing.storage import Mirror, S3Storage, is_s3
-from preprocessing.storage.atomic import locked
-from preprocessing.storage.lease import BusyError, leased
+from preprocessing.storage.errors import BusyError
+from preprocessing.storage.lease import FolderLock, Lease, held
 
-_LOCK, _LEASE = "lock", "lease.json"
+_LEASE = "lease.json"
+_RETRY_SECONDS = 5.0
+
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, mirror: Mirror) -> Iterator[None]:
-    """Lock a folder for the block.
+def exclusive(mirror: Mirror, *folders: Path) -> Iterator[None]:
+    """Lock folders for the block, here and on the storage.
 
-    On this machine the lock is the kernel's, which ends with the process in any case. On S3 it is a lease, which
-    expires two minutes after its holder has died; a process that has lost it, having been stopped for as long, gets
-    SIGTERM.
+    A killed holder's lock is free at once on its own machine, and after two minutes on others. A process that has lost
+    a lock, having been stopped for as long, gets SIGTERM.
 
     Args:
-        folder: in the work folder; created where it is missing.
         mirror: the work folder and its storage.
+        folders: in the work folder; created where they are missing.
 
     Raises:
-        BusyError: another process has the lock; the message names it.
+        BusyError: another process has a lock; the message names the folder and the process.
         StorageError: the storage does not answer.
     """
-    holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S %Z')}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_alone(folder / _LOCK, holder))
-        if mirror.address is not None and is_s3(mirror.address):
-            name = (folder / _LEASE).relative_to(mirror.root).as_posix()
-            stack.enter_context(leased(S3Storage(mirror.address), name, holder, _end))
-        elif mirror.address is not None:
-            stack.enter_context(_alone(Path(mirror.address) / folder.relative_to(mirror.root) / _LOCK, holder))
+        for folder in folders:
+            try:
+                for lock in _locks(mirror, folder):
+                    stack.enter_context(held(lock, _end))
+            except BusyError as error:
+                raise BusyError(
+                    f"{folder} is being worked on by {error}: give --wait to wait for it, or end that process"
+                ) from None
         yield
 
 
-@contextlib.contextmanager
-def _alone(lock: Path, holder: str) -> Iterator[None]:
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
+def when_free(work: Callable[[], Result]) -> Result:
+    """Do work as soon as no other process is at it, and return its result; who is waited for is said on stderr once."""
+    shown = ""
+    while True:
         try:
-            stack.enter_context(locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise BusyError(lock.read_text(encoding="utf-8") or "which has just started") from None
-        lock.write_text(holder, encoding="utf-8")
-        yield
+            return work()
+        except BusyError as error:
+            if str(error) != shown:
+                shown = str(error)
+                sys.stderr.write(f"waiting: {shown}\n")
+        time.sleep(_RETRY_SECONDS)
+
+
+def _locks(mirror: Mirror, folder: Path) -> Iterator[FolderLock | Lease]:
+    yield FolderLock(folder)
+    if mirror.address is not None:
+        name = folder.relative_to(mirror.root)
+        if is_s3(mirror.address):
+            yield Lease(S3Storage(mirror.address), (name / _LEASE).as_posix())
+        else:
+            yield FolderLock(Path(mirror.address) / name)
 
 
 def _end() -> None:

@@ -200,6 +200,11 @@ class StagePlan:
         return cls(stage.stage, stage.fingerprint, stage.path, 1, int(stage.is_complete()), unit, size, outputs)
 
     @property
+    def folders(self) -> list[Path]:
+        """Return the folders that the stage writes to: one, or one a split."""
+        return [each.directory.path for each in self.shards.values()] or [self.directory]
+
+    @property
     def complete(self) -> bool:
         """Return whether nothing is left to do."""
         return self.done >= self.total

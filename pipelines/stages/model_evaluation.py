@@ -14,6 +14,7 @@ from pipelines.evaluation.evaluator import NAME, VERSION
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
 from pipelines.runtime.cli import make_parser, say
+from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate import evaluate_directory, evaluation_content
 from pipelines.stages.runner import run_stages
@@ -72,7 +73,11 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     if not stage.is_complete():
-        with PipelineRuns(config.experiment, stage.fingerprint) as runs, runs.parent as tracker:
+        with (
+            exclusive(config.mirror, stage.path),
+            PipelineRuns(config.experiment, stage.fingerprint) as runs,
+            runs.parent as tracker,
+        ):
             tracker.set_tags({"vse.model": str(model)})
             evaluate_directory(config, plans, model, stage, tracker)
     stage.pull()

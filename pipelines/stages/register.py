@@ -44,9 +44,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     Raises:
         StageError: there is no trained and evaluated model yet, or MLflow does not take it.
     """
-    from mlflow.exceptions import MlflowException
-
     from pipelines.registry.models import describe_version, register_bundle
+    from pipelines.tracking.client import outages, reason_of
 
     stage = _stage(config, upstream)
     parts = {
@@ -70,8 +69,10 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
             registered = register_bundle(stage.path, config.registered_model, stage.fingerprint, tags, named)
         text = model_card.description(card.read_text(encoding="utf-8"))
         describe_version(registered.name, registered.version, text, config.tracking_uri)
-    except (MlflowException, OSError) as error:
-        raise StageError(f"{NAME}: MLflow at {config.tracking_uri} did not accept the model: {error}") from error
+    except outages() as error:
+        raise StageError(
+            f"{NAME}: MLflow at {config.tracking_uri} did not accept the model: {reason_of(error)}"
+        ) from error
     summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
     tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.model_uri": registered.uri})
     stage.complete({"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id})

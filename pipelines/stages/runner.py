@@ -18,6 +18,7 @@ from pipelines.reporting.published import RECALLS
 from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, guarded, make_parser
+from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
     MANIFEST,
     Plans,
@@ -80,7 +81,10 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
         config = load_config(options.config, options.set).for_dry_run(options.dry_run)
         for check in checks:
             if vars(options)[check.option]:
-                check.run(splits_of(config), config.mirror)
+                splits = splits_of(config)
+                folders = [] if options.dry_run else [split.directory.path for split in splits]
+                with exclusive(config.mirror, *folders):
+                    check.run(splits, config.mirror)
         run_stages(config, stages, options.dry_run)
 
     sys.exit(guarded(command))
@@ -118,6 +122,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     Raises:
         ConfigError: the configuration does not fit what is there.
         StageError: a stage cannot do its work.
+        BusyError: another process is at this work.
     """
     config = config.for_dry_run() if dry_run else config
     check_before_start(config)
@@ -131,7 +136,11 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     if all(plans[name].complete for name in names):
         outcomes = [*(_nothing_to_do(plans[name]) for name in names), *_earlier_report(config, identity)]
     else:
-        outcomes, plans = _run(config, identity, plans, names, within)
+        with exclusive(config.mirror, report_path(config.work_dir, identity).parent):
+            # Before a run is opened for what would have to wait.
+            with exclusive(config.mirror, *itertools.chain.from_iterable(plans[name].folders for name in names)):
+                pass
+            outcomes, plans = _run(config, identity, plans, names, within)
     _print_outcomes(outcomes)
     console().print(f"MLflow: {_mlflow_address(config, identity)}", soft_wrap=True)
     return plans
@@ -214,10 +223,15 @@ def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], r
     if plans[name].complete:
         return _nothing_to_do(plans[name])
     start = time.monotonic()
-    with runs.child(name) as tracker:
-        tracker.set_tags({"vse.fingerprint": plans[name].fingerprint})
-        report = _stage(name).run(config, plans, tracker)
-        tracker.describe(report.summary)
+    with exclusive(config.mirror, *plans[name].folders):
+        # Another process may have completed it just before.
+        plans[name] = _stage(name).plan(config, plans)
+        if plans[name].complete:
+            return _nothing_to_do(plans[name])
+        with runs.child(name) as tracker:
+            tracker.set_tags({"vse.fingerprint": plans[name].fingerprint})
+            report = _stage(name).run(config, plans, tracker)
+            tracker.describe(report.summary)
     plans[name] = _stage(name).plan(config, plans)
     return _Outcome(report, time.monotonic() - start)
 

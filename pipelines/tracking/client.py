@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.tracking.mlflow_internals import quiet_database_setup, run_page
-from preprocessing.storage.redaction import RedactedError, SecretAddress, redact_logs
+from preprocessing.storage.atomic import locked
+from preprocessing.storage.redaction import RedactedError, SecretAddress, redact_logs, redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -20,37 +26,74 @@ _MLFLOW_SETTINGS = {
 }
 
 
+_SQLITE, _SETUP_LOCK, _SQLITE_SECONDS = "sqlite:///", ".mlflow.lock", 20.0
+_DATABASE_ADVICE = {
+    "database is locked": "another process has locked it: end that, or run the same command again later",
+    "malformed": "restore it from a copy, or move it away: a new one is made, without the runs recorded so far",
+    "not a database": "restore it from a copy, or name another file",
+}
+
+
 class TrackingError(RedactedError):
     """A run cannot be opened in MLflow: the message says why and what to change."""
 
 
 def connect(uri: str) -> MlflowClient:
-    """Return a client of a server or database; nothing is asked of it yet.
+    """Return a client of a server or database; a server is not asked anything yet, a new database gets its tables.
 
     Raises:
-        TrackingError: it is no address that MLflow takes.
+        TrackingError: it is no address that MLflow takes, or the database cannot be opened.
     """
     redact_logs()
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
 
     quiet_database_setup()
     address = SecretAddress(uri).reveal()
-    try:
+    with named_outages(uri, "connect"), _database_ready(address):
         return MlflowClient(address, registry_uri=address)
-    except MlflowException as error:  # its text has the address
-        raise TrackingError(f"tracking.uri {uri}: {error}") from None
+
+
+@contextlib.contextmanager
+def _database_ready(address: str) -> Iterator[None]:
+    """Try to read a database of sqlite, for MLflow would try for minutes; of processes at once one makes the tables."""
+    if not address.startswith(_SQLITE):
+        yield
+        return
+    path = Path(address.removeprefix(_SQLITE))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(_SETUP_LOCK), fcntl.LOCK_EX):
+        if path.exists():
+            with contextlib.closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)) as database:
+                database.execute("PRAGMA schema_version").fetchone()
+        yield
+
+
+@contextlib.contextmanager
+def named_outages(uri: str, action: str) -> Iterator[None]:
+    """Turn what :func:`outages` lists into a TrackingError that names the address and the action: "open a run"."""
+    try:
+        yield
+    except outages() as error:  # its text has the address
+        raise TrackingError(f"tracking.uri {uri}: cannot {action}: {reason_of(error)}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of an error without passwords and the SQL below it, and for a database what to do."""
+    reason = redacted(str(error).strip().partition("\n")[0])
+    advice = next((advice for sign, advice in _DATABASE_ADVICE.items() if sign in reason), "")
+    return f"{reason}: {advice}" if advice else reason
 
 
 def outages() -> tuple[type[Exception], ...]:
-    """Return what is raised when MLflow or its artifacts' S3 does not answer or refuses, and by sockets and files."""
+    """Return what is raised when MLflow, its database or its artifacts' S3 does not answer or refuses, and by files."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
-    return (MlflowException, OSError, Boto3Error, BotoCoreError, ClientError)
+    return (MlflowException, SQLAlchemyError, sqlite3.Error, OSError, Boto3Error, BotoCoreError, ClientError)
 
 
 def page(uri: str, experiment_id: str, run_id: str) -> str:

@@ -6,12 +6,10 @@ import contextlib
 import fcntl
 import getpass
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipelines.tracking.client import TrackingError, connect, outages, page
+from pipelines.tracking.client import TrackingError, connect, named_outages, page
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker
 from pipelines.tracking.version import code_version
@@ -87,7 +85,7 @@ class PipelineRuns:
         self._lock = self._file.with_name(_LOCK)
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         self._alive.enter_context(locked(self._lock, fcntl.LOCK_SH))
-        with self._errors_named():
+        with named_outages(experiment.uri, "open a run"):
             self._tidy()
             self._experiment_id = _experiment(self._client, experiment)
             tags = {"vse.fingerprint": fingerprint, **code_version()}
@@ -101,7 +99,7 @@ class PipelineRuns:
         Raises:
             TrackingError: MLflow does not answer.
         """
-        with self._errors_named():
+        with named_outages(self._experiment.uri, "open a run"):
             tags = {"mlflow.parentRunId": self.parent.run_id, "vse.stage": stage, **code_version()}
             return self._open(stage, stage, tags)
 
@@ -126,13 +124,6 @@ class PipelineRuns:
                     for run_id in recorded.get("runs", {}).values():
                         _end_abandoned(self._client, run_id)
                     lock.unlink()
-
-    @contextmanager
-    def _errors_named(self) -> Iterator[None]:
-        try:
-            yield
-        except outages() as error:
-            raise TrackingError(f"tracking.uri {self._experiment.uri}: cannot open a run: {error}") from error
 
     def _open(self, role: str, name: str, tags: dict[str, str]) -> Tracker:
         recorded = _recorded(self._file)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipelines.tracking.client import connect, outages, page
+from pipelines.tracking.client import connect, outages, page, reason_of
 from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.redaction import SecretAddress, redacted
@@ -265,8 +265,8 @@ class Tracker:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _why(self, error: BaseException) -> tuple[str, str]:
-        return self.handle.uri, str(error).partition("\n")[0][:200]
+    def _why(self, error: Exception) -> tuple[str, str]:
+        return self.handle.uri, reason_of(error)[:200]
 
     def _send(self) -> None:
         """Send everything, forgetting each thing once it has arrived; what arrives twice does no harm."""

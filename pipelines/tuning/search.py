@@ -12,6 +12,7 @@ from rich.table import Table
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser
+from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, fingerprint
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
@@ -52,6 +53,7 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
     Raises:
         ConfigError: the space does not fit the configuration.
         StageError: not a single trial could be trained.
+        BusyError: another process is at this search.
     """
     from pipelines.tracking import PipelineRuns
     from pipelines.tuning.results import read_results
@@ -65,7 +67,11 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
         was_connected = cluster.is_connected()
         try:
             cluster.connect(config.ray.address)
-            with PipelineRuns(config.experiment, stage.fingerprint, search.name) as runs, runs.parent as tracker:
+            with (
+                exclusive(config.mirror, stage.path),
+                PipelineRuns(config.experiment, stage.fingerprint, search.name) as runs,
+                runs.parent as tracker,
+            ):
                 _search(config, search, stage, tracker)
         finally:
             if not was_connected:

@@ -7,10 +7,12 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
+from pipelines.runtime.lock import exclusive, when_free
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import end_children
 from pipelines.training.capacity import room_for
@@ -153,8 +155,13 @@ def _scheduler(search: SearchConfig, epochs: int) -> TrialScheduler | None:
 def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     """Train one setting with one seed, and report every epoch to Ray Tune. It runs in a process of its own.
 
-    A training that fails, as with too high a rate, is a result: RSUM 0, and the reason.
+    A training that fails, as with too high a rate, is a result: RSUM 0, and the reason. One that another process is at,
+    or was until its machine died, is waited for.
     """
+    when_free(partial(_run_trial, drawn, job))
+
+
+def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
 
@@ -168,18 +175,22 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     config = with_settings(base, SearchConfig.model_validate(trial.search).values_of(settings), seed)
     plans = plan_stages(config, last=train.NAME)
     plan = plans[train.NAME]
-    finished = train.finished_epochs(plan)
-    for metrics in finished:
-        tune.report(metrics)
-    if plan.complete:
-        return
     name = ", ".join(f"{key.rpartition('.')[2]} {_brief(value)}" for key, value in settings.items())
-    try:
-        with PipelineRuns(config.experiment, plan.fingerprint, name, trial.search_run) as runs, runs.parent as tracker:
-            tracker.log_params({f"search/{key}": value for key, value in settings.items()})
-            train.run(config, plans, tracker, [TuneReportCallback()])
-    except StageError as error:
-        tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
+    with exclusive(config.mirror, plan.directory):
+        finished = train.finished_epochs(plan)
+        for metrics in finished:
+            tune.report(metrics)
+        if plan.complete:
+            return
+        try:
+            with (
+                PipelineRuns(config.experiment, plan.fingerprint, name, trial.search_run) as runs,
+                runs.parent as tracker,
+            ):
+                tracker.log_params({f"search/{key}": value for key, value in settings.items()})
+                train.run(config, plans, tracker, [TuneReportCallback()])
+        except StageError as error:
+            tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
 
 
 def _drawn(drawn: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], int]:

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from preprocessing.datasets.checks import require_image_folders, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
-from preprocessing.storage import common_folder, join, open_address, open_storage
-from preprocessing.storage.names import require_inner_name
+from preprocessing.storage import common_folder, is_s3, join, open_address, open_storage
+from preprocessing.storage.names import leads_out, require_inner_name
 
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
 
@@ -40,6 +40,8 @@ class ImageShardsDataset:
         """Yield the records of a split, archive by archive."""
         require_split(split, self.splits)
         for path in _archives(self._folders[split]):
+            if not is_s3(path) and leads_out(path, self._folders[split]):
+                raise DatasetError(f"{path} is a link that leads out of its folder, and is not opened; copy it there")
             try:
                 with open_address(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
                     yield from _records(archive, path, split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from preprocessing.datasets.record import Caption, Dataset, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
-from preprocessing.features.images import ImageError, memory_ran_out
+from preprocessing.features.images import ImageError, memory_ran_out, require_in_root
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
@@ -78,10 +78,16 @@ def extract_shard(
     """
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
-    load: Callable[[str], Any] = extractor.load
+
+    def load(uri: str) -> Any:
+        """Load an image that lies in the dataset's folder; one by one, with a note of it."""
+        require_in_root(uri, spec.root)
+        with _noted(uri, spec.loading_note) if spec.one_by_one else contextlib.nullcontext():
+            return extractor.load(uri)
+
     depth = 2 * batch_size
     if spec.one_by_one:
-        load, threads, depth = _noted(load, spec.loading_note), 1, 0
+        threads, depth = 1, 0
     with (
         ImageLoader(load, threads, depth, timeout) as loader,
         # Written while the next batch is computed.
@@ -94,6 +100,7 @@ def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
     """Return the size in a tar of the first usable image of a split; raise ValueError where there is none."""
     for record in dataset.records(split):
         try:
+            require_in_root(record.image_uri, dataset.root)
             item = extractor.load(record.image_uri)
         except ImageError:
             continue
@@ -103,15 +110,13 @@ def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
     raise ValueError(f"no image of {split} is usable; check the data set")
 
 
-def _noted(load: Callable[[str], Any], note: Path) -> Callable[[str], Any]:
-    def noted(uri: str) -> Any:
-        note.write_bytes(os.fsencode(uri))
-        try:
-            return load(uri)
-        finally:
-            note.unlink(missing_ok=True)
-
-    return noted
+@contextlib.contextmanager
+def _noted(uri: str, note: Path) -> Iterator[None]:
+    note.write_bytes(os.fsencode(uri))
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

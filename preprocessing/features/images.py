@@ -16,6 +16,7 @@ from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.storage import is_s3
+from preprocessing.storage.names import leads_out
 
 # Checked on the header, before any pixel is decoded. A pixel takes about 22 bytes until the image has a network's size:
 # 1.1 GB, which a machine of 4 GB has next to torch and Ray.
@@ -107,6 +108,12 @@ class _File(io.BytesIO):
         if self._reads_left < 0:
             raise ValueError("it consists of too many tiny chunks")
         return super().read(size)
+
+
+def require_in_root(uri: str, root: str) -> None:
+    """Raise ImageError where an image is a link that leads out of the dataset's root; without a root all are taken."""
+    if root and not is_s3(root) and "://" not in uri and leads_out(uri, root):
+        raise ImageError(f"is a link that leads out of {root}, and is not opened; copy the image there")
 
 
 def load_image(uri: str) -> Image.Image:
@@ -230,7 +237,7 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
             image.load()
             return _to_rgb(_upright(image))
     except UnidentifiedImageError as error:
-        raise ImageError(f"not an image in a known format (the file begins with {data[:12]!r})") from error
+        raise ImageError("not an image in a known format") from error
     except Image.DecompressionBombError as error:
         raise ImageError(f"too many pixels, more than the limit of {max_pixels}: {error}") from error
     except MemoryError as error:

@@ -19,14 +19,17 @@ def open_atomic(path: Path) -> Iterator[BufferedRandom]:
     """Open a binary file for writing and reading that appears under ``path`` when the block ends without an exception.
 
     The bytes go to a hidden file next to ``path``, which is synced and then renamed: a process killed at any moment
-    leaves the old file or the new one. What killed writers of the same path left behind is removed first. (A writer
-    still alive on another node then fails at its rename instead of mixing its bytes with ours.)
+    leaves the old file or the new one. What killed writers of the same path left behind is removed first; a lock of the
+    kernel shows which ones are alive. (One on another node, which locks may not reach, then fails at its rename instead
+    of mixing its bytes with ours.)
     """
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
-        leftover.unlink(missing_ok=True)
+        is_dead = contextlib.suppress(BlockingIOError, FileNotFoundError)
+        with is_dead, locked(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_RDWR):
+            leftover.unlink()
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with aside.open("x+b") as file:
+        with _created(aside) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -34,6 +37,16 @@ def open_atomic(path: Path) -> Iterator[BufferedRandom]:
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def _created(path: Path) -> BufferedRandom:
+    """Create and lock a file, again where another process has removed it before it was locked."""
+    while True:
+        file = path.open("x+b")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()
 
 
 def link_atomic(path: Path, target: Path) -> None:

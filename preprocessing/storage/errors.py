@@ -36,6 +36,10 @@ class StorageError(RedactedError):
     """A storage does not do what it is asked for; the message says what, where, and how to fix it."""
 
 
+class BusyError(Exception):
+    """Another process holds a lock; the message says which one."""
+
+
 class UnconditionalError(StorageError):
     """The server has no conditional writes."""
 

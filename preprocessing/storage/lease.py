@@ -1,88 +1,175 @@
-"""A lock on S3 that expires by itself when its holder has been killed."""
+"""Locks with a named holder: of a folder on one or several machines, and of a name on S3; those of the dead expire."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
+import os
 import secrets
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from preprocessing.storage.errors import StorageError, UnconditionalError
+from preprocessing.storage.errors import BusyError, StorageError, UnconditionalError
 from preprocessing.storage.s3 import S3Storage
 
 log = logging.getLogger(__name__)
 
-# A lease that was not renewed for this long has expired; a live holder renews several times meanwhile.
+# A lock that was not renewed for this long has expired; a live holder renews several times meanwhile. That of a process
+# known to be dead is free at once.
 LEASE_SECONDS = 120.0
 _RENEW_SECONDS = 20.0
 # On a server without conditional writes: how long after its write a process looks whether another one has written.
 _SETTLE_SECONDS = 3.0
+_FILE = ".lock"
 
 
-class BusyError(Exception):
-    """Another process holds the lease; the message says which one."""
+class Lock(Protocol):
+    """A lock that its holder renews for as long as it works."""
+
+    @property
+    def address(self) -> str:
+        """Return the name of the lock for messages."""
+
+    def take(self) -> None:
+        """Acquire the lock; raise BusyError where another process holds it, or has been faster."""
+
+    def renew(self) -> bool:
+        """Renew the lock; return False where another process has it."""
+
+    def release(self) -> None:
+        """Release the lock where it is still ours."""
 
 
 @contextlib.contextmanager
-def leased(storage: S3Storage, name: str, holder: str, lost: Callable[[], None]) -> Iterator[None]:
-    """Hold a lease for as long as the block lasts; raise BusyError where another process, its `holder` said, has it.
+def held(lock: Lock, lost: Callable[[], None]) -> Iterator[None]:
+    """Hold a lock for the block, renewed by a thread; raise BusyError where another process has it.
 
-    Between two processes a conditional write decides. Servers without these are written to and read again after a
-    while; that leaves a gap for a process that is stopped between reading and writing, which then finds out at its
-    next renewal, and has `lost` called in another thread. Ages are taken from the server's clock alone.
+    A process that was stopped for longer than LEASE_SECONDS may find at its next renewal that another one has the
+    lock: then `lost` is called, in that thread.
     """
-    lease = _Lease(storage, name, holder)
-    lease.take()
+    lock.take()
     ended = threading.Event()
 
     def renew() -> None:
         while not ended.wait(_RENEW_SECONDS):
             try:
-                is_ours = lease.renew()
-            except StorageError as error:
-                log.warning("the lease %s/%s cannot be renewed now: %s", storage.address, name, error)
+                is_ours = lock.renew()
+            except (StorageError, OSError) as error:
+                log.warning("the lock %s cannot be renewed now: %s", lock.address, error)
                 continue
             if not is_ours:
-                log.error("the lease %s/%s has been lost to another process: this one ends", storage.address, name)
+                log.error("the lock %s has been lost to another process: this one ends", lock.address)
                 lost()
                 return
 
-    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread = threading.Thread(target=renew, name="lock", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-        with contextlib.suppress(StorageError):  # it expires by itself
-            lease.release()
+        with contextlib.suppress(StorageError, OSError):  # it expires by itself
+            lock.release()
 
 
-class _Lease:
-    """One process's lease; arguments as of :func:`leased`."""
+class FolderLock:
+    """A lock of a folder, made where it is missing: of this machine's processes, and of machines that share the folder.
 
-    def __init__(self, storage: S3Storage, name: str, holder: str) -> None:
+    Between processes of a machine the kernel decides. Its locks may not reach other machines, so the file also names
+    its holder. Two machines that the kernel lets begin in one moment find out at the first renewal, and one ends.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / _FILE
+        self._holder = _holder()
+        self._descriptor = -1
+
+    @property
+    def address(self) -> str:
+        """Return the path of the lock's file."""
+        return str(self._file)
+
+    def take(self) -> None:
+        """Acquire the lock; raises BusyError where another process holds it."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = self._read()
+            if found and self._age() < LEASE_SECONDS and not _is_dead(found):
+                raise _busy(found)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, json.dumps(self._holder).encode(), 0)
+        except BaseException as error:
+            found = self._read()
+            os.close(self._descriptor)
+            if isinstance(error, BlockingIOError):
+                raise _busy(found) from None
+            raise
+
+    def renew(self) -> bool:
+        """Renew the lock; return False where another machine's process has written its name into it."""
+        if self._read() != self._holder:
+            return False
+        os.utime(self._file)
+        return True
+
+    def release(self) -> None:
+        """Release the lock where it is still ours; its file stays, for another process may just have opened it."""
+        try:
+            if self._read() == self._holder:
+                os.ftruncate(self._descriptor, 0)
+        finally:
+            os.close(self._descriptor)
+
+    def _read(self) -> dict[str, Any]:
+        return _content(self._file.read_bytes())
+
+    def _age(self) -> float:
+        """Return the seconds since the last renewal, by the clock of the machine that keeps the folder."""
+        with tempfile.TemporaryFile(dir=self._file.parent) as probe:
+            return os.fstat(probe.fileno()).st_mtime - self._file.stat().st_mtime
+
+
+class Lease:
+    """A lock on S3: an object that names its holder.
+
+    Between two processes a conditional write decides. Servers without these are written to and read again after a
+    while; that leaves a gap for a process that is stopped between reading and writing, which then finds out at its
+    next renewal. Ages are taken from the server's clock alone.
+    """
+
+    def __init__(self, storage: S3Storage, name: str) -> None:
         self._storage, self._name = storage, name
-        self._content: dict[str, Any] = {"holder": holder, "token": secrets.token_hex(16)}
+        self._content = _holder()
         self._renewals = 0
         self._version: str | None = None
         self._is_conditional = True
 
+    @property
+    def address(self) -> str:
+        """Return the address of the object."""
+        return f"{self._storage.address}/{self._name}"
+
     def take(self) -> None:
         """Acquire the lease; raises BusyError where another process holds it, or has been faster."""
         found = self._storage.age(self._name)
-        if found is not None and found[1] < LEASE_SECONDS:
-            raise self._busy()
+        if found is not None and found[1] < LEASE_SECONDS and not _is_dead(holder := self._read()):
+            raise _busy(holder)
         if not self._write(None if found is None else found[0]):
-            raise self._busy()
+            raise _busy(self._read())
         if not self._is_conditional:
             time.sleep(_SETTLE_SECONDS)
             if not self._is_ours():
-                raise self._busy()
+                raise _busy(self._read())
 
     def renew(self) -> bool:
         """Renew the lease; return False where another process has it."""
@@ -112,13 +199,56 @@ class _Lease:
 
     def _read(self) -> dict[str, Any]:
         try:
-            content: dict[str, Any] = json.loads(self._storage.read(self._name))
+            return _content(self._storage.read(self._name))
         except FileNotFoundError:
             return {}
-        return content
 
     def _is_ours(self) -> bool:
         return bool(self._read().get("token") == self._content["token"])
 
-    def _busy(self) -> BusyError:
-        return BusyError(str(self._read().get("holder", "which has just begun")))
+
+def _holder() -> dict[str, Any]:
+    """Return what a lock says of this process; the token tells two locks of one process apart."""
+    place = {"host": socket.gethostname(), "processes": _processes(), "pid": os.getpid()}
+    return {**place, "began": _began(os.getpid()), "since": time.time(), "token": secrets.token_hex(16)}
+
+
+def _is_dead(found: dict[str, Any]) -> bool:
+    """Return whether a holder was a process of this machine that has ended; False where that cannot be known."""
+    if (found.get("host"), found.get("processes")) != (socket.gethostname(), _processes()):
+        return False
+    return _began(found.get("pid")) != found.get("began")
+
+
+def _processes() -> str:
+    """Return the name of this container's or machine's table of processes, "" where the system has no names."""
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115
+    except OSError:
+        return ""
+
+
+def _began(pid: object) -> str | None:
+    """Return when a process was started, in the kernel's ticks; None where there is none alive."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _content(data: bytes) -> dict[str, Any]:
+    """Return the holder that a lock names; empty where it is just being written, or names none."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(data)
+        if isinstance(found, dict) and isinstance(found.get("since"), int | float):
+            return found
+    return {}
+
+
+def _busy(found: dict[str, Any]) -> BusyError:
+    if not found:
+        return BusyError("another process, which has just begun")
+    began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(found["since"]))
+    minutes = max(0.0, time.time() - found["since"]) / 60
+    return BusyError(f"process {found.get('pid')} on {found.get('host')}, since {began} ({minutes:.0f} minutes)")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 _DRIVE = re.compile("[A-Za-z]:")
 
@@ -24,3 +25,8 @@ def require_inner_name(name: object, where: str, error: type[Exception]) -> str:
             "backslash or a NUL): nothing under it is read or written; rename it there, or remove it"
         )
     return name
+
+
+def leads_out(path: str, folder: str) -> bool:
+    """Return whether a local file lies outside a folder once all links on the way to it are followed."""
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

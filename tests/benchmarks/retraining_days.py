@@ -78,7 +78,7 @@ class ArrivingPhotographs:
             self._add("train", f"again-{name}", name, self._captions[other])
 
     def _add(self, split: str, name: str, original: str, captions: Sequence[str]) -> None:
-        (self._folder / "images" / name).symlink_to(self._source / "images" / original)
+        shutil.copyfile(self._source / "images" / original, self._folder / "images" / name)
         with (self._folder / f"{split}.txt").open("a") as names:
             names.write(f"{name}\n")
         with (self._folder / "tokens.txt").open("a", encoding="utf-8") as tokens:

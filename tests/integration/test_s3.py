@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import time
@@ -16,7 +17,8 @@ from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.extraction.identity import relative_uri, summarize
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.storage import Mirror, S3Storage, StorageError, lease, s3
-from preprocessing.storage.lease import BusyError, leased
+from preprocessing.storage.errors import BusyError
+from preprocessing.storage.lease import Lease, held
 from tests.integration import faults, s3_server
 from tests.integration.fault_cases import ACTIONS, CASES, IN_PARTS, LARGE, SMALL, Case
 
@@ -79,11 +81,11 @@ def test_one_holds_a_lease(storage: S3Storage, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.1)
 
     lost: list[str] = []
-    with leased(storage, "lease.json", "the first", lambda: lost.append("the first")):
+    with held(Lease(storage, "lease.json"), lambda: lost.append("the first")):
         written = storage.read("lease.json")
         while storage.read("lease.json") == written:
             time.sleep(0.05)
-        with pytest.raises(BusyError, match="the first"), leased(storage, "lease.json", "the second", list):
+        with pytest.raises(BusyError, match=f"process {os.getpid()} on "), held(Lease(storage, "lease.json"), list):
             raise AssertionError("two hold it")
     assert storage.find("lease.json") is None
     assert not lost

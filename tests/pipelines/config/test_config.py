@@ -344,8 +344,9 @@ def test_the_password_of_an_address_is_in_no_dump() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("tracking.uri=postgresql://u:pl@nted@db/x", "tracking.uri: write the characters @ : / ? # of a password as"),
-        ("tracking.uri=postgresql://u:pl/nted@db/x", "tracking.uri: write the characters @ : / ? # of a password as"),
+        ("tracking.uri=postgresql://u:pl@nted@db/x", "tracking.uri: write a password percent-encoded"),
+        ("tracking.uri=postgresql://u:pl/nted@db/x", "tracking.uri: write a password percent-encoded"),
+        ("tracking.uri=postgresql://u:plan'ted@db/x", "tracking.uri: write a password percent-encoded"),
         ("storage.address=s3://key:planted@bucket", "storage.address: holds a password or token: leave it out; S3"),
         ("tracking.artifacts=s3://key:planted@bucket", "tracking.artifacts: holds a password or token"),
         ("ray.address=ray://u:planted@head:10001", "ray.address: holds a password or token"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipelines.retraining.promotion import Decision
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
-from preprocessing.storage.lease import BusyError
+from preprocessing.storage.errors import BusyError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -100,7 +101,12 @@ def test_what_is_new(tmp_path: Path, trained: list[str], change: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("failure", "outcome"), [(StageError("train: collapsed"), "failed"), (KeyboardInterrupt(), "interrupted")]
+    ("failure", "outcome"),
+    [
+        (StageError("train: collapsed"), "failed"),
+        (KeyboardInterrupt(), "interrupted"),
+        (RuntimeError("no answer from http://user:planted@host"), "failed"),
+    ],
 )
 def test_what_has_not_gone_through_is_tried_again(
     tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch, failure: BaseException, outcome: str
@@ -118,6 +124,7 @@ def test_what_has_not_gone_through_is_tried_again(
     status = json.loads(read(config, STATUS))
     assert status["outcome"] == outcome
     assert type(failure).__name__ in status["reason"]
+    assert "planted" not in read(config, STATUS) + read(config, LOG)
     assert retrain.retrain(config).startswith("refused")
     assert outcomes(config) == [outcome, "refused"]
 
@@ -126,7 +133,7 @@ def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:
     """The second leaves the status to the first."""
     config = loaded(tmp_path)
     folder = config.work_dir / "retrain" / "shop"
-    with exclusive(folder, config.mirror):
+    with exclusive(config.mirror, folder):
         with pytest.raises(BusyError):
             retrain.retrain(config)
         command = [
@@ -136,11 +143,11 @@ def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:
             "--set=name=shop",
         ]
         second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert second.returncode == retrain.BUSY == 75
-    assert second.stderr.startswith("error: another retraining is running: process ")
-    assert {path.name for path in folder.iterdir()} == {"lock"}
+    assert second.returncode == 75
+    assert second.stderr.startswith(f"error: {folder} is being worked on by process {os.getpid()} on ")
+    assert {path.name for path in folder.iterdir()} == {".lock"}
     other = loaded(tmp_path, "registry.name=another")
-    with exclusive(folder, config.mirror):
+    with exclusive(config.mirror, folder):
         assert retrain.retrain(other).startswith("refused")
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipelines.runtime.lock import exclusive
-from preprocessing.storage import Mirror
-from preprocessing.storage.lease import BusyError
+from pipelines.runtime import lock
+from pipelines.runtime.lock import exclusive, when_free
+from preprocessing.storage import Mirror, lease
+from preprocessing.storage.errors import BusyError
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
@@ -20,7 +26,7 @@ import sys
 from pathlib import Path
 from pipelines.runtime.lock import exclusive
 from preprocessing.storage import Mirror
-with exclusive(Path(sys.argv[1]) / "retrain", Mirror(Path(sys.argv[1]), sys.argv[2] or None)):
+with exclusive(Mirror(Path(sys.argv[1]), sys.argv[2] or None), Path(sys.argv[1]) / "retrain"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -43,16 +49,88 @@ def test_a_lock_ends_with_its_process(tmp_path: Path, storage: str) -> None:
         assert holder.stdout.readline() == "held\n"
         with (
             pytest.raises(BusyError, match=f"process {holder.pid} on "),
-            exclusive(other / "retrain", Mirror(other, address or None)),
+            exclusive(Mirror(other, address or None), other / "retrain"),
         ):
             raise AssertionError("two are there")
     finally:
         os.kill(holder.pid, signal.SIGKILL)
         holder.communicate()
-    with exclusive(other / "retrain", Mirror(other, address or None)):
-        assert (other / "retrain" / "lock").read_text().startswith(f"process {os.getpid()} on ")
+    with exclusive(Mirror(other, address or None), other / "retrain"):
+        assert json.loads((other / "retrain" / ".lock").read_text())["pid"] == os.getpid()
 
 
 def test_other_folders_are_free(tmp_path: Path) -> None:
-    with exclusive(tmp_path / "a", Mirror(tmp_path)), exclusive(tmp_path / "b", Mirror(tmp_path)):
-        assert (tmp_path / "b" / "lock").is_file()
+    with exclusive(Mirror(tmp_path), tmp_path / "a"), exclusive(Mirror(tmp_path), tmp_path / "b"):
+        assert (tmp_path / "b" / ".lock").is_file()
+
+
+@pytest.mark.parametrize(("age", "is_free"), [(lease.LEASE_SECONDS - 60, False), (lease.LEASE_SECONDS + 60, True)])
+def test_a_holder_on_another_machine_counts_until_it_has_not_renewed_for_long(
+    tmp_path: Path, age: float, is_free: bool
+) -> None:
+    """The kernel's locks need not reach other machines: then its file is all that is known."""
+    mirror, file = Mirror(tmp_path), tmp_path / ".lock"
+    with exclusive(mirror, tmp_path):
+        other = {**json.loads(file.read_text()), "host": "elsewhere", "pid": 7}
+    file.write_text(json.dumps(other))
+    os.utime(file, (time.time() - age, time.time() - age))
+    if is_free:
+        with exclusive(mirror, tmp_path):
+            pass
+        assert file.read_bytes() == b""
+    else:
+        with pytest.raises(BusyError, match=r"is being worked on by process 7 on elsewhere, since .* --wait"):
+            exclusive(mirror, tmp_path).__enter__()
+
+
+def test_a_holder_that_lives_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
+    with exclusive(Mirror(tmp_path), tmp_path):
+        file = tmp_path / ".lock"
+        os.utime(file, (0, 0))
+        wait_until(lambda: file.stat().st_mtime > time.time() - 60)
+
+
+def test_who_has_lost_a_folder_to_another_machine_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
+    ended = threading.Event()
+    monkeypatch.setattr(lock, "_end", ended.set)
+    with exclusive(Mirror(tmp_path), tmp_path):
+        file = tmp_path / ".lock"
+        taken = json.dumps({**json.loads(file.read_text()), "host": "elsewhere", "token": "x"})
+        file.write_text(taken)
+        assert ended.wait(10)
+    assert "has been lost to another process" in caplog.text
+    assert file.read_text() == taken  # it does not release what is another's
+
+
+def test_waiting_ends_when_the_folder_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lock, "_RETRY_SECONDS", 0.01)
+    attempts = []
+
+    def work() -> str:
+        attempts.append(1)
+        if len(attempts) == 3:
+            holder.close()
+        with exclusive(Mirror(tmp_path), tmp_path):
+            return "done"
+
+    holder = contextlib.ExitStack()
+    holder.enter_context(exclusive(Mirror(tmp_path), tmp_path))
+    assert when_free(work) == "done"
+    said = capsys.readouterr().err
+    assert said.startswith(f"waiting: {tmp_path} is being worked on by process {os.getpid()} on ")
+    assert said.count("\n") == 1
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it has not happened in ten seconds")

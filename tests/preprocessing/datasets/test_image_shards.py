@@ -125,6 +125,14 @@ def test_of_an_image_and_its_segmentation_the_image_is_read(tmp_path: Path) -> N
     assert read_image_bytes(record.image_uri) == jpeg(1)
 
 
+def test_an_archive_that_is_a_link_out_of_its_folder_is_not_opened(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere")
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "00000.tar").symlink_to(tmp_path / "elsewhere" / "00000.tar")
+    with pytest.raises(DatasetError, match=r"00000\.tar is a link that leads out of its folder"):
+        list(build_dataset("webdataset", folders={"train": tmp_path / "train"}).records("train"))
+
+
 def test_damage_is_named_by_archive_and_sample(tmp_path: Path) -> None:
     folder = write(tmp_path / "train")
     (folder / "00002.tar").write_bytes(b"no archive at all" * 100)

@@ -224,6 +224,7 @@ def test_refuses_with_a_reason(kind: str, tmp_path: Path) -> None:
         load_image(str(path))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) <= 300
+    assert "This is no picture" not in str(caught.value), "a link may lead to a secret"
 
 
 @pytest.mark.filterwarnings("error::PIL.Image.DecompressionBombWarning")

@@ -2,6 +2,7 @@
 
 import io
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from preprocessing.datasets import Record, build_dataset
+from preprocessing.features.images import load_image
 from preprocessing.features.near_duplicates import duplicates_across, near_duplicates, perceptual_hash
 
 
@@ -56,6 +58,18 @@ def test_no_pair_is_missed_and_none_is_invented(distance: int) -> None:
     assert len(found) > 5
 
 
+def test_a_link_out_of_the_image_folder_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    load_image("scene://0/0").save(tmp_path / "secret.png")
+    (tmp_path / "images" / "a.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "train.txt").write_text("a.png")
+    (tmp_path / "tokens.txt").write_text("a.png#0\ta scene\n")
+    lists = {"train": tmp_path / "train.txt"}
+    dataset = build_dataset("flickr", images=tmp_path / "images", tokens=tmp_path / "tokens.txt", splits=lists)
+    _, ((record, reason),) = duplicates_across(dataset, ["train"])
+    assert (record.image_id, "a link that leads out of" in reason) == ("a.png", True)
+
+
 def test_a_distance_that_makes_no_sense() -> None:
     with pytest.raises(ValueError, match="from 0 to 63 bits, got 64"):
         list(near_duplicates({}, 64))
@@ -73,7 +87,7 @@ def test_copies_of_photographs_are_found_among_others(vse_data: Path, tmp_path: 
     images.mkdir()
     names: dict[str, list[str]] = {"train": [], "test": []}
     for path in paths:
-        (images / path.name).symlink_to(path)
+        shutil.copy(path, images)
         names["train"].append(path.name)
     for path in paths[:5]:
         for change, apply in changes.items():

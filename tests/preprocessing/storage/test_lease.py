@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from preprocessing.storage import S3Storage, StorageError, lease, s3
-from preprocessing.storage.lease import BusyError, leased
+from preprocessing.storage.errors import BusyError
+from preprocessing.storage.lease import Lease, held
 
 
 class Server:
@@ -86,15 +88,22 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
     return server
 
 
-def held(holder: str, lost: Any = lambda: None) -> Any:
-    return leased(S3Storage("s3://bucket/work"), "retrain/lease.json", holder, lost)
+def of(host: str) -> Lease:
+    """Return a lease that a machine of this name asks for."""
+    asked = Lease(S3Storage("s3://bucket/work"), "retrain/lease.json")
+    asked._content["host"] = host
+    return asked
+
+
+def held_by(host: str, lost: Any = lambda: None) -> Any:
+    return held(of(host), lost)
 
 
 def test_one_at_a_time(server: Server) -> None:
-    with held("the first"), pytest.raises(BusyError, match="the first"), held("the second"):
+    with held_by("the first"), pytest.raises(BusyError, match="the first"), held_by("the second"):
         raise AssertionError("two hold it")
     assert server.objects == {}
-    with held("the third"):
+    with held_by("the third"):
         assert set(server.objects) == {"work/retrain/lease.json"}
 
 
@@ -104,7 +113,7 @@ def test_of_many_that_ask_at_once_one_gets_it(server: Server) -> None:
     def ask(number: int) -> None:
         start.wait()
         try:
-            with held(str(number)):
+            with held_by(str(number)):
                 got.append(number)
                 finished.wait(10)
         except BusyError:
@@ -122,31 +131,49 @@ def test_of_many_that_ask_at_once_one_gets_it(server: Server) -> None:
 
 
 def test_a_holder_that_has_died_is_followed(server: Server) -> None:
-    dead = lease._Lease(S3Storage("s3://bucket/work"), "retrain/lease.json", "the dead")
+    dead = of("the dead")
     dead.take()
     server.time += timedelta(seconds=lease.LEASE_SECONDS - 1)
-    with pytest.raises(BusyError, match="the dead"), held("too early"):
+    with pytest.raises(BusyError, match="the dead"), held_by("too early"):
         raise AssertionError("it may live still")
     server.time += timedelta(seconds=2)
-    with held("the next"):
+    with held_by("the next"):
+        assert not dead.renew()
+
+
+def test_a_dead_process_of_this_machine_is_followed_at_once(server: Server) -> None:
+    dead = Lease(S3Storage("s3://bucket/work"), "retrain/lease.json")
+    with subprocess.Popen(["true"]) as process:
+        pass
+    dead._content |= {"pid": process.pid, "began": "1"}
+    dead.take()
+    with held(Lease(S3Storage("s3://bucket/work"), "retrain/lease.json"), list):
+        assert not dead.renew()
+
+
+def test_another_process_of_the_same_number_is_not_the_holder(server: Server) -> None:
+    dead = Lease(S3Storage("s3://bucket/work"), "retrain/lease.json")
+    dead._content["began"] = "1"  # of this process's number, and started at another time
+    dead.take()
+    with held(Lease(S3Storage("s3://bucket/work"), "retrain/lease.json"), list):
         assert not dead.renew()
 
 
 def test_a_holder_that_lives_renews(server: Server) -> None:
-    with held("the holder"):
+    with held_by("the holder"):
         for _ in range(3):
             before = server.objects["work/retrain/lease.json"][0]
             server.time += timedelta(seconds=lease.LEASE_SECONDS * 0.9)
             wait_until(lambda before=before: server.objects["work/retrain/lease.json"][0] != before)
-        with pytest.raises(BusyError, match="the holder"), held("another"):
+        with pytest.raises(BusyError, match="the holder"), held_by("another"):
             raise AssertionError("two hold it")
 
 
 def test_who_was_stopped_for_too_long_is_told(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     told = threading.Event()
-    with held("the slow", told.set):
+    with held_by("the slow", told.set):
         server.time += timedelta(seconds=2 * lease.LEASE_SECONDS)
-        server.put_object("bucket", "work/retrain/lease.json", b'{"holder": "the fast", "token": "x"}')
+        server.put_object("bucket", "work/retrain/lease.json", b'{"host": "the fast", "since": 0, "token": "x"}')
         assert told.wait(10)
     assert "has been lost" in caplog.text
     assert b"the fast" in server.objects["work/retrain/lease.json"][0]  # and it does not let go of what is another's
@@ -154,7 +181,7 @@ def test_who_was_stopped_for_too_long_is_told(server: Server, caplog: pytest.Log
 
 def test_a_server_that_is_away_for_a_while_costs_nothing(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     told = threading.Event()
-    with held("the holder", told.set):
+    with held_by("the holder", told.set):
         server.is_away = True
         wait_until(lambda: "cannot be renewed" in caplog.text)
         server.is_away = False
@@ -166,7 +193,7 @@ def test_a_server_that_is_away_for_a_while_costs_nothing(server: Server, caplog:
 
 def test_a_server_that_refuses_is_an_error(server: Server) -> None:
     server.is_away = True
-    with pytest.raises(StorageError, match="AccessDenied"), held("anybody"):
+    with pytest.raises(StorageError, match="AccessDenied"), held_by("anybody"):
         raise AssertionError("nobody holds it")
 
 
