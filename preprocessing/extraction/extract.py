@@ -14,7 +14,7 @@ from preprocessing.datasets.record import Caption, Dataset, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
-from preprocessing.features.images import ImageError, memory_ran_out, require_in_root
+from preprocessing.features.images import ImageError, inside, memory_ran_out
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
@@ -25,6 +25,7 @@ FORMAT = 1
 EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
 KILLED = "the process that loaded it was killed, as when memory runs out"
+HALF_CHARACTER = "half of a character in its text, which no file can hold"
 
 _KEY_DIGITS = 8
 _S3_READERS = 16
@@ -80,10 +81,9 @@ def extract_shard(
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
 
     def load(uri: str) -> Any:
-        """Load an image that lies in the dataset's folder; one by one, with a note of it."""
-        require_in_root(uri, spec.root)
+        """Load an image; one by one, with a note of it."""
         with _noted(uri, spec.loading_note) if spec.one_by_one else contextlib.nullcontext():
-            return extractor.load(uri)
+            return extractor.load(inside(spec.root, uri))
 
     depth = 2 * batch_size
     if spec.one_by_one:
@@ -100,8 +100,7 @@ def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
     """Return the size in a tar of the first usable image of a split; raise ValueError where there is none."""
     for record in dataset.records(split):
         try:
-            require_in_root(record.image_uri, dataset.root)
-            item = extractor.load(record.image_uri)
+            item = extractor.load(inside(dataset.root, record.image_uri))
         except ImageError:
             continue
         entry = _Entry("0" * _KEY_DIGITS, record, record.captions)
@@ -151,13 +150,16 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
     skipped: list[Skipped] = []
     for position, record in enumerate(spec.records, start=spec.first):
         key = f"{position:0{_KEY_DIGITS}d}"
-        captions = tuple(caption for caption in record.captions if caption.text.strip())
+        faults = {caption: _fault(caption) for caption in record.captions}
+        captions = tuple(caption for caption in record.captions if not faults[caption])
         skipped += [
-            _skipped(key, record, spec.root, EMPTY_CAPTION, caption.caption_id)
+            _skipped(key, record, spec.root, faults[caption], caption.caption_id)
             for caption in record.captions
-            if caption not in captions
+            if faults[caption]
         ]
-        if record.image_uri in spec.killers:
+        if not _is_text(record.image_id + record.image_uri):
+            skipped.append(_skipped(key, record, spec.root, HALF_CHARACTER))
+        elif record.image_uri in spec.killers:
             skipped.append(_skipped(key, record, spec.root, KILLED))
         elif captions:
             entries.append(_Entry(key, record, captions))
@@ -166,8 +168,21 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
     return entries, skipped
 
 
+def _fault(caption: Caption) -> str:
+    """Return the reason why a caption is skipped, or ""."""
+    if not _is_text(caption.text + caption.caption_id):
+        return HALF_CHARACTER
+    return "" if caption.text.strip() else EMPTY_CAPTION
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def _skipped(key: str, record: Record, root: str, reason: str, caption_id: str | None = None) -> Skipped:
-    return Skipped(key, record.image_id, relative_uri(record.image_uri, root), reason, caption_id)
+    names = (record.image_id, relative_uri(record.image_uri, root), caption_id)
+    image_id, image, caption = (name and name.encode(errors="backslashreplace").decode() for name in names)
+    return Skipped(key, image_id or "", image or "", reason, caption)
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:

@@ -110,10 +110,11 @@ class _File(io.BytesIO):
         return super().read(size)
 
 
-def require_in_root(uri: str, root: str) -> None:
-    """Raise ImageError where an image is a link that leads out of the dataset's root; without a root all are taken."""
+def inside(root: str, uri: str) -> str:
+    """Return the URI of an image; raise ImageError where it is a link that leads out of the dataset's root, if any."""
     if root and not is_s3(root) and "://" not in uri and leads_out(uri, root):
         raise ImageError(f"is a link that leads out of {root}, and is not opened; copy the image there")
+    return uri
 
 
 def load_image(uri: str) -> Image.Image:
@@ -198,8 +199,8 @@ def _read_member(member: TarMember) -> bytes:
         data = member.read()
     except FileNotFoundError as error:
         raise ImageError(f"no such archive: {member.tar}") from error
-    except (OSError, EOFError) as error:
-        raise ImageError(f"cannot be read: {error}") from error
+    except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:
+        raise ImageError(f"cannot be read: {error or type(error).__name__}") from error
     if not data:
         raise ImageError(f"the archive has no image under {member.name!r}")
     return data
