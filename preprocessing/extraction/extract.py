@@ -13,7 +13,7 @@ from preprocessing.datasets.record import Caption, Dataset, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, RegionFeatures, Stored
-from preprocessing.features.images import ImageError, require_in_root
+from preprocessing.features.images import ImageError, inside
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
@@ -68,14 +68,8 @@ def extract_shard(
     """
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
-
-    def load(uri: str) -> Any:
-        """Load an image that lies in the dataset's folder."""
-        require_in_root(uri, spec.root)
-        return extractor.load(uri)
-
     with (
-        ImageLoader(load, threads, 2 * batch_size, timeout) as loader,
+        ImageLoader(lambda uri: extractor.load(inside(spec.root, uri)), threads, 2 * batch_size, timeout) as loader,
         # Written while the next batch is computed.
         contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader), 2 * batch_size)) as samples,
     ):
@@ -86,8 +80,7 @@ def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
     """Return the size in a tar of the first usable image of a split; raise ValueError where there is none."""
     for record in dataset.records(split):
         try:
-            require_in_root(record.image_uri, dataset.root)
-            item = extractor.load(record.image_uri)
+            item = extractor.load(inside(dataset.root, record.image_uri))
         except ImageError:
             continue
         entry = _Entry("0" * _KEY_DIGITS, record, record.captions)

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from preprocessing.features.butd.labels import read_labels
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.images import ImageError, load_image, require_in_root
+from preprocessing.features.images import ImageError, inside, load_image
 from preprocessing.features.importers import (
     FORMS,
     PublishedRegions,
@@ -118,8 +118,7 @@ def _drawn(
     if key not in images:
         return "no photograph"
     try:
-        require_in_root(images[key][0], str(options.images))
-        image = load_image(images[key][0])
+        image = load_image(inside(str(options.images), images[key][0]))
     except ImageError as error:
         return str(error)
     if entry.image_size not in (None, image.size):

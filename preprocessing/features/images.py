@@ -82,10 +82,11 @@ class _File(io.BytesIO):
         return super().read(size)
 
 
-def require_in_root(uri: str, root: str) -> None:
-    """Raise ImageError where an image is a link that leads out of the dataset's root; without a root all are taken."""
+def inside(root: str, uri: str) -> str:
+    """Return the URI of an image; raise ImageError where it is a link that leads out of the dataset's root, if any."""
     if root and not is_s3(root) and "://" not in uri and leads_out(uri, root):
         raise ImageError(f"is a link that leads out of {root}, and is not opened; copy the image there")
+    return uri
 
 
 def load_image(uri: str) -> Image.Image:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from preprocessing.datasets.record import Dataset, Record
-from preprocessing.features.images import ImageError, load_image, require_in_root
+from preprocessing.features.images import ImageError, inside, load_image
 
 # The hash is the signs of the 8 x 8 lowest frequencies of a 32 x 32 grey image, without the mean's: 63 bits.
 _SIDE = 32
@@ -88,8 +88,7 @@ def duplicates_across(
         """The images of a split with their hashes; those that cannot be read are listed."""
         for record in dataset.records(split):
             try:
-                require_in_root(record.image_uri, dataset.root)
-                yield record, perceptual_hash(load_image(record.image_uri))
+                yield record, perceptual_hash(load_image(inside(dataset.root, record.image_uri)))
             except ImageError as error:
                 unreadable.append((record, str(error)))
 
