@@ -176,10 +176,10 @@ def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
         if not Path(uri.removeprefix("sqlite:///")).is_file():
             return Finding("MLflow", f"{uri} does not exist yet; the first run creates it"), {}
     offsets = _server_clock(uri) if uri.startswith("http") else {}
-    failures: tuple[type[Exception], ...] = (TrackingError, *outages())
+    refusals: tuple[type[Exception], ...] = (TrackingError, *outages())
     try:
         connect(uri).search_experiments(max_results=1)
-    except failures as error:
+    except refusals as error:
         reason = reason_of(error)
         return Finding("MLflow", f"{uri} refuses: {reason}", _remedy(reason)), offsets
     return Finding("MLflow", f"{uri} answers"), offsets

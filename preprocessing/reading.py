@@ -20,7 +20,7 @@ def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None
 
     Args:
         failure: class of the error; it passes as it is, and so does any other of our own.
-        what: the file, for the message.
+        what: the file and what is wrong with it, for the message: "FILE: not a readable npy file".
         remedy: what to do about it.
     """
     try:
@@ -28,7 +28,7 @@ def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None
     except Exception as error:  # every library has its own, and a file that was changed reaches code for any of them
         if type(error).__module__.startswith(_OURS):
             raise
-        raise failure(f"{what} cannot be read ({reason(error)}); {remedy}") from error
+        raise failure(f"{what} ({reason(error)}); {remedy}") from error
 
 
 def reason(error: BaseException) -> str:
@@ -40,16 +40,16 @@ def reason(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, any_text: bool = False) -> Any:
     """Parse JSON from outside; every fault is a ValueError.
 
     Besides what is no JSON, it refuses what later code would stumble over: numbers that are not finite or beyond 64
-    bits, text that no file can hold (lone surrogates), and values nested too deeply.
+    bits, values nested too deeply, and, but for `any_text`, text that no file can hold (halves of characters).
     """
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_refuse)
-        if _SURROGATE.search(text):
+        if not any_text and _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("its values are nested too deeply") from error

@@ -23,6 +23,7 @@ from preprocessing.features.extractor import ExtractorError, ImageExtractor
 from preprocessing.features.images import ImageError
 from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.names import require_inner_name
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
@@ -238,8 +239,9 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     path = directory / EXTRACTOR
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no extractor: {EXTRACTOR} is missing")
-    content = json.loads(path.read_text(encoding="utf-8"))
-    options = {"name": content["name"], **content["options"]}
+    with damage_as(ExtractorError, f"{path} describes no extractor", "restore the folder"):
+        content = parse_json(path.read_bytes())
+        options = {"name": content["name"], **content["options"]}
     if "weights" in options:
         weights = options["weights"]
         if isinstance(weights, dict):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pipelines.runtime.stage import StageError
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
 
 TRAINED_ON = "reads.json"
@@ -21,7 +21,8 @@ def require_features(feature: str, model: Path) -> None:
     path = model / TRAINED_ON
     if not path.is_file():
         return
-    trained_on = json.loads(path.read_text(encoding="utf-8"))["features"]
+    with damage_as(StageError, f"{path} does not say which features the model was trained on", "restore the folder"):
+        trained_on = parse_json(path.read_bytes())["features"]
     if trained_on != feature:
         raise StageError(
             f"{model}: this model was trained on the features {trained_on!r}, and the configuration gives it "

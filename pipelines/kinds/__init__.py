@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +28,7 @@ from pipelines.schema.encoders import (
     FeatureImageEncoderConfig,
 )
 from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, TripletLoss
+from preprocessing.reading import damage_as, parse_json
 
 KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKind())
 """The kinds that have settings of their own; all other models are two-tower models."""
@@ -55,7 +55,7 @@ def trained_kind(loss: str) -> ModelKind:
 
 
 def saved_kind(model: Path) -> ModelKind:
-    """Return the kind of a saved model, by its directory; FileNotFoundError where it holds no model."""
-    specification = json.loads((model / "model.json").read_text(encoding="utf-8"))
-    text = specification["text"].get("name")
+    """Return the kind of a saved model, by its directory; ValueError where it holds no model."""
+    with damage_as(ValueError, f"{model} holds no model", "restore the folder"):
+        text = parse_json((model / "model.json").read_bytes())["text"].get("name")
     return next((kind for kind in KINDS if kind.text is not None and kind.text == text), TwoTowerKind())

@@ -5,7 +5,6 @@ C captions, N regions, D embedding.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +24,7 @@ from preprocessing.captions.components import (
 )
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors, pad_tokens
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.evaluation.embedding import embed
 from vse_core.models.components import Components
@@ -137,5 +137,6 @@ def read_parser(directory: Path) -> str | None:
     path = directory / PARSER
     if not path.is_file():
         raise FileNotFoundError(f"{directory} does not say which parser its model reads captions with: no {PARSER}")
-    pipeline: str | None = json.loads(path.read_text(encoding="utf-8"))["pipeline"]
+    with damage_as(ValueError, f"{path} names no parser", "restore the folder"):
+        pipeline: str | None = parse_json(path.read_bytes())["pipeline"]
     return pipeline

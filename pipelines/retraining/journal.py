@@ -10,7 +10,6 @@ All of it is kept on the storage as well, where there is one, and read from ther
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -18,7 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.runtime.stage import StageError
 from preprocessing.extraction.split_hashes import DataManifest
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 
@@ -57,7 +58,10 @@ class Journal:
     def data(self, identity: str, split: str) -> DataManifest | None:
         """Return the hashes of a split in a retraining; None where there are none."""
         data = self._mirror.read(self.of(identity) / f"{split}.npz")
-        return None if data is None else DataManifest.load(data)
+        if data is None:
+            return None
+        with damage_as(StageError, f"the hashes of {split} in {self.of(identity)} are damaged", "remove the folder"):
+            return DataManifest.load(data)
 
     def keep_data(self, identity: str, split: str, manifest: DataManifest) -> None:
         """Keep the hashes of a split."""
@@ -95,8 +99,10 @@ class Journal:
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         data = self._mirror.read(path)
-        content: dict[str, Any] | None = None if data is None else json.loads(data)
-        return content
+        if data is None:
+            return None
+        with damage_as(StageError, f"{path} is no record of a retraining", "remove it, here and on the storage"):
+            return dict(parse_json(data))
 
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.loading.loader import image_batches
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.shards import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage import join
@@ -121,11 +122,11 @@ class Gallery:
         for name in (EMBEDDINGS, ITEMS):
             if not (directory / name).is_file():
                 raise GalleryError(f"{directory} holds no gallery: {name} is missing")
-        tensors = load_file(directory / EMBEDDINGS)
-        items = json.loads((directory / ITEMS).read_text(encoding="utf-8"))["images"]
-        records = tuple(_record_from_json(item) for item in items)
-        if "images_BKD" in tensors:
-            return cls(tensors["images_BKD"], tensors["texts_CD"], records)
+        with damage_as(GalleryError, f"the gallery in {directory} is damaged", "evaluate the model again"):
+            tensors = load_file(directory / EMBEDDINGS)
+            records = tuple(_record_from_json(item) for item in parse_json((directory / ITEMS).read_bytes())["images"])
+            if "images_BKD" in tensors:
+                return cls(tensors["images_BKD"], tensors["texts_CD"], records)
         types = kind.output_types() if kind is not None else None
         if types is None:
             raise GalleryError(_NO_EMBEDDINGS)

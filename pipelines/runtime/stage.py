@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
 from preprocessing.storage.redaction import RedactedError
 
 MANIFEST = "manifest.json"
+_AGAIN = "delete it and run the stage again"
 # The files that transformers loads from a folder of weights.
-_READ = ("*.json", "*.txt", "*.safetensors")
+READ = ("*.json", "*.txt", "*.safetensors")
 # A disk that is full, over its quota, read-only, not ours, or broken.
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
@@ -54,7 +56,7 @@ def content_digest(path: Path) -> str:
 
     It is computed once in a process for as long as sizes and times of the files stay.
     """
-    files = [path] if path.is_file() else sorted(file for kind in _READ for file in path.glob(kind))
+    files = [path] if path.is_file() else sorted(file for kind in READ for file in path.glob(kind))
     return _digest(tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
 
 
@@ -109,16 +111,7 @@ class StageDir:
             StageError: it is absent or is not a manifest.
         """
         path = self.path / MANIFEST
-        text = path.read_bytes() if path.is_file() else self.mirror.read(path)
-        if text is None:
-            raise StageError(f"{self.stage}: no {path}: the stage has not finished; run it again")
-        try:
-            manifest = json.loads(text)
-        except ValueError as error:
-            raise StageError(f"{self.stage}: {path} is not JSON ({error}): delete it and run the stage again") from None
-        if not isinstance(manifest, dict) or "fingerprint" not in manifest:
-            raise StageError(f"{self.stage}: {path} is not a stage manifest: delete it and run the stage again")
-        return manifest
+        return _manifest(path.read_bytes() if path.is_file() else self.mirror.read(path), path)
 
     def stored(self) -> set[str]:
         """Return the names of its files on the storage, at any depth; none without a storage."""
@@ -145,9 +138,39 @@ class StageDir:
 
 
 def manifest_in(directory: Path) -> dict[str, Any]:
-    """Return the manifest of a complete stage, which planning has copied to this machine."""
-    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    return manifest
+    """Return the manifest of a complete stage, which planning has copied to this machine.
+
+    Raises:
+        StageError: it is absent, or is not a manifest; also where a key is asked of it that it lacks.
+    """
+    path = directory / MANIFEST
+    return _manifest(path.read_bytes() if path.is_file() else None, path)
+
+
+def _manifest(text: bytes | None, path: Path) -> dict[str, Any]:
+    if text is None:
+        raise StageError(f"no {path}: the stage has not finished; run it again")
+    with damage_as(StageError, f"{path} is not a stage manifest", _AGAIN):
+        manifest = _Part(parse_json(text), path)
+        if not isinstance(manifest.get("counts", {}), dict):
+            raise ValueError("its counts are no mapping")
+        return manifest
+
+
+class _Part(dict[str, Any]):
+    """A mapping of a manifest; a key that it lacks is a StageError."""
+
+    def __init__(self, content: Mapping[str, Any], path: Path) -> None:
+        super().__init__(
+            {key: _Part(value, path) if isinstance(value, dict) else value for key, value in content.items()}
+        )
+        self._path = path
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise StageError(f"{self._path} has no {key!r}: {_AGAIN}")
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, Sev
 from pipelines.runtime.stage import fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 
@@ -71,7 +72,8 @@ def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     if not origin.exists():  # on the hub, where it may change
         return _computed_identity(name, json.dumps(options), "")
     files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
-    stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
+    with damage_as(ConfigError, f"features: {origin} is incomplete", "copy it again, or remove broken links"):
+        stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
     key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
     return _cached(mirror, key, lambda: _computed_identity(name, json.dumps(options), key))
 
@@ -96,5 +98,5 @@ def _cached(mirror: Mirror, key: str, compute: Callable[[], dict[str, Any]]) -> 
             return content
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomic(entry, content)
-    kept: dict[str, Any] = json.loads(entry.read_text(encoding="utf-8"))
-    return kept
+    with damage_as(ConfigError, f"features: the cache entry {entry} is damaged", "delete it"):
+        return dict(parse_json(entry.read_bytes()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import secrets
 import socket
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.training import GRAPH_PROTOCOLS
 from pipelines.runtime.cluster import cluster_address, local_cpus
+from pipelines.runtime.stage import READ
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 from preprocessing.storage import StorageError, open_storage
@@ -163,10 +165,13 @@ def _check_weights(key: str, weights: str, files: Mapping[str, list[str]]) -> No
     if not folder.is_dir():
         raise ConfigError(f"{key}: there is no folder {folder}; correct the path, or name a model on the hub")
     for what, patterns in files.items():
-        if not any(next(folder.glob(pattern), None) for pattern in patterns):
+        if not any(file.is_file() for pattern in patterns for file in folder.glob(pattern)):
             raise ConfigError(
                 f"{key}: {folder} holds no {what} ({' or '.join(patterns)}); copy it there from the model's release"
             )
+    broken = [file for pattern in READ for file in folder.glob(pattern) if not file.is_file()]
+    if broken:
+        raise ConfigError(f"{key}: {broken[0]} leads to no file; copy it there again, or remove it")
 
 
 def _check_ray(config: PipelineConfig) -> None:
@@ -177,9 +182,8 @@ def _check_ray(config: PipelineConfig) -> None:
     key = "ray.address" if config.ray.address else "environment variable RAY_ADDRESS"
     if address in ("auto", "local"):
         return
-    parts = urlsplit(address if "://" in address else f"//{address}")
     host, port = _host_and_port(key, address)
-    if parts.scheme not in ("", "ray") or port is None:
+    if urlsplit(address if "://" in address else f"//{address}").scheme not in ("", "ray") or port is None:
         raise ConfigError(
             f"{key}: {address!r} is not the address of a Ray head; write HOST:PORT, by default port 6379 "
             "(the http address of the dashboard belongs into RAY_API_SERVER_ADDRESS)"
@@ -221,7 +225,7 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     Raises:
         ConfigError: nothing answers, or it is no such address.
     """
-    scheme = urlsplit(uri).scheme
+    scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":
         _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent, is_dry_run)
     elif scheme in ("http", "https"):
@@ -248,14 +252,14 @@ def _check_server(uri: str) -> None:
         raise ConfigError(
             f"tracking.uri: {uri} answers, but not as an MLflow server (HTTP {error.code}); {remedy}"
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.InvalidURL) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise ConfigError(f"tracking.uri: no MLflow server answers at {uri} ({reason}); {remedy}") from error
 
 
 def _host_and_port(key: str, address: str) -> tuple[str, int | None]:
-    parts = urlsplit(address if "://" in address else f"//{address}")
     try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
         return parts.hostname or "", parts.port
     except ValueError as error:
         raise ConfigError(f"{key}: {address!r} is not an address: {error}") from error
@@ -265,5 +269,5 @@ def _answers(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), timeout=_SECONDS):
             return True
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that no machine can have
         return False

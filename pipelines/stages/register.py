@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.evaluation.evaluator import GALLERY
-from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, fingerprint, manifest_in
+from pipelines.runtime.stage import (
+    Plans,
+    StageDir,
+    StageError,
+    StagePlan,
+    StageReport,
+    disk_error,
+    fingerprint,
+    manifest_in,
+)
 from pipelines.stages import model_card
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.redaction import SecretAddress
@@ -58,11 +67,14 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         config.mirror.pull(upstream[name].directory)
     metrics = manifest_in(upstream["evaluate"].directory)["metrics"]
     split = config.dataset.eval_split
-    _write_bundle(config.features.read, parts, stage.create())
     tags = _tags(config, upstream, metrics["rsum"])
     named = {f"{split}/{name}": value for name, value in metrics.items()}
     card = stage.path / model_card.FILE
-    write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
+    try:
+        _write_bundle(config.features.read, parts, stage.create())
+        write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
+    except OSError as error:
+        raise disk_error(NAME, stage.path, error) from error
     tracker.log_artifact(card)
     try:
         with tracker.active():

@@ -7,19 +7,24 @@ storage as copies that the server makes. A file next to the directories names th
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.stages.shard_work import ShardedSplit, is_complete
+from preprocessing.reading import reason
 from preprocessing.shards import read_index
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path
 from preprocessing.storage.names import require_inner_name
+
+log = logging.getLogger(__name__)
 
 _THREADS = 8
 
@@ -55,7 +60,7 @@ def reuse_shards(split: ShardedSplit, version: Version, extra: Extra | None = No
     directory, mirror = split.directory, split.directory.mirror
     directory.create()
     record = directory.path.parent / f"newest-{version.settings[:16]}.json"
-    last = _read(mirror.read(record))
+    last = _read(mirror.read(record), record)
     if last is not None and last["fingerprint"] == directory.fingerprint:
         return len(last["taken"])
     common: list[str] = []
@@ -72,9 +77,23 @@ def reuse_shards(split: ShardedSplit, version: Version, extra: Extra | None = No
     return len(common)
 
 
-def _read(data: bytes | None) -> dict[str, Any] | None:
-    record: dict[str, Any] | None = None if data is None else json.loads(data)
-    return record
+class _Newest(BaseModel):
+    """The newest version of a split: where it is, its shards' identities, and the shards it reused."""
+
+    fingerprint: str
+    contents: dict[str, str]
+    taken: list[str]
+
+
+def _read(data: bytes | None, record: Path) -> dict[str, Any] | None:
+    """Return the newest version; None where there is none, or a damaged record: then shards are made, not reused."""
+    if data is None:
+        return None
+    try:
+        return _Newest.model_validate_json(data).model_dump()
+    except ValueError as error:
+        log.warning("%s is damaged (%s): no shard of an earlier version is reused", record, reason(error))
+        return None
 
 
 def _complete(earlier: StageDir, names: list[str], extra: Extra | None) -> list[str]:

@@ -98,9 +98,6 @@ def outages() -> tuple[type[Exception], ...]:
 
 def page(uri: str, experiment_id: str, run_id: str) -> str:
     """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port."""
-    server = (
-        SecretAddress(uri).without_user.rstrip("/")
-        if uri.startswith(("http://", "https://"))
-        else "http://127.0.0.1:5000"
-    )
+    is_server = uri.startswith(("http://", "https://"))
+    server = SecretAddress(uri).without_user.rstrip("/") if is_server else "http://127.0.0.1:5000"
     return run_page(server, experiment_id, run_id)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import getpass
-import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import BaseModel
+
 from pipelines.tracking.client import TrackingError, connect, named_outages, page
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
-from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker
+from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker, read_pending
 from pipelines.tracking.version import code_version
+from preprocessing.reading import parse_json, reason
 from preprocessing.storage import is_s3
 from preprocessing.storage.atomic import locked, write_json_atomic
 from preprocessing.storage.redaction import SecretAddress
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+log = logging.getLogger(__name__)
 
 _LOCK = "alive.lock"
 _EXPERIMENT = """Models of images and sentences in one space.
@@ -32,6 +37,14 @@ register. Retrainings, searches and comparisons are runs as well.
 - Data, settings and code of a run: its inputs, its parameters, and its tags `vse.data_fingerprint`, `vse.fingerprint`,
   `vse.seed`, `mlflow.source.git.commit`.
 """
+
+
+class _Recorded(BaseModel):
+    """What `run.json` holds: where the runs are, and their ids by the stage."""
+
+    uri: str
+    experiment_id: str
+    runs: dict[str, str]
 
 
 class Experiment(Protocol):
@@ -114,8 +127,9 @@ class PipelineRuns:
     def _tidy(self) -> None:
         """Send what MLflow has not received of ended runs, and end the runs of killed pipelines."""
         for pending in sorted(_spool_folder(self._experiment).glob(f"*/*/{PENDING}")):
-            kept = json.loads(pending.read_text(encoding="utf-8"))
-            if kept["status"] is not None and SecretAddress(kept["run"]["uri"]) == self._experiment.uri:
+            kept = read_pending(pending)
+            uri = None if kept is None else SecretAddress(kept["run"]["uri"])
+            if kept is not None and kept["status"] is not None and uri == self._experiment.uri:
                 Tracker(RunHandle(**kept["run"])).close(kept["status"])
         for lock in sorted(self._file.parents[1].glob(f"*/{_LOCK}")):
             with contextlib.suppress(BlockingIOError, FileNotFoundError), locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -230,7 +244,11 @@ def _runs_file(experiment: Experiment, fingerprint: str) -> Path:
 
 
 def _recorded(path: Path) -> dict[str, Any]:
+    """Return the ids of a pipeline's runs; none where there is no record, or none that can be read."""
     if not path.is_file():
         return {}
-    recorded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return recorded
+    try:
+        return _Recorded.model_validate(parse_json(path.read_bytes())).model_dump()
+    except ValueError as error:
+        log.warning("%s is damaged (%s): MLflow gets new runs in place of those it names", path, reason(error))
+        return {}

@@ -16,8 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import BaseModel
+
 from pipelines.tracking.client import connect, outages, page, reason_of
 from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
+from preprocessing.reading import reason
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.redaction import SecretAddress, redacted
 
@@ -235,12 +238,12 @@ class Tracker:
     def recall(self) -> None:
         """Load what earlier processes could not send to this run; the next flush sends it."""
         for spool in sorted(self._spools.glob("*")):
-            if (spool / PENDING).is_file():
-                pending = json.loads((spool / PENDING).read_text(encoding="utf-8"))
+            pending = read_pending(spool / PENDING)
+            if pending is not None:
                 self._params = {**pending["params"], **self._params}
                 self._tags = {**pending["tags"], **self._tags}
-                self._inputs = [*pending.get("inputs", []), *self._inputs]
-                self._metrics = [*(tuple(metric) for metric in pending["metrics"]), *self._metrics]
+                self._inputs = [*pending["inputs"], *self._inputs]
+                self._metrics = [*pending["metrics"], *self._metrics]
             if spool != self._spool:
                 for path in _files(spool / "artifacts"):
                     path.replace(self._spooled(path.relative_to(spool / "artifacts").as_posix()))
@@ -300,6 +303,29 @@ class Tracker:
             folder = path.parent.relative_to(artifacts).as_posix()
             self._client.log_artifact(self.run_id, str(path), None if folder == "." else folder)
             path.unlink()
+
+
+class _Pending(BaseModel):
+    """What MLflow has not received of a run, and how that ended where it has."""
+
+    params: dict[str, str]
+    tags: dict[str, str]
+    inputs: list[dict[str, str]] = []
+    metrics: list[tuple[str, float, int, int]]
+    status: Status | None
+    run: RunHandle
+
+
+def read_pending(path: Path) -> dict[str, Any] | None:
+    """Return what MLflow has not received; None where there is nothing, or a damaged file, which gets another name."""
+    if not path.is_file():
+        return None
+    try:
+        return _Pending.model_validate_json(path.read_bytes()).model_dump()
+    except ValueError as error:
+        kept = path.replace(path.with_suffix(".damaged"))
+        log.error("%s is damaged (%s): MLflow does not get what it held; it is kept as %s", path, reason(error), kept)
+        return None
 
 
 def _files(folder: Path) -> list[Path]:

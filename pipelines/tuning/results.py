@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.runtime.stage import StageError
 from preprocessing.plain_text import csv_cell
+from preprocessing.reading import damage_as, parse_json
 from vse_core.evaluation.protocols import RECALLS
 
 _FIXED = ("trial", "seed", "rsum", "best_epoch", "epochs", "stopped_early", "problem")
@@ -100,8 +102,12 @@ def write_results(results: Results, path: Path) -> None:
 
 
 def read_results(path: Path) -> Results:
-    """Read what `write_results` has written."""
-    with path.open(newline="", encoding="utf-8") as file:
+    """Read what `write_results` has written; StageError where it is damaged."""
+    remedy = "run the search again, or restore the file from MLflow"
+    with (
+        damage_as(StageError, f"{path} is no table of a search", remedy),
+        path.open(newline="", encoding="utf-8") as file,
+    ):
         return Results([_trial(row) for row in csv.DictReader(file)])
 
 
@@ -119,7 +125,7 @@ def _json(value: Any) -> str:
 def _trial(row: dict[str, str]) -> Trial:
     return Trial(
         row["trial"],
-        {key: json.loads(value) for key, value in row.items() if key not in (*_FIXED, *RECALLS)},
+        {key: parse_json(value) for key, value in row.items() if key not in (*_FIXED, *RECALLS)},
         int(row["seed"]),
         float(row["rsum"]) if row["rsum"] else None,
         int(row["best_epoch"]),

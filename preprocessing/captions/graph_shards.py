@@ -5,7 +5,6 @@ The caller may make the shards one after another or on many machines.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph import ParsedCaption, parse_captions
+from preprocessing.reading import damage_as, parse_json
+from preprocessing.shards.index import FIX, ShardError
 from preprocessing.shards.reader import read_records, shard_paths
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
@@ -47,8 +48,10 @@ def counts_path(shard: Path) -> Path:
 
 
 def read_counts(shard: Path) -> GraphCounts:
-    """Read the counts of a shard that :func:`parse_shard` has made."""
-    return GraphCounts.from_json(json.loads(counts_path(shard).read_text(encoding="utf-8")))
+    """Read the counts of a shard that :func:`parse_shard` has made; ShardError where they are damaged."""
+    path = counts_path(shard)
+    with damage_as(ShardError, f"the counts {path} cannot be read", FIX):
+        return GraphCounts.from_json(parse_json(path.read_bytes()))
 
 
 def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
@@ -83,16 +86,17 @@ def read_captions(directory: Path) -> Iterator[list[TokenizedCaption]]:
         ShardError: a shard is missing or damaged.
     """
     for path in shard_paths(directory):
-        for _, record in read_records(path):
-            yield [
-                TokenizedCaption(
-                    record["image_id"],
-                    caption["caption_id"],
-                    tuple(caption["tokens"]),
-                    SceneGraph.from_json(caption["graph"]),
-                )
-                for caption in record["captions"]
-            ]
+        with damage_as(ShardError, f"shard {path} holds no graphs", FIX):
+            for _, record in read_records(path):
+                yield [
+                    TokenizedCaption(
+                        record["image_id"],
+                        caption["caption_id"],
+                        tuple(caption["tokens"]),
+                        SceneGraph.from_json(caption["graph"]),
+                    )
+                    for caption in record["captions"]
+                ]
 
 
 def read_graphs(shard: Path) -> Iterator[tuple[str, list[tuple[str, SceneGraph]]]]:
@@ -101,9 +105,10 @@ def read_graphs(shard: Path) -> Iterator[tuple[str, list[tuple[str, SceneGraph]]
     Raises:
         ShardError: the shard is damaged.
     """
-    for _, record in read_records(shard):
-        captions = [(caption["caption_id"], SceneGraph.from_json(caption["graph"])) for caption in record["captions"]]
-        yield record["image_id"], captions
+    with damage_as(ShardError, f"shard {shard} holds no graphs", FIX):
+        for _, record in read_records(shard):
+            graphs = [(caption["caption_id"], SceneGraph.from_json(caption["graph"])) for caption in record["captions"]]
+            yield record["image_id"], graphs
 
 
 @dataclass(frozen=True, slots=True)

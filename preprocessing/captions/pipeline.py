@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from preprocessing.reading import reason
+
 if TYPE_CHECKING:
     from spacy.language import Language
 
@@ -36,13 +38,13 @@ def load_pipeline(name: str | None = None) -> Language:
         # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
         with use_ops("numpy", use_blis=False):
             nlp = spacy.load(SHIPPED if name is None else name)
-    except OSError as error:
+    except Exception as error:  # of a folder that is damaged spaCy, thinc and srsly raise what they like
         if name is None:
             raise PipelineError(
                 f"the shipped pipeline is missing or incomplete: {error}; reinstall the package"
             ) from error
         raise PipelineError(
-            f"no spaCy pipeline {name!r}: neither an installed package nor a folder; "
+            f"no spaCy pipeline {name!r}: neither an installed package nor a complete folder ({reason(error)}); "
             f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
         ) from error
     missing = [component for component in _REQUIRED if component not in nlp.pipe_names]

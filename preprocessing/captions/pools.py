@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
 
 # Part of the fingerprints of what draws from pools: raise it when the same graphs give others.
@@ -118,14 +118,12 @@ class Pools:
         Raises:
             PoolsError: the file is missing or damaged.
         """
-        try:
-            data: Any = json.loads(path.read_text(encoding="utf-8"))
+        with damage_as(PoolsError, f"{path} holds no pools of words", "build them again"):
+            data = parse_json(path.read_bytes())
             pools = {name: tuple(data[name]) for name in ("nouns", "adjectives", "relations")}
-        except OSError as error:
-            raise PoolsError(f"cannot read the pools {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise PoolsError(f"{path} holds no pools of words ({error}): build it again") from error
-        if not all(isinstance(word, str) for words in pools.values() for word in words):
+        if not all(
+            isinstance(data[name], list) and all(isinstance(word, str) for word in data[name]) for name in pools
+        ):
             raise PoolsError(f"{path}: a pool holds something else than words: build it again")
         return cls(**pools)
 

@@ -5,7 +5,6 @@ C captions of a split, B of a batch; L words, A actions and E entities at most.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.reading import damage_as, parse_json
 
 ROLES = (
     *("V", "ARG1", "ARG0", "ARG2", "ARG3", "ARG4"),
@@ -136,12 +136,8 @@ def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
     Raises:
         RoleGraphError: no such file, no JSON, or a caption whose graph is malformed.
     """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RoleGraphError(f"{path}: {error.strerror}; {_ORIGIN}") from error
-    except ValueError as error:
-        raise RoleGraphError(f"{path} is not a JSON file ({error}); copy it again") from error
+    with damage_as(RoleGraphError, f"{path} is not a JSON file", _ORIGIN):
+        content = parse_json(Path(path).read_bytes())
     if not isinstance(content, dict):
         raise RoleGraphError(f"{path}: the top level is a {type(content).__name__}, captions with graphs are needed")
     return {caption: _graph(value, f"{path}, caption {caption!r:.80}") for caption, value in content.items()}

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from preprocessing.captions.augment import augment_tokens
 from preprocessing.captions.tokenize import tokenize
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_bytes_atomic
 
 # As of BERT, with <start> and <end>: captions have some ten tokens, texts of web pages any number.
@@ -157,14 +158,9 @@ class Vocabulary:
         Raises:
             VocabularyError: the file is missing, is no JSON, or its two tables do not describe one list of words.
         """
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise VocabularyError(f"cannot read the vocabulary {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise VocabularyError(
-                f"{path} is no JSON ({error}); old vocabularies are pickles, which are not read: convert it first"
-            ) from error
+        remedy = "old vocabularies are pickles, which are not read: convert it first"
+        with damage_as(VocabularyError, f"cannot read the vocabulary {path}", remedy):
+            data = parse_json(Path(path).read_bytes())
         try:
             return cls(_words_in_order(data))
         except VocabularyError as error:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save
 
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.reading import damage_as
 from preprocessing.storage.atomic import write_bytes_atomic
 
 
@@ -41,9 +42,13 @@ class WordVectors:
 
     @classmethod
     def load(cls, path: Path) -> WordVectors:
-        """Read what :meth:`save` has written."""
-        tensors = load_file(path)
-        return cls(tensors["words_W"], tensors["vectors_WE"], float(tensors["coverage"]))
+        """Read what :meth:`save` has written; WordVectorsError where it is damaged."""
+        with damage_as(WordVectorsError, f"cannot read the word vectors {path}", "delete its folder and train again"):
+            tensors = load_file(path)
+            words_W, vectors_WE, coverage = (tensors[name] for name in ("words_W", "vectors_WE", "coverage"))
+            if words_W.ndim != 1 or vectors_WE.ndim != 2 or len(words_W) != len(vectors_WE):
+                raise ValueError(f"{words_W.shape} words do not fit vectors of shape {vectors_WE.shape}")
+            return cls(words_W, vectors_WE, float(coverage))
 
 
 def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVectors:

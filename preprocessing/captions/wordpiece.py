@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from preprocessing.captions.augment import augment_words
 from preprocessing.captions.vocabulary import MAX_TOKENS
+from preprocessing.reading import damage_as, reason
 from preprocessing.storage.atomic import write_bytes_atomic
 
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -76,10 +77,9 @@ class WordPiece:
                 auto.from_pretrained(str(folder) if local else weights, local_files_only=local, trust_remote_code=False)
                 for auto in (AutoTokenizer, AutoConfig)
             )
-        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        except Exception as error:  # of a damaged folder transformers raises what it likes
             raise WordPieceError(
-                f"the weights {weights!r} bring no tokenizer that can be loaded ({reason}); name a folder with "
+                f"the weights {weights!r} bring no tokenizer that can be loaded ({reason(error)}); name a folder with "
                 "config.json and vocab.txt or tokenizer.json, or a model on the hub where the network reaches it"
             ) from error
         max_tokens = getattr(config, "max_position_embeddings", MAX_TOKENS)
@@ -92,16 +92,10 @@ class WordPiece:
         Raises:
             WordPieceError: the file is missing or damaged.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise WordPieceError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-        try:
-            tokenizer = Tokenizer.from_str(text)
-        except Exception as error:  # tokenizers raises plain Exception
-            raise WordPieceError(f"{path} is no tokenizer ({error}); copy it from the model again") from error
-        cut = tokenizer.truncation
-        return cls._from_tokenizer(tokenizer, str(path), MAX_TOKENS if cut is None else cut["max_length"] + 2)
+        with damage_as(WordPieceError, f"cannot read the tokenizer {path}", "copy it from the model again"):
+            tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
+            cut = tokenizer.truncation
+            return cls._from_tokenizer(tokenizer, str(path), MAX_TOKENS if cut is None else cut["max_length"] + 2)
 
     @classmethod
     def _from_tokenizer(cls, tokenizer: Tokenizer | None, origin: str, max_tokens: int) -> WordPiece:

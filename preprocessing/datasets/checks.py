@@ -1,6 +1,5 @@
 """Checks shared by the readers: paths, splits, text and JSON files, each failing with one clear DatasetError."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,23 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import S3Storage, is_s3, join
 from preprocessing.storage.names import require_inner_name
 
 
+def _absolute(path: str | Path, what: str) -> Path:
+    with damage_as(
+        DatasetError, f"{what}: {str(path)[:200]} cannot be used", "correct the path in the dataset's configuration"
+    ):
+        absolute = Path(path).expanduser().absolute()
+        absolute.is_dir()  # names that no file can have are errors
+    return absolute
+
+
 def require_file(path: str | Path, what: str) -> Path:
     """Return the absolute path of an existing file; the error names `what` it should have been."""
-    absolute = Path(path).expanduser().absolute()
+    absolute = _absolute(path, what)
     if absolute.is_dir():
         raise DatasetError(f"{what}: {absolute} is a folder, a file is needed; name the file itself")
     if not absolute.is_file():
@@ -32,7 +41,7 @@ def require_files(paths: Mapping[str, str | Path], what: str) -> dict[str, Path]
 
 def require_folder(path: str | Path, what: str) -> Path:
     """Return the absolute path of an existing folder; raises as :func:`require_file`."""
-    absolute = Path(path).expanduser().absolute()
+    absolute = _absolute(path, what)
     if not absolute.is_dir():
         raise DatasetError(f"{what}: there is no folder {absolute}; correct the path in the dataset's configuration")
     return absolute
@@ -93,10 +102,9 @@ def _first_undecodable_line(path: Path) -> int:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Return the object at the top of a JSON file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path}: not a JSON file ({error}); download it again") from error
+    with damage_as(DatasetError, f"{path}: not a JSON file", "download it again"):
+        # A caption with half a character is skipped by itself, where shards are made.
+        content = parse_json(path.read_bytes(), any_text=True)
     if not isinstance(content, dict):
         raise DatasetError(f"{path}: the top level is a {type(content).__name__}, an object is needed")
     return content
@@ -129,12 +137,9 @@ def require_new(places: dict[str, str], what: str, identifier: object, where: st
 
 def load_array(file: Path, needed: str) -> npt.NDArray[Any]:
     """Map an array of a .npy file into memory, without running code of it; the error says what is `needed`."""
-    try:
+    remedy = f"{needed} needed: copy it again, or store it without objects"
+    with damage_as(DatasetError, f"{file}: not a readable npy file", remedy):
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(
-            f"{file}: not a readable npy file ({error}); {needed} needed: copy it again, or store it without objects"
-        ) from error
     if not isinstance(array, np.ndarray):
         raise DatasetError(f"{file}: not one array; {needed} needed, stored by numpy.save")
     return array

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from preprocessing.datasets.checks import require_file, require_folder
 from preprocessing.datasets.record import DatasetError
+from preprocessing.reading import damage_as
 
 # Our name of a split -> the files' own.
 SPLIT_NAMES = {"dev": "val", "test": "test"}
@@ -62,21 +63,21 @@ def read_crisscrossed(folder: str | Path, split: str) -> Crisscrossed:
 
 
 def _ratings(file: Path, first: tuple[str, re.Pattern[str]], second: tuple[str, re.Pattern[str]]) -> Iterator[Rating]:
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            rows = csv.DictReader(lines)
-            wanted = [first[0], second[0], "agg_score"]
-            missing = [name for name in wanted if name not in (rows.fieldnames or ())]
-            if missing:
-                raise DatasetError(
-                    f"{file}: the header has no {', '.join(missing)}; take the file without '_raw' from the release"
-                )
-            for row in rows:
-                where = f"{file}:{rows.line_num}"
-                ids = [_identifier(row[name], pattern, f"{where}: {name}") for name, pattern in (first, second)]
-                yield Rating(ids[0], ids[1], _score(row["agg_score"], where))
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{file}: not utf-8 ({error.reason}); download it again") from error
+    with (
+        damage_as(DatasetError, f"{file}: not a table in utf-8", "download it again"),
+        file.open(encoding="utf-8-sig", newline="") as lines,
+    ):
+        rows = csv.DictReader(lines)
+        wanted = [first[0], second[0], "agg_score"]
+        missing = [name for name in wanted if name not in (rows.fieldnames or ())]
+        if missing:
+            raise DatasetError(
+                f"{file}: the header has no {', '.join(missing)}; take the file without '_raw' from the release"
+            )
+        for row in rows:
+            where = f"{file}:{rows.line_num}"
+            ids = [_identifier(row[name], pattern, f"{where}: {name}") for name, pattern in (first, second)]
+            yield Rating(ids[0], ids[1], _score(row["agg_score"], where))
 
 
 def _identifier(name: str | None, pattern: re.Pattern[str], where: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -11,9 +10,12 @@ from pathlib import Path, PurePosixPath
 from preprocessing.datasets.checks import require_image_folders, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import common_folder, is_s3, join, open_address, open_storage
 from preprocessing.storage.names import leads_out, require_inner_name
 
+# Bytes of a caption's file: a header may claim any number, and a sparse member stands for any number of zeros.
+_LONGEST_TEXT = 1 << 24
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
 
 
@@ -42,11 +44,12 @@ class ImageShardsDataset:
         for path in _archives(self._folders[split]):
             if not is_s3(path) and leads_out(path, self._folders[split]):
                 raise DatasetError(f"{path} is a link that leads out of its folder, and is not opened; copy it there")
-            try:
-                with open_address(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-                    yield from _records(archive, path, split)
-            except (tarfile.TarError, OSError) as error:
-                raise DatasetError(f"{path}: not a complete tar archive ({error}); download it again") from error
+            with (
+                damage_as(DatasetError, f"{path}: not a complete tar archive", "download it again"),
+                open_address(path) as file,
+                tarfile.open(fileobj=file, mode="r:") as archive,
+            ):
+                yield from _records(archive, path, split)
 
 
 def _archives(folder: str) -> Iterator[str]:
@@ -96,18 +99,18 @@ def _key(member: tarfile.TarInfo) -> str:
 
 
 def _caption(archive: tarfile.TarFile, files: dict[str, tarfile.TarInfo], where: str) -> str | None:
-    try:
+    with damage_as(DatasetError, f"{where}: its caption cannot be read", "correct or remove it there"):
         if ".txt" in files:
             return _content(archive, files[".txt"])
         if ".json" in files:
-            caption = json.loads(_content(archive, files[".json"])).get("caption")
+            caption = parse_json(_content(archive, files[".json"]), any_text=True).get("caption")
             return caption if isinstance(caption, str) else None
-    except (ValueError, AttributeError) as error:
-        raise DatasetError(f"{where}: its caption cannot be read ({error})") from error
     return None
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    if member.size > _LONGEST_TEXT:
+        raise ValueError(f"{member.size:,} bytes, at most {_LONGEST_TEXT:,} are read")
     file = archive.extractfile(member)
     assert file is not None
     return file.read().decode()

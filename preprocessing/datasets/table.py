@@ -12,6 +12,7 @@ from typing import Any
 
 from preprocessing.datasets.checks import image_path, require_files, require_image_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
+from preprocessing.reading import damage_as
 from preprocessing.storage import is_s3
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -108,7 +109,7 @@ def _text_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any,
     csv.field_size_limit(_LONGEST_VALUE)
     with gzip.open(path) if compressed else path.open("rb") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter=separator)
-        try:
+        with damage_as(DatasetError, f"{path}: not a table in utf-8", "copy it again, or convert it"):
             header = next(rows, [])
             places = [_place(path, header, column) for column in columns]
             for number, row in enumerate(rows, start=2):
@@ -120,15 +121,12 @@ def _text_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any,
                         "hold separators or line ends"
                     )
                 yield number, row[places[0]], row[places[1]]
-        except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
-            raise DatasetError(f"{path}: not a table in utf-8 ({error})") from error
 
 
 def _parquet_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any, Any]]:
-    import pyarrow
     from pyarrow import parquet
 
-    try:
+    with damage_as(DatasetError, f"{path}: not a parquet file that can be read", "copy it again"):
         file = parquet.ParquetFile(path)
         for column in columns:
             _place(path, file.schema_arrow.names, column)
@@ -137,8 +135,6 @@ def _parquet_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, A
             for image, captions in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
                 number += 1
                 yield number, image, captions
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DatasetError(f"{path}: not a parquet file that can be read ({error})") from error
 
 
 def _place(path: Path, header: Sequence[str], column: str) -> int:

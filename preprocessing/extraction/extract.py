@@ -23,6 +23,7 @@ from preprocessing.storage import is_s3
 FORMAT = 1
 EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
+HALF_CHARACTER = "half of a character in its text, which no file can hold"
 
 _KEY_DIGITS = 8
 _S3_READERS = 16
@@ -121,21 +122,37 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
     skipped: list[Skipped] = []
     for position, record in enumerate(spec.records, start=spec.first):
         key = f"{position:0{_KEY_DIGITS}d}"
-        captions = tuple(caption for caption in record.captions if caption.text.strip())
+        faults = {caption: _fault(caption) for caption in record.captions}
+        captions = tuple(caption for caption in record.captions if not faults[caption])
         skipped += [
-            _skipped(key, record, spec.root, EMPTY_CAPTION, caption.caption_id)
+            _skipped(key, record, spec.root, faults[caption], caption.caption_id)
             for caption in record.captions
-            if caption not in captions
+            if faults[caption]
         ]
-        if captions:
+        if not _is_text(record.image_id + record.image_uri):
+            skipped.append(_skipped(key, record, spec.root, HALF_CHARACTER))
+        elif captions:
             entries.append(_Entry(key, record, captions))
         else:
             skipped.append(_skipped(key, record, spec.root, NO_CAPTION))
     return entries, skipped
 
 
+def _fault(caption: Caption) -> str:
+    """Return the reason why a caption is skipped, or ""."""
+    if not _is_text(caption.text + caption.caption_id):
+        return HALF_CHARACTER
+    return "" if caption.text.strip() else EMPTY_CAPTION
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def _skipped(key: str, record: Record, root: str, reason: str, caption_id: str | None = None) -> Skipped:
-    return Skipped(key, record.image_id, relative_uri(record.image_uri, root), reason, caption_id)
+    names = (record.image_id, relative_uri(record.image_uri, root), caption_id)
+    image_id, image, caption = (name and name.encode(errors="backslashreplace").decode() for name in names)
+    return Skipped(key, image_id or "", image or "", reason, caption)
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:

@@ -77,6 +77,6 @@ def _stamp(uri: str) -> list[Any] | None:
         return None
     try:
         status = Path(_file_of(uri)).stat()
-    except FileNotFoundError:
+    except (OSError, ValueError):  # missing, or a name that no file has: skipped with the reason where it is read
         return None
     return [status.st_size, status.st_mtime_ns]

@@ -147,8 +147,8 @@ def _read_member(member: TarMember) -> bytes:
         data = member.read()
     except FileNotFoundError as error:
         raise ImageError(f"no such archive: {member.tar}") from error
-    except (OSError, EOFError) as error:
-        raise ImageError(f"cannot be read: {error}") from error
+    except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:
+        raise ImageError(f"cannot be read: {error or type(error).__name__}") from error
     if not data:
         raise ImageError(f"the archive has no image under {member.name!r}")
     return data

@@ -15,6 +15,8 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.reading import reason
+
 Constructors = Mapping[tuple[str, str], Any]
 
 
@@ -55,9 +57,11 @@ def read_plain(data: bytes, constructors: Constructors = _PLAIN) -> Any:
     """
     try:
         return _Reader(io.BytesIO(data), constructors).load()
+    except PlainPickleError:
+        raise
     # Whatever damaged bytes make of the reader's stack, on which there is nothing to call but the constructors.
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError) as error:
-        raise PlainPickleError(f"it is no pickle of plain values ({error or type(error).__name__})") from error
+    except Exception as error:
+        raise PlainPickleError(f"it is no pickle of plain values ({reason(error)})") from error
 
 
 class _DType:

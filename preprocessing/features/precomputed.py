@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from preprocessing.features.extractor import ExtractorError, FeaturesNF
 from preprocessing.features.images import ImageError
+from preprocessing.reading import damage_as
 
 if TYPE_CHECKING:
     from preprocessing.features.importers.hdf5 import Hdf5File
@@ -75,10 +76,8 @@ def _entry(uri: str) -> FeaturesNF:
 
 @lru_cache(maxsize=_OPEN_FILES)
 def _open_array(path: str) -> npt.NDArray[np.floating[Any]]:
-    try:
+    with damage_as(ImageError, "not a readable feature file", "copy it again"):
         features = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ImageError(f"not a readable feature file: {error}") from error
     if not isinstance(features, np.ndarray) or features.ndim not in (2, 3) or features.dtype.kind != "f":
         raise ImageError("not a feature file: an array of floats of shape (images, regions, features) is needed")
     return features

@@ -1,32 +1,19 @@
 """Weights of networks: read as tensors alone, compared with what a network needs, and their digest."""
 
 import hashlib
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.plain_pickle import PlainPickleError, read_arrays
+from preprocessing.features.plain_pickle import read_arrays
+from preprocessing.reading import reason
 
-_ERRORS = (
-    PlainPickleError,
-    SafetensorError,
-    pickle.UnpicklingError,
-    OSError,
-    RuntimeError,
-    EOFError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-)
 _LISTED = 4
 
 
@@ -66,9 +53,9 @@ def read_weights(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return load_file(path)
         return read_arrays(path) if path.suffix == ".pkl" else torch.load(path, "cpu", weights_only=True)
-    except _ERRORS as error:
+    except Exception as error:  # whatever pickle, torch and safetensors make of damaged bytes
         raise ExtractorError(
-            f"weights {path} cannot be read as tensors alone ({first_line(error)}); nothing in the file was executed: "
+            f"weights {path} cannot be read as tensors alone ({reason(error)}); nothing in the file was executed: "
             "download it again, or convert it to safetensors where you trust it"
         ) from error
 
@@ -84,7 +71,7 @@ def checked_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ExtractorError(f"device {name!r} cannot be used ({first_line(error)}); use 'cpu'") from error
+        raise ExtractorError(f"device {name!r} cannot be used ({reason(error)}); use 'cpu'") from error
     return device
 
 
@@ -96,11 +83,6 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's message."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 def _some(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from preprocessing.reading import damage_as
 from preprocessing.storage.mirror import sidecar_path
 
 VERSION: Literal[1] = 1
@@ -18,7 +19,8 @@ FIX = "delete the shard's .tar and .json and run the stage that wrote them again
 
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
-_Count = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Cells = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class ShardError(Exception):
@@ -59,7 +61,7 @@ class ShardIndex:
     caption_counts: list[_Count]
     members: dict[str, MemberTable]
     skipped: Annotated[list[dict[str, str]], Field(alias="set_aside")]
-    grids: dict[str, list[tuple[_Count, _Count, _Count]]] = field(default_factory=dict)
+    grids: dict[str, list[tuple[_Cells, _Cells, _Cells]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lists: dict[str, list[Any]] = {"keys": self.keys, "caption_counts": self.caption_counts}
@@ -148,7 +150,7 @@ def _verify_contents(tar: Path, index: ShardIndex) -> None:
         for name, table in index.members.items()
         for row, key in enumerate(index.keys)
     }
-    with tarfile.open(tar, "r:") as archive:
+    with damage_as(ShardError, f"shard {tar} cannot be read", FIX), tarfile.open(tar, "r:") as archive:
         found = {member.name: (member.offset_data, member.size) for member in archive}
     if found != expected:
         wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))

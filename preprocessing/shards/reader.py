@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import re
-import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.reading import parse_json, reason
 from preprocessing.shards.index import (
     FIX,
     MemberTable,
@@ -41,8 +40,8 @@ def _npy_shape(header: bytes) -> tuple[int, ...]:
         raise ValueError("not a .npy file of version 1.0")
     try:
         shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
-    except (SyntaxError, tokenize.TokenError) as error:
-        raise ValueError(f"unreadable header ({error})") from error
+    except Exception as error:  # it is parsed as Python
+        raise ValueError(f"unreadable header ({reason(error)})") from error
     if dtype != _FLOAT16 or fortran_order:
         raise ValueError(f"expected float16 in C order, found {dtype}{' in Fortran order' if fortran_order else ''}")
     return shape
@@ -151,11 +150,10 @@ class ShardReader:
         """Return the record of one image: image_id, image (URI), split, captions (a list of {caption_id, text})."""
         data = self._member(image, self._records)
         try:
-            record: dict[str, Any] = json.loads(bytes(data))
-            complete = len(record["captions"]) == self.caption_counts[image]
-        except (ValueError, KeyError, TypeError) as error:
+            record = _record(bytes(data))
+        except ValueError as error:
             raise ShardError(f"{self.where(image)}: the record is damaged ({error}); {FIX}") from error
-        if not complete:
+        if len(record["captions"]) != self.caption_counts[image]:
             raise ShardError(f"{self.where(image)}: the record has not as many captions as the sidecar says; {FIX}")
         return record
 
@@ -200,7 +198,7 @@ class ShardReader:
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the records of one shard with their keys, in order; raises as :func:`read_arrays`."""
-    for key, (record,) in _read_members(path, ["json"], json.loads):
+    for key, (record,) in _read_members(path, ["json"], _record):
         yield key, record
 
 
@@ -228,9 +226,23 @@ def _read_members(
                 file.seek(offset)
                 try:
                     values.append(decode(file.read(size)))
-                except (ValueError, EOFError, OSError) as error:
-                    raise ShardError(f"shard {path}, sample {key}: {member} is damaged ({error}); {FIX}") from error
+                except Exception as error:  # numpy parses headers as Python
+                    raise ShardError(
+                        f"shard {path}, sample {key}: {member} is damaged ({reason(error)}); {FIX}"
+                    ) from error
             yield key, values
+
+
+def _record(data: bytes) -> dict[str, Any]:
+    """Return the record of an image; raise ValueError where it is none."""
+    record: Any = parse_json(data)
+    texts = [record.get(name) for name in ("image_id", "image", "split")] if isinstance(record, dict) else [None]
+    captions = record.get("captions") if isinstance(record, dict) else None
+    for caption in captions if isinstance(captions, list) else [None]:
+        texts += [caption.get(name) for name in ("caption_id", "text")] if isinstance(caption, dict) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("it is not a record of an image with captions")
+    return record  # type: ignore[no-any-return]
 
 
 def shard_paths(directory: Path) -> list[Path]:

@@ -13,16 +13,8 @@ from urllib.parse import unquote
 HIDDEN = "***"
 ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"
 
-_VARIABLES = (
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "HF_TOKEN",
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
-    "PGPASSWORD",
-    "RAY_AUTH_TOKEN",
-    "VSE_SERVE_TOKEN",
-)
+# Ends of names of environment variables: AWS_SECRET_ACCESS_KEY, MLFLOW_TRACKING_PASSWORD, VSE_SERVE_TOKEN, ...
+_VARIABLES = ("PASSWORD", "SECRET_ACCESS_KEY", "_TOKEN")
 # Shorter ones ("test", "admin") are parts of ordinary words.
 _SHORTEST = 8
 # One slash where a path was made of an address. SQLAlchemy takes any character but "@" in a password; after "http:" a
@@ -43,7 +35,7 @@ _secrets: set[str] = set()
 
 def redacted(text: str) -> str:
     """Return a text with `***` in place of passwords and tokens in addresses, and of secrets that are known."""
-    known = _secrets.union(os.environ.get(name, "") for name in _VARIABLES)
+    known = _secrets.union(value for name, value in os.environ.items() if name.endswith(_VARIABLES))
     for secret in sorted((each for each in known if len(each) >= _SHORTEST), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return _without_secrets(text)
@@ -67,15 +59,10 @@ class RedactedError(Exception):
         super().__init__(redacted(message))
 
 
-class MissingSecretError(RedactedError):
-    """The secret of an address is not known in this process."""
-
-
 class SecretAddress(str):
-    """An address whose text has `***` in place of its secret, so that nothing that prints or stores it has the secret.
+    """An address whose text has `***` in place of its secret; the secret stays in this process, apart from the object.
 
-    The secret stays in this process, apart from the object. Another process, which the object or a text made of it
-    gets into, takes the address from its environment.
+    Another process, which the object or a text made of it gets into, takes the address from its environment.
     """
 
     __slots__ = ()
@@ -97,12 +84,12 @@ class SecretAddress(str):
         """Return the address with its secret, to open a connection.
 
         Raises:
-            MissingSecretError: it is known neither here nor in the environment.
+            RedactedError: it is known neither here nor in the environment.
         """
         if HIDDEN not in secrets_in(self):
             return str(self)
         if str(self) not in _addresses and SecretAddress(os.environ.get(ADDRESS_VARIABLE, "")) != self:
-            raise MissingSecretError(
+            raise RedactedError(
                 f"the secret of {self} is not known to this process: set {ADDRESS_VARIABLE} to the whole address, on "
                 "every machine of a cluster before `ray start`"
             )

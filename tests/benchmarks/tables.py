@@ -11,6 +11,7 @@ import re
 import statistics
 import sys
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -421,6 +422,46 @@ def serving_table() -> str:
     return _table(head, rows)
 
 
+def load_table() -> str:
+    """The search service under load, before and after its limits moved into the proxy: medians of runs in turns."""
+    runs = _read("serving_load")
+
+    def median(label: str, *path: str) -> float:
+        values = [reduce(dict.__getitem__, path, run) for run in runs[label]]
+        return statistics.median(values)  # type: ignore[type-var]
+
+    def row(name: str, *path: str) -> list[str]:
+        cells = [name]
+        for label in ("before", "after"):
+            answered, refused = median(label, *path, "requests"), median(label, *path, "refused")
+            cells += [
+                f"{median(label, *path, 'requests_per_second'):.0f}",
+                f"{100 * refused / (answered + refused):.0f} %",
+                f"{median(label, *path, 'p99_ms') / 1e3:.2f} s",
+            ]
+        return cells
+
+    rows = [
+        row(f"{kind}, {clients}", kind, clients)
+        for kind in ("text", "image")
+        for clients in sorted(runs["after"][0][kind], key=lambda name: int(name.split()[0]))
+    ]
+    rows.append(row("500 requests by 50 clients, 20 slow ones", "burst"))
+    bomb = [
+        f"{median(label, 'chunk_bomb', 'longest_search_meanwhile_ms') / 1e3:.2f} s" for label in ("before", "after")
+    ]
+    rows.append(["a search while a PNG of 394,000 chunks is uploaded", "", "", bomb[0], "", "", bomb[1]])
+    head = [
+        "before: answers a second",
+        "refused",
+        "99 of 100 within",
+        "after: answers a second",
+        "refused",
+        "99 of 100 within",
+    ]
+    return _table(["queries", *head], rows)
+
+
 def retraining_table() -> str:
     """The table of four days of retraining on new photographs."""
     names = {"first": "4,000 photographs", "more": "2,000 more", "none": "nothing", "poisoned": "the poisoned batch"}
@@ -454,6 +495,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpo study": gpo_study_table,
     "retraining": retraining_table,
     "serving": serving_table,
+    "load": load_table,
     "speed": speed_table,
     "failures": failures_table,
     "training failures": training_failures_table,

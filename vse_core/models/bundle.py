@@ -6,6 +6,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from vse_core.damage import damage_named
 from vse_core.models.build import build_model
 from vse_core.models.model import Model
 
@@ -46,14 +47,17 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     for name in (SPECIFICATION, WEIGHTS):
         if not (directory / name).is_file():
             raise FileNotFoundError(f"{directory} holds no model: {name} is missing")
-    model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))
+    with damage_named(directory / SPECIFICATION):
+        model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))
     load_weights(model, directory)
     return model.to(device).eval()
 
 
 def load_weights(model: Model, directory: Path) -> None:
     """Fill a model with saved weights; a ValueError lists those that are missing, unknown or misshapen."""
+    with damage_named(directory / WEIGHTS):
+        tensors = load_file(directory / WEIGHTS)
     try:
-        model.load_state_dict(load_file(directory / WEIGHTS), strict=True)
+        model.load_state_dict(tensors, strict=True)
     except RuntimeError as error:
         raise ValueError(f"the weights in {directory / WEIGHTS} do not fit the model: {error}") from error

@@ -8,6 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vse_core.damage import damage_named
+
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "progress.json"
 
@@ -53,9 +55,10 @@ def save_state(optimizer: torch.optim.Optimizer, progress: Progress, directory: 
 def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
     """Restore the optimiser of the same model and read the progress; ValueError where the tensors are of another."""
     state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in load_file(directory / OPTIMIZER).items():
-        index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = tensor
+    with damage_named(directory / OPTIMIZER):
+        for key, tensor in load_file(directory / OPTIMIZER).items():
+            index, name = key.split(".", 1)
+            state.setdefault(int(index), {})[name] = tensor
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     if state and max(state) >= count:
         raise ValueError(
@@ -72,5 +75,8 @@ def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
 
 def read_progress(directory: Path) -> Progress:
     """Read the progress of a saved run."""
-    saved = json.loads((directory / PROGRESS).read_text(encoding="utf-8"))
-    return Progress(**(saved | {"history": tuple(saved["history"])}))
+    with damage_named(directory / PROGRESS):
+        saved = json.loads((directory / PROGRESS).read_text(encoding="utf-8"))
+        progress = Progress(**(saved | {"history": tuple(saved["history"])}))
+        progress.best_epoch  # noqa: B018 (asks the history for its RSUM)
+    return progress

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import open_atomic
 
 
@@ -90,13 +91,12 @@ def read_adversarials(path: Path) -> list[Adversarial]:
 
 
 def _entry(line: str, origin: str) -> Adversarial:
-    try:
-        data: Any = json.loads(line)
-        texts = tuple(data.pop("texts"))
-        entry = Adversarial(**data, texts=texts)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise AdversarialError(f"{origin} is no adversarial caption ({error}): generate the file again") from error
-    if not all(isinstance(value, str) for value in (entry.image_id, entry.caption_id, entry.attack, *texts)):
+    with damage_as(AdversarialError, f"{origin} is no adversarial caption", "generate the file again"):
+        data: Any = parse_json(line)
+        texts = data.pop("texts")
+        entry = Adversarial(**data, texts=tuple(texts))
+    values = (entry.image_id, entry.caption_id, entry.attack, entry.caption, entry.reason, *entry.texts)
+    if not isinstance(texts, list) or not all(isinstance(value, str) for value in values):
         raise AdversarialError(f"{origin}: ids and texts must be strings: generate the file again")
     return entry
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from preprocessing.features.butd.anchors import RATIOS, SCALES, detectron2_anchors, order_of
 from preprocessing.features.butd.heads import BOX_WEIGHTS
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.weights import first_line, is_state, mismatch, read_weights
+from preprocessing.features.weights import is_state, mismatch, read_weights
+from preprocessing.reading import reason
 
 SOURCES = (
     "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, to the .pth "
@@ -106,7 +107,7 @@ def _canonical_file(weights: str) -> dict[str, Tensor]:
     # Of tensors that have the right names and shapes that cannot be converted.
     except (ValueError, RuntimeError, IndexError, TypeError) as error:
         raise ExtractorError(
-            f"weights {path} are not those of this detector ({first_line(error)}); use {SOURCES}"
+            f"weights {path} are not those of this detector ({reason(error)}); use {SOURCES}"
         ) from error
 
 
@@ -130,16 +131,16 @@ def _downloaded(hub_id: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
-    reason: Exception = FileNotFoundError(hub_id)
+    cause: Exception = FileNotFoundError(hub_id)
     for name in _FILES:
         try:
             return Path(hf_hub_download(hub_id, name))
         except (EntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
-            reason = error
+            cause = error
     raise ExtractorError(
-        f"weights {hub_id!r} cannot be had from the hub ({first_line(reason)}); check the name and the network, "
+        f"weights {hub_id!r} cannot be had from the hub ({reason(cause)}); check the name and the network, "
         f"or download them elsewhere and name the file. Weights are: {SOURCES}"
-    ) from reason
+    ) from cause
 
 
 def _read(path: Path) -> dict[str, Tensor]:

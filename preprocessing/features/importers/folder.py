@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,7 @@ import numpy as np
 from preprocessing.features.extractor import ExtractorError, Grid
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers.source import MAX_VALUES, Array, PublishedRegions, checked_regions
-
-# What zipfile and numpy raise on damaged archives; an encrypted member is a RuntimeError.
-_ARCHIVE_ERRORS = (OSError, ValueError, EOFError, RuntimeError, LookupError, zipfile.BadZipFile, zlib.error)
+from preprocessing.reading import damage_as, reason
 
 
 class NpzFolder:
@@ -44,14 +41,11 @@ class NpzFolder:
 
 def read_npz(file: BinaryIO, image_id: str) -> PublishedRegions:
     """Return the regions of an npz file with MILVLG's names; ImageError if damaged, or if it holds objects."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            features = _member(archive, "x")
-            boxes = _member(archive, "bbox") if "bbox.npy" in archive.namelist() else None
-            sides = [_number(archive, name) for name in ("image_w", "image_h")]
-            count = _number(archive, "num_bbox")
-    except _ARCHIVE_ERRORS as error:
-        raise ImageError(f"not a readable npz file: {error or type(error).__name__}") from error
+    with damage_as(ImageError, "not a readable npz file", "copy it again"), zipfile.ZipFile(file) as archive:
+        features = _member(archive, "x")
+        boxes = _member(archive, "bbox") if "bbox.npy" in archive.namelist() else None
+        sides = [_number(archive, name) for name in ("image_w", "image_h")]
+        count = _number(archive, "num_bbox")
     if count is not None and count != len(features):
         raise ImageError(f"num_bbox is {count}, x has {len(features)} rows")
     size = (sides[0], sides[1]) if sides[0] is not None and sides[1] is not None else None
@@ -95,8 +89,8 @@ class PthFolder:
             tensor = torch.load(place, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise ImageError("it holds other objects than tensors; nothing in it was executed") from error
-        except (OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ImageError(f"not a readable PyTorch file: {error or type(error).__name__}") from error
+        except Exception as error:
+            raise ImageError(f"not a readable PyTorch file: {reason(error)}") from error
         if not isinstance(tensor, torch.Tensor) or tensor.ndim != 4 or tensor.shape[0] != 1:
             found = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
             raise ImageError(f"{found} where a tensor of shape (1, F, h, w) is needed")

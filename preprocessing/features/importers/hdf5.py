@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers.source import MAX_VALUES, Array, PublishedRegions, checked_regions
+from preprocessing.reading import damage_as
 
 if TYPE_CHECKING:
     import h5py
-
-_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
 
 class Hdf5File:
@@ -24,25 +23,21 @@ class Hdf5File:
             import h5py
         except ImportError as error:
             raise ExtractorError("HDF5 files are read by h5py: pip install 'vse-pipeline[features]'") from error
-        try:
+        with damage_as(ExtractorError, f"{path} cannot be read as an HDF5 file", "download it again"):
             self._file: h5py.File = h5py.File(path, "r")
-        except _ERRORS as error:
-            raise ExtractorError(f"{path} cannot be read as an HDF5 file: {error}") from error
         self._path = path
 
     def places(self) -> Iterator[tuple[str, str]]:
         """Names of the entries."""
-        try:
+        with damage_as(ExtractorError, f"{self._path} is damaged", "download it again"):
             for name in self._file:
                 yield name, name
-        except _ERRORS as error:
-            raise ExtractorError(f"{self._path} is damaged: {error}; download it again") from error
 
     def read(self, image_id: str, place: str) -> PublishedRegions:
         """The vectors of an entry."""
         import h5py
 
-        try:
+        with damage_as(ImageError, "damaged entry", "download the file again"):
             if place not in self._file:
                 raise ImageError("no features of this name in the file")
             entry = self._file[place]
@@ -52,8 +47,6 @@ class Hdf5File:
                 raise ImageError(f"a group of {', '.join(entry)[:200] or 'nothing'}; 'features' is needed")
             boxes = _values(entry["boxes"]) if "boxes" in entry else None
             return checked_regions(image_id, _values(entry["features"]), boxes)
-        except _ERRORS as error:
-            raise ImageError(f"damaged entry: {error}") from error
 
 
 def _values(entry: h5py.Dataset) -> Array:

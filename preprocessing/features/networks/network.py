@@ -17,7 +17,7 @@ from torch import Tensor
 from preprocessing.features.extractor import ExtractorError, FeaturesNF
 from preprocessing.features.images import ImageError
 from preprocessing.features.networks.pixels import PixelsCHW
-from preprocessing.features.weights import first_line
+from preprocessing.reading import reason
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Network:
             state, again = (self.states([pixels])[0] for _ in range(2))
         except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
             raise ExtractorError(
-                f"{self.weights}: no last hidden state for pixels alone ({first_line(error)}); name a vision backbone"
+                f"{self.weights}: no last hidden state for pixels alone ({reason(error)}); name a vision backbone"
             ) from error
         if not _same(state, again):
             raise ExtractorError(

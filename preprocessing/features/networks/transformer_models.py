@@ -13,19 +13,16 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoImageProcessor, AutoModel
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
 from preprocessing.features.networks.network import Network
 from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, check_image_size, pixels_at
-from preprocessing.features.weights import checked_device, first_line, weights_digest
+from preprocessing.features.weights import checked_device, weights_digest
+from preprocessing.reading import damage_as
 
 _BACKEND = "pil"
-
-# What transformers, huggingface_hub and safetensors raise for weights or settings that cannot be loaded.
-_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError, SafetensorError)
 
 
 def load_transformers(
@@ -182,14 +179,12 @@ def _config_digest(config: Any) -> str:
 @contextmanager
 def _errors_named(weights: str) -> Iterator[None]:
     """Turn whatever loading raises into one ExtractorError that says what is wrong and how to fix it."""
-    try:
+    remedy = (
+        "check that the folder is a complete copy with safetensors weights, or that the hub id exists and the network "
+        "reaches the hub (with no network, download the model elsewhere and name the folder)"
+    )
+    with damage_as(ExtractorError, f"weights {weights!r} cannot be loaded", remedy):
         yield
-    except _LOADING_ERRORS as error:
-        raise ExtractorError(
-            f"weights {weights!r} cannot be loaded ({type(error).__name__}: {first_line(error)}); check that the "
-            "folder is a complete copy with safetensors weights, or that the hub id exists and the network reaches the "
-            "hub (with no network, download the model elsewhere and name the folder)"
-        ) from error
 
 
 @contextmanager

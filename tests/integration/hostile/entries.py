@@ -44,7 +44,7 @@ def extract_photos(photos: str, shards: str) -> None:
     extractor = build_extractor("images")
     for spec in shard_specs(dataset.records("train"), target, 100, "0" * 64, str(folder / "images")):
         index = extract_shard(spec, extractor, 2)
-        sys.stdout.write(f"{len(index.samples)} images\n")
+        sys.stdout.write(f"{index.count} images\n")
         for item in index.skipped:
             sys.stdout.write(f"skipped: {item}\n".encode(errors="backslashreplace").decode())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 
 import pytest
@@ -73,12 +74,23 @@ def test_what_the_storage_does_not_take_is_not_complete(tmp_path: Path, monkeypa
     assert stage.is_complete()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+@pytest.mark.parametrize("text", ["{", "[]", "{}", "[" * 100_000, '{"fingerprint": 1e999}'])
 def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
     stage = StageDir(tmp_path, "train", "ab" * 32)
     (stage.create() / MANIFEST).write_text(text)
     with pytest.raises(StageError, match=MANIFEST):
-        stage.read_manifest()
+        stage.is_complete()
+
+
+def test_what_a_manifest_lacks_is_named(tmp_path: Path) -> None:
+    stage = StageDir(tmp_path, "train", "ab" * 32)
+    stage.complete({"counts": {"images": 3}})
+    manifest = pickle.loads(pickle.dumps(stage.read_manifest()))
+    assert manifest["counts"] == {"images": 3}
+    with pytest.raises(StageError, match=f"{MANIFEST} has no 'best': delete it and run the stage again"):
+        stage.read_manifest()["best"]
+    with pytest.raises(StageError, match="has no 'captions'"):
+        stage.read_manifest()["counts"]["captions"]
 
 
 @pytest.mark.parametrize(("done", "status"), [(0, "to do"), (2, "partly done (2 of 3 shards)"), (3, "up to date")])

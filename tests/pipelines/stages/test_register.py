@@ -1,5 +1,6 @@
 """The register stage over the output of earlier stages: once, resumable, and without MLflow a clear message."""
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -110,6 +111,20 @@ def test_register_needs_the_stages_before(config: PipelineConfig, upstream: Plan
     unfinished = {**upstream, stage: replace(upstream[stage], done=0)}
     with pytest.raises(StageError, match=f"the output of {stage} is to do .* run `python pipelines/{stage}.py`"):
         run(config, unfinished)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), shutil.Error([("a", "b", "full")])]
+)
+def test_a_full_disk_is_one_message(
+    config: PipelineConfig, upstream: Plans, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def full(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(StageError, match=r"^register: cannot write to .*make room there"):
+        run(config, upstream)
 
 
 def test_a_bundle_that_a_killed_run_left_half_written_is_completed(config: PipelineConfig, upstream: Plans) -> None:

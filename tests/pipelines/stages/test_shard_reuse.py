@@ -109,6 +109,16 @@ def test_a_shard_that_is_not_whole_is_made(settings: list[str]) -> None:
     assert grown(settings, 10) == (1, ["shard-00000.tar", "shard-00002.tar", "shard-00003.tar"])
 
 
+def test_a_damaged_record_of_the_last_version_is_told(settings: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    grown(settings, 7)
+    directory = train_split(loaded(settings, 7)).directory
+    (record,) = directory.path.parent.glob("newest-*.json")
+    record.write_text('{"fingerprint": ')
+    directory.mirror.push(record)
+    assert grown(settings, 10)[0] == 0
+    assert f"{record} is damaged" in caplog.text
+
+
 def test_what_belongs_to_a_shard_comes_along(settings: list[str]) -> None:
     """As in parsing, whose shards have counts next to them; a shard without is made again."""
     grown(settings, 7)

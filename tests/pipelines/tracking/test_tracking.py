@@ -103,6 +103,33 @@ def test_a_second_start_goes_on_in_the_same_runs(config: PipelineConfig) -> None
     assert PipelineRuns(config.experiment, "cd" * 32).parent.run_id != runs.parent.run_id
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"uri": 1}', "[" * 100_000])
+def test_a_damaged_record_of_runs_is_told_and_replaced(
+    config: PipelineConfig, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = PipelineRuns(config.experiment, FINGERPRINT).parent
+    (record,) = config.work_dir.glob("pipelines/*/run.json")
+    record.write_text(text)
+    assert recorded_run_url(config.experiment, FINGERPRINT) is None
+    again = PipelineRuns(config.experiment, FINGERPRINT).parent
+    assert again.run_id != first.run_id
+    assert f"{record} is damaged" in caplog.text
+    assert recorded_run_url(config.experiment, FINGERPRINT) == again.run_url()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"params": 1}'])
+def test_damaged_unsent_records_are_told_and_kept_aside(
+    config: PipelineConfig, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = config.work_dir / "mlflow-unsent" / "x" / "host-1"
+    spool.mkdir(parents=True)
+    (spool / "pending.json").write_text(text)
+    with PipelineRuns(config.experiment, FINGERPRINT) as runs:
+        assert stored(config, runs.parent).info.status == "RUNNING"
+    assert "MLflow does not get what it held" in caplog.text
+    assert (spool / "pending.damaged").read_text() == text
+
+
 def test_runs_that_were_deleted_are_opened_anew(config: PipelineConfig) -> None:
     first = PipelineRuns(config.experiment, FINGERPRINT).parent
     MlflowClient(config.tracking_uri).delete_run(first.run_id)

@@ -39,6 +39,8 @@ def features(tmp_path: Path) -> Path:
             {},
             {
                 "image_id": f"image {number}",
+                "image": f"{number}.jpg",
+                "split": "train",
                 "captions": [{"caption_id": f"{number}#{c}", "text": text} for c, text in enumerate(texts)],
             },
         )

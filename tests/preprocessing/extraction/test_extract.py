@@ -15,10 +15,17 @@ import pytest
 
 from preprocessing import extraction
 from preprocessing.datasets import Caption, Record
-from preprocessing.extraction.extract import ShardSpec, extract_shard, shard_paths, shard_specs
+from preprocessing.extraction.extract import (
+    HALF_CHARACTER,
+    NO_CAPTION,
+    ShardSpec,
+    extract_shard,
+    shard_paths,
+    shard_specs,
+)
 from preprocessing.extraction.identity import summarize
 from preprocessing.features.extractor import RegionFeatures
-from preprocessing.features.images import ImageError
+from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.shards import ShardReader, read_arrays, verify_shard
 
 
@@ -156,6 +163,37 @@ def test_nothing_disappears(tmp_path: Path) -> None:
     assert index.skipped[0] == {"key": "00000001", "image_id": "bad", "image": "bad", "reason": "truncated"}
     assert extractor.batches == [2, 1]
     assert extractor.loaded == 4  # images that nobody will read are not decoded
+
+
+def test_text_that_no_file_can_hold_is_skipped(tmp_path: Path) -> None:
+    records = [
+        Record("0", "/images/0", "train", (Caption("0#0", "a \ud83d"), Caption("0#1", "a dog"))),
+        Record("1\udcff", "/images/1", "train", (Caption("1#0", "a cat"),)),
+        Record("2", "/images/\ud800", "train", (Caption("2#0", "a cat"),)),
+        Record("3", "/images/3", "train", (Caption("3#\ud800", "a cat"),)),
+    ]
+    index = extract_shard(spec(tmp_path, records), NumberExtractor(), batch_size=2)
+    assert index.keys == ["00000000"]
+    assert ShardReader(tmp_path, "grid").meta(0)["captions"] == [{"caption_id": "0#1", "text": "a dog"}]
+    assert [(item["image_id"], item["image"], item.get("caption_id")) for item in index.skipped] == [
+        ("0", "0", "0#0"),
+        ("1\\udcff", "1", None),
+        ("2", "\\ud800", None),
+        ("3", "3", "3#\\ud800"),
+        ("3", "3", None),
+    ]
+    assert {item["reason"] for item in index.skipped} == {HALF_CHARACTER, NO_CAPTION}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "loop", "file/inside", "\ud800"])
+def test_names_that_no_image_has_are_skipped_where_it_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_bytes(b"x")
+    uri = f"{tmp_path}/{name}"
+    dataset = ListDataset([Record("1", uri, "train", (Caption("1#0", "a dog"),))], str(tmp_path))
+    assert summarize(dataset, "train", 1).images == 1
+    with pytest.raises(ImageError, match="cannot be read"):
+        read_image_bytes(uri)
 
 
 def test_a_shard_may_be_empty(tmp_path: Path) -> None:

@@ -112,7 +112,12 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[
     samples = []
     for number, (rows, captions, data, text) in enumerate(parts):
         array = np.random.default_rng(number).integers(0, 1 << 16, (rows, 3), dtype=np.uint16).view(np.float16)
-        meta = {"image_id": text, "captions": [{"caption_id": str(i), "text": text} for i in range(captions)]}
+        meta = {
+            "image_id": text,
+            "image": text,
+            "split": "train",
+            "captions": [{"caption_id": str(i), "text": text} for i in range(captions)],
+        }
         samples.append(Sample(f"{number:03d}", {"grid": array, "boxes": array[:, :2]}, meta, {"jpg": data}))
     write_shard(directory / "shard-00000.tar", samples, "abc")
     verify_shard(directory / "shard-00000.tar", deep=True)

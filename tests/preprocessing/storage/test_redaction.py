@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from preprocessing.storage import redaction
-from preprocessing.storage.redaction import MissingSecretError, RedactedError, SecretAddress, redact_logs, redacted
+from preprocessing.storage.redaction import RedactedError, SecretAddress, redact_logs, redacted
 
 ADDRESSES = {
     "http://user:planted%40one@host:5000": "http://user:***@host:5000",
@@ -75,13 +75,13 @@ def test_another_process_takes_the_secret_from_its_environment(monkeypatch: pyte
     command = [sys.executable, "-c", code, pickle.dumps(SecretAddress(given)).hex()]
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "MissingSecretError: the secret of http://user:***@host is not known to this process" in refused.stderr
+    assert "RedactedError: the secret of http://user:***@host is not known to this process" in refused.stderr
 
     monkeypatch.setattr(redaction, "_addresses", {})
     redaction.give_to_children()
     assert "MLFLOW_TRACKING_URI" not in redaction.os.environ
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://other:password@host")
-    with pytest.raises(MissingSecretError, match=r"set MLFLOW_TRACKING_URI to the whole address"):
+    with pytest.raises(RedactedError, match=r"set MLFLOW_TRACKING_URI to the whole address"):
         SecretAddress("http://user:***@host").reveal()
     SecretAddress(given)
     redaction.give_to_children()

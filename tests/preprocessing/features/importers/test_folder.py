@@ -66,7 +66,7 @@ def test_npz_as_milvlg_writes_it(tmp_path: Path) -> None:
         ({"x": FEATURES, "num_bbox": 3}, "num_bbox is 3, x has 2 rows"),
         ({"x": FEATURES, "image_w": BOXES}, "image_w is float32"),
         ({"x": FEATURES * np.nan}, "NaN"),
-        ({"x": np.array([Attack()], dtype=object)}, "not a readable npz file: Object arrays cannot be loaded"),
+        ({"x": np.array([Attack()], dtype=object)}, "Object arrays cannot be loaded"),
     ],
 )
 def test_npz_with_other_contents(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
