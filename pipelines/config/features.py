@@ -47,6 +47,11 @@ class _Extraction(Strict):
     )
 
     @property
+    def limits(self) -> dict[str, int]:
+        """Limits of the images that the extractor takes, where they are set."""
+        return {}
+
+    @property
     def parts(self) -> Sequence[Features]:
         """The features that the shards hold: these alone, or several."""
         return (cast("Features", self),)
@@ -57,7 +62,23 @@ class _Extraction(Strict):
         return cast("Features", self)
 
 
-class NetworkFeatures(_Extraction):
+class _Decoding(_Extraction):
+    """Keys of the extractors that decode images or videos."""
+
+    max_pixels: Int | None = Field(
+        None,
+        gt=0,
+        description="pixels of the largest image or frame, and of all that an actor decodes at once, 22 bytes each "
+        "(null: 50 million); a larger baseline JPEG is decoded at a half to an eighth of its sides, others are skipped",
+    )
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Limits of the images that the extractor takes, where they are set."""
+        return {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
+
+
+class NetworkFeatures(_Decoding):
     """Computed by a vision network, trained or filled from a seed."""
 
     random_seed: Int | None = Field(
@@ -66,7 +87,7 @@ class NetworkFeatures(_Extraction):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        own = self.model_dump(mode="json", exclude={"extractor", "random_seed", *_Extraction.model_fields})
+        own = self.model_dump(mode="json", exclude={"extractor", "random_seed", *_Decoding.model_fields})
         return {**own, "seed": self.random_seed}
 
 
@@ -186,7 +207,7 @@ class ButdFeatures(NetworkFeatures):
         return options
 
 
-class ImageFeatures(_Extraction):
+class ImageFeatures(_Decoding):
     """The images themselves, as JPEG files, for an image encoder that is trained end to end (model.image.name)."""
 
     extractor: Literal["images"]
@@ -245,7 +266,7 @@ class ImportedFeatures(_Extraction):
 _Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Field(discriminator="extractor")]
 
 
-class SeveralFeatures(_Extraction):
+class SeveralFeatures(_Decoding):
     """Several features of the same images in one pass: each image is read and decoded once.
 
     Configurations that differ in `model_reads` alone share the shards.
@@ -266,7 +287,7 @@ class SeveralFeatures(_Extraction):
             raise ValueError(f"model_reads: {self.model_reads!r} is not among {', '.join(names)}")
         for part in self.of:
             defaults = type(part).model_fields
-            misplaced = [name for name in _Extraction.model_fields if getattr(part, name) != defaults[name].default]
+            misplaced = [name for name in _Decoding.model_fields if getattr(part, name) != defaults[name].default]
             if misplaced:
                 raise ValueError(f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it next to `of`")
         return self

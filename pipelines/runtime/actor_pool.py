@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
 from pipelines.runtime.stage import StageError
 
 log = logging.getLogger(__name__)
 
-_MOST_DEATHS = 3
+MOST_DEATHS = 3
 _PREPARATION = object()
 _NO_ITEM = object()
 
@@ -30,8 +30,17 @@ class Actor(Protocol):
     """Takes an item, returns something small."""
 
 
+def again_unchanged(item: Item, deaths: int) -> Item | None:
+    """Repeat an item until three actors have died of it."""
+    return item if deaths < MOST_DEATHS else None
+
+
 def map_unordered(
-    start: Callable[[], Actor], actors: int, items: Iterable[Item], describe: Callable[[Item], str]
+    start: Callable[[], Actor],
+    actors: int,
+    items: Iterable[Item],
+    describe: Callable[[Item], str],
+    retry: Callable[[Item, int], Item | None] = again_unchanged,
 ) -> Iterator[Any]:
     """Yield what `work` returns for each item, in the order in which the actors finish.
 
@@ -43,9 +52,10 @@ def map_unordered(
         actors: number of actors.
         items: the work.
         describe: names an item in messages.
+        retry: gives what is done instead of an item of which a number of actors have died; None ends the work.
 
     Raises:
-        StageError: three actors died of the same item, or of the preparation.
+        StageError: actors died of an item that `retry` gives up, or three of the preparation.
         Exception: what `prepare` or `work` raised, as itself.
     """
     running: dict[Any, tuple[Actor, Any]] = {}
@@ -76,10 +86,20 @@ def map_unordered(
             actor, item = running.pop(ready)
             try:
                 result = ray.get(ready)
-            except RayActorError as error:
-                _count_death(deaths, "starting an actor" if item is _PREPARATION else describe(item), error)
+            except (RayActorError, OutOfMemoryError) as error:
+                what = "starting an actor" if item is _PREPARATION else describe(item)
+                deaths[what] += 1
+                following = (again_unchanged if item is _PREPARATION else retry)(item, deaths[what])
+                reason = " ".join(str(error).split())
+                if following is None:
+                    raise StageError(
+                        f"{what}: the process that did it has died {deaths[what]} times, the last time because: "
+                        f"{reason}. "
+                        "If memory ran out, lower the batch size or the number of actors"
+                    ) from error
+                log.warning("%s: the process that did it has died and is replaced: %s", what, reason[:300])
                 if item is not _PREPARATION:
-                    again.append(item)
+                    again.append(following)
                 begin()
             except RayTaskError as error:
                 raise error.cause from error
@@ -90,14 +110,3 @@ def map_unordered(
     finally:
         for actor in [*idle, *(actor for actor, _ in running.values())]:
             ray.kill(actor)
-
-
-def _count_death(deaths: Counter[str], what: str, error: RayActorError) -> None:
-    deaths[what] += 1
-    reason = " ".join(str(error).split())
-    if deaths[what] == _MOST_DEATHS:
-        raise StageError(
-            f"{what}: the process that did it has died {_MOST_DEATHS} times, the last time because: {reason}. "
-            "If memory ran out, lower the batch size or the number of actors"
-        ) from error
-    log.warning("%s: the process that did it has died and is replaced: %s", what, reason[:300])

@@ -8,9 +8,11 @@ contain the same records.
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -31,7 +33,11 @@ from preprocessing.storage.mirror import sidecar_path
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
 
+log = logging.getLogger(__name__)
+
 NAME = "extract"
+# Images of a shard that may kill processes before it is memory itself that is short.
+_MOST_KILLERS = 10
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
@@ -201,6 +207,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         actors=min(features.actors, missing),
         items=specs,
         describe=lambda spec: f"shard {spec.path}",
+        retry=after_death,
     )
     try:
         track_progress(done, _images_to_do(splits), NAME, "images", tracker)
@@ -208,6 +215,20 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         raise StageError(f"{NAME}: {error}") from error
     except OSError as error:
         raise disk_error(NAME, config.work_dir, error) from error
+
+
+def after_death(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec | None:
+    """Repeat a shard of which a process died: as it was, then image by image, then without the image it died of."""
+    from pipelines.runtime.actor_pool import MOST_DEATHS
+
+    if deaths < MOST_DEATHS:
+        return replace(spec, one_by_one=deaths == MOST_DEATHS - 1)
+    if not spec.loading_note.is_file() or len(spec.killers) == _MOST_KILLERS:
+        return None
+    killer = os.fsdecode(spec.loading_note.read_bytes())
+    spec.loading_note.unlink()
+    log.warning("%s: skipped, %s", killer, extraction.KILLED)
+    return replace(spec, killers=(*spec.killers, killer))
 
 
 def _images_to_do(splits: Iterable[Split]) -> int:
@@ -287,6 +308,7 @@ def splits_of(config: PipelineConfig) -> list[Split]:
         "extractor": extractor_identity(features, config.mirror),
         # Which images share a batch can change the last bit of their features.
         "batch_size": features.batch_size,
+        **features.limits,
         "shard_size": (shard_size := _shard_size(config, dataset)),
     }
     splits = []

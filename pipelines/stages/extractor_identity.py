@@ -29,8 +29,8 @@ _CACHE = "extract/extractors"
 def extractor_options(features: Features) -> dict[str, Any]:
     """Return the keyword arguments of the extractor, device included."""
     if isinstance(features, NetworkFeatures | SeveralFeatures):
-        return {**features.options(), "device": "cuda" if features.gpus_per_actor else "cpu"}
-    return features.options()
+        return {**features.options(), **features.limits, "device": "cuda" if features.gpus_per_actor else "cpu"}
+    return {**features.options(), **features.limits}
 
 
 def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Datase
         from preprocessing.features import ExtractorError, build_extractor
 
         try:
-            extractor = build_extractor(features.extractor, **features.options())
+            extractor = build_extractor(features.extractor, **features.options(), **features.limits)
             return {"bytes": extraction.sample_bytes(dataset, split, extractor)}
         except (ExtractorError, ValueError) as error:
             raise ConfigError(f"features: {error}") from error

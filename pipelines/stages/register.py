@@ -147,4 +147,4 @@ def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path
 
     for name, source in parts.items():
         shutil.copytree(source, directory / name, dirs_exist_ok=True)
-    write_extractor(directory / "extractor", features.extractor, features.options())
+    write_extractor(directory / "extractor", features.extractor, {**features.options(), **features.limits})

@@ -13,9 +13,11 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from preprocessing.captions.augment import augment_words
-from preprocessing.captions.vocabulary import MAX_TOKENS
 from preprocessing.reading import damage_as, reason
 from preprocessing.storage.atomic import write_bytes_atomic
+
+# BERT's positions, also for models with more: the time of attention grows with the square of a caption's length.
+MAX_TOKENS = 512
 
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -73,16 +75,18 @@ class WordPiece:
         folder = Path(weights).expanduser()
         local = folder.is_dir()
         try:
-            loaded, config = (
+            config, loaded = (
                 auto.from_pretrained(str(folder) if local else weights, local_files_only=local, trust_remote_code=False)
-                for auto in (AutoTokenizer, AutoConfig)
+                for auto in (AutoConfig, AutoTokenizer)
             )
+            if hasattr(config, "auto_map"):
+                raise ValueError("config.json names code of its own, auto_map, which never runs here")
         except Exception as error:  # of a damaged folder transformers raises what it likes
             raise WordPieceError(
                 f"the weights {weights!r} bring no tokenizer that can be loaded ({reason(error)}); name a folder with "
                 "config.json and vocab.txt or tokenizer.json, or a model on the hub where the network reaches it"
             ) from error
-        max_tokens = getattr(config, "max_position_embeddings", MAX_TOKENS)
+        max_tokens = min(MAX_TOKENS, getattr(config, "max_position_embeddings", MAX_TOKENS))
         return cls._from_tokenizer(getattr(loaded, "backend_tokenizer", None), weights, max_tokens)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from preprocessing.extraction.extract import (
     FORMAT,
+    KILLED,
     ShardSpec,
     extract_shard,
     sample_bytes,
@@ -12,6 +13,7 @@ from preprocessing.extraction.identity import SplitSummary, relative_uri, summar
 
 __all__ = [
     "FORMAT",
+    "KILLED",
     "ShardSpec",
     "SplitSummary",
     "extract_shard",

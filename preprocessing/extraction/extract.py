@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -12,8 +13,8 @@ from typing import Any
 from preprocessing.datasets.record import Caption, Dataset, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
-from preprocessing.features.extractor import Extractor, RegionFeatures, Stored
-from preprocessing.features.images import ImageError, inside
+from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
+from preprocessing.features.images import ImageError, inside, memory_ran_out
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
@@ -23,6 +24,7 @@ from preprocessing.storage import is_s3
 FORMAT = 1
 EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
+KILLED = "the process that loaded it was killed, as when memory runs out"
 HALF_CHARACTER = "half of a character in its text, which no file can hold"
 
 _KEY_DIGITS = 8
@@ -33,7 +35,8 @@ _S3_READERS = 16
 class ShardSpec:
     """A shard to be made, as plain data: records from position `first` of their split, which gives the keys.
 
-    Image URIs are written relative to `root`; "" leaves them as they are.
+    Image URIs are written relative to `root`; "" leaves them as they are. After a process has died of the shard, its
+    images are loaded `one_by_one`, each noted in `loading_note`, and those that processes died of are in `killers`.
     """
 
     path: Path
@@ -41,6 +44,13 @@ class ShardSpec:
     root: str
     first: int
     records: tuple[Record, ...]
+    one_by_one: bool = False
+    killers: tuple[str, ...] = ()
+
+    @property
+    def loading_note(self) -> Path:
+        """The file with the URI of the image that is being loaded; it is there after the process has been killed."""
+        return self.path.with_suffix(".loading")
 
 
 def shard_paths(directory: Path, images: int, shard_size: int) -> list[Path]:
@@ -69,8 +79,17 @@ def extract_shard(
     """
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
+
+    def load(uri: str) -> Any:
+        """Load an image; one by one, with a note of it."""
+        with _noted(uri, spec.loading_note) if spec.one_by_one else contextlib.nullcontext():
+            return extractor.load(inside(spec.root, uri))
+
+    depth = 2 * batch_size
+    if spec.one_by_one:
+        threads, depth = 1, 0
     with (
-        ImageLoader(lambda uri: extractor.load(inside(spec.root, uri)), threads, 2 * batch_size, timeout) as loader,
+        ImageLoader(load, threads, depth, timeout) as loader,
         # Written while the next batch is computed.
         contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader), 2 * batch_size)) as samples,
     ):
@@ -88,6 +107,15 @@ def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
         (sample,) = _computed([(entry, item)], extractor, dataset.root)
         return sample.tar_bytes
     raise ValueError(f"no image of {split} is usable; check the data set")
+
+
+@contextlib.contextmanager
+def _noted(uri: str, note: Path) -> Iterator[None]:
+    note.write_bytes(os.fsencode(uri))
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +159,8 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
         ]
         if not _is_text(record.image_id + record.image_uri):
             skipped.append(_skipped(key, record, spec.root, HALF_CHARACTER))
+        elif record.image_uri in spec.killers:
+            skipped.append(_skipped(key, record, spec.root, KILLED))
         elif captions:
             entries.append(_Entry(key, record, captions))
         else:
@@ -156,7 +186,15 @@ def _skipped(key: str, record: Record, root: str, reason: str, caption_id: str |
 
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:
-    results = extractor([item for _, item in batch])
+    try:
+        results = extractor([item for _, item in batch])
+    except (MemoryError, RuntimeError) as error:
+        if not memory_ran_out(error):
+            raise
+        first, last = (batch[place][0].record.image_uri for place in (0, -1))
+        raise ExtractorError(
+            f"memory ran out for the features of {len(batch)} images, {first} to {last}: lower features.batch_size"
+        ) from error
     for (entry, _), result in zip(batch, results, strict=True):
         captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in entry.captions]
         meta = {

@@ -42,8 +42,11 @@ EXTRACTORS = {
 }
 
 
-def build_extractor(name: str, **options: Any) -> Extractor:
-    """Build one of `EXTRACTORS` by name; ExtractorError: unknown name or options, or weights that cannot be loaded."""
+def build_extractor(name: str, max_pixels: int | None = None, **options: Any) -> Extractor:
+    """Build one of `EXTRACTORS` by name, for images of at most `max_pixels` pixels (None for its default).
+
+    ExtractorError: unknown name or options, or weights that cannot be loaded.
+    """
     if name not in EXTRACTORS:
         raise ExtractorError(f"there is no extractor {name!r}; the extractors are {', '.join(EXTRACTORS)}")
     module, class_name = EXTRACTORS[name]
@@ -54,7 +57,10 @@ def build_extractor(name: str, **options: Any) -> Extractor:
     except TypeError as error:
         accepted = ", ".join(signature.parameters) or "no options"
         raise ExtractorError(f"extractor {name!r}: {error}; it takes {accepted}") from error
-    extractor: Extractor = build(**options)
+    built: Any = build(**options)
+    if max_pixels is not None:
+        built.max_pixels = max_pixels
+    extractor: Extractor = built
     return extractor
 
 

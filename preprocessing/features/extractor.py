@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from preprocessing.features.images import load_image
+from preprocessing.features.images import MAX_PIXELS, bounded_image, read_image_bytes
 
 # A set of N feature vectors of width F, float16, C-contiguous.
 FeaturesNF = npt.NDArray[np.float16]
@@ -81,10 +81,12 @@ class ImageExtractor(ABC):
     """An extractor of still images, which may share a decoded image with others (:class:`SeveralExtractor`)."""
 
     name: str
+    max_pixels: int = MAX_PIXELS
 
     def load(self, uri: str) -> Any:
         """Return one image, read and decoded, as the model takes it; raises ImageError."""
-        return self.pixels(load_image(uri))
+        with bounded_image(read_image_bytes(uri), self.max_pixels) as image:
+            return self.pixels(image)
 
     @abstractmethod
     def pixels(self, image: Image.Image) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 from preprocessing.features.extractor import ExtractorError, FeaturesNF
 from preprocessing.features.grid import check_feature_map
-from preprocessing.features.images import read_image_bytes
+from preprocessing.features.images import MAX_PIXELS, read_image_bytes
 from preprocessing.features.networks import ImageSize, as_features, build_network
 from preprocessing.features.videos import decode_frames
 
@@ -30,6 +30,7 @@ class FrameExtractor:
     """
 
     name = "frames"
+    max_pixels = MAX_PIXELS
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class FrameExtractor:
 
     def load(self, uri: str) -> PixelsTCHW:
         """The frames of one video as the model's normalised pixels, (T, 3, H, W) float32."""
-        images = decode_frames(read_image_bytes(uri), self._frames)
+        images = decode_frames(read_image_bytes(uri), self._frames, self.max_pixels)
         return np.stack([self._network.pixels(image) for image in images])
 
     def __call__(self, items: Sequence[PixelsTCHW]) -> list[FeaturesNF]:

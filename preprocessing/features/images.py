@@ -3,12 +3,14 @@
 import io
 import stat
 import struct
+import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
@@ -16,8 +18,11 @@ from preprocessing.datasets.tar_members import TarMember
 from preprocessing.storage import is_s3
 from preprocessing.storage.names import leads_out
 
-# Pillow's own limit for certain decompression bombs; checked on the header, before any pixel is decoded.
-MAX_PIXELS = 178_956_970
+# Checked on the header, before any pixel is decoded. A pixel takes about 22 bytes until the image has a network's size:
+# 1.1 GB, which a machine of 4 GB has next to torch and Ray.
+MAX_PIXELS = 50_000_000
+_MAX_REDUCTION = 8
+_BAND_PIXELS = 1_000_000
 
 # Raster formats only. Left out on purpose: EPS and WMF (hand the file to other programs) and the many exotic
 # formats whose decoders nobody attacks and nobody maintains.
@@ -36,7 +41,7 @@ _DECODER_ERRORS = (
     AssertionError,  # Pillow's internal checks on input data
     BufferError,
     RuntimeError,  # WebP and AVIF decoders; includes NotImplementedError
-    MemoryError,  # within MAX_PIXELS, and still more than there is
+    MemoryError,  # within the limit, and still more than there is
     struct.error,
     zlib.error,
     Image.DecompressionBombError,
@@ -61,6 +66,29 @@ class ImageError(Exception):
 
     def __init__(self, reason: str) -> None:
         super().__init__(" ".join(reason.split())[:300])
+
+
+class _PixelBudget:
+    """The pixels that the threads of a process decode at the same time, at most a limit together."""
+
+    def __init__(self) -> None:
+        self._changed, self._used = threading.Condition(), 0
+
+    @contextmanager
+    def reserved(self, pixels: int, limit: int) -> Iterator[None]:
+        """Wait until pixels are within the limit, or are the only ones; free them at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._used == 0 or self._used + pixels <= limit)
+            self._used += pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= pixels
+                self._changed.notify_all()
+
+
+_BUDGET = _PixelBudget()
 
 
 class _File(io.BytesIO):
@@ -92,6 +120,30 @@ def inside(root: str, uri: str) -> str:
 def load_image(uri: str) -> Image.Image:
     """Load the image of a record's URI as RGB; errors are those of read_image_bytes and decode_image."""
     return decode_image(read_image_bytes(uri))
+
+
+def memory_ran_out(error: MemoryError | RuntimeError) -> bool:
+    """Return whether an error means that memory is short, of which PyTorch says so in a RuntimeError."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
+
+
+@contextmanager
+def bounded_image(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
+    """Decode an image as :func:`decode_image` does, for threads: together they hold `max_pixels` pixels, or one image.
+
+    Raises ImageError also where memory runs out while the image is used.
+    """
+    try:
+        _, width, height = probe_image(data)
+    except ImageError:
+        width = height = 0  # decoding says why
+    with _BUDGET.reserved(min(width * height, max_pixels), max_pixels):
+        try:
+            yield decode_image(data, max_pixels)
+        except (MemoryError, RuntimeError) as error:
+            if not memory_ran_out(error):
+                raise
+            raise ImageError(f"{width} x {height} pixels need more memory than there is") from error
 
 
 def read_image_bytes(uri: str) -> bytes:
@@ -166,32 +218,46 @@ def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int
         raise ImageError(f"damaged image: {error or type(error).__name__}") from error
 
 
-def decode_image(data: bytes) -> Image.Image:
+def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode an image into 8-bit RGB, upright.
 
     Grey levels are replicated; 16-bit levels are scaled to 8 bits; CMYK and other colour spaces are converted;
     transparency is laid over white; of an animation the first frame is taken; the EXIF orientation is applied. EXIF
-    data that cannot be parsed are ignored, as browsers do: they say nothing about the pixels.
+    data that cannot be parsed are ignored, as browsers do: they say nothing about the pixels. A baseline JPEG of more
+    than `max_pixels` pixels is decoded at a half, a quarter or an eighth of its sides.
 
     Raises:
-        ImageError: empty, not an image in one of FORMATS, damaged or cut short, of more than MAX_PIXELS pixels, or
+        ImageError: empty, not an image in one of FORMATS, damaged or cut short, of more than `max_pixels` pixels, or
             with pixels that have no defined range (floating point, 32-bit integers).
     """
     if not data:
         raise ImageError("the file is empty (zero bytes)")
     try:
         with Image.open(_File(data), formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > MAX_PIXELS:
-                raise ImageError(f"{width} x {height} pixels, more than the limit of {MAX_PIXELS}")
+            _reduce(image, max_pixels)
             image.load()
             return _to_rgb(_upright(image))
     except UnidentifiedImageError as error:
         raise ImageError("not an image in a known format") from error
     except Image.DecompressionBombError as error:
-        raise ImageError(f"too many pixels, more than the limit of {MAX_PIXELS}: {error}") from error
+        raise ImageError(f"too many pixels, more than the limit of {max_pixels}: {error}") from error
+    except MemoryError as error:
+        raise ImageError("decoding it needs more memory than there is") from error
     except _DECODER_ERRORS as error:
         raise ImageError(f"damaged image: {error or type(error).__name__}") from error
+
+
+def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
+    """Have a JPEG that is too large decoded at a fraction of its sides; raise ImageError for any other image."""
+    width, height = image.size
+    reduction = 1
+    while width * height > max_pixels * reduction**2 and reduction < _MAX_REDUCTION:
+        reduction *= 2
+    # Of a progressive JPEG all coefficients are in memory at once, at any size.
+    if reduction > 1 and image.format == "JPEG" and "progressive" not in image.info:
+        image.draft(image.mode, (width // reduction, height // reduction))
+    if image.width * image.height > max_pixels:
+        raise ImageError(f"{width} x {height} pixels, more than the limit of {max_pixels}")
 
 
 def is_plain_jpeg(data: bytes) -> bool:
@@ -223,12 +289,23 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise ImageError("floating-point pixels (mode F) have no defined range; convert the image to 8 bits")
     if image.has_transparency_data:
-        if image.mode in ("La", "RGBa"):  # premultiplied; Pillow converts each to its plain counterpart only
-            image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
-        colours = image.convert("RGBA")
-        white = Image.new("RGBA", colours.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, colours).convert("RGB")
+        return _over_white(image)
     return image.convert("RGB")
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """Lay an image over white, a band of rows at a time: four images of its size would be in memory at once."""
+    result = Image.new("RGB", image.size)
+    rows = max(1, _BAND_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        band = image.crop(box)
+        if band.mode in ("La", "RGBa"):  # premultiplied; Pillow converts each to its plain counterpart only
+            band = band.convert({"La": "LA", "RGBa": "RGBA"}[band.mode])
+        colours = band.convert("RGBA")
+        white = Image.new("RGBA", colours.size, (255, 255, 255, 255))
+        result.paste(Image.alpha_composite(white, colours).convert("RGB"), box)
+    return result
 
 
 def _wide_grey_to_rgb(image: Image.Image) -> Image.Image:

@@ -7,7 +7,7 @@ from typing import Any
 from PIL import Image, features
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.images import decode_image, is_plain_jpeg, read_image_bytes
+from preprocessing.features.images import MAX_PIXELS, bounded_image, is_plain_jpeg, read_image_bytes
 
 _VERSION = 1
 # What is encoded here was encoded before, mostly: a second loss should not be seen.
@@ -23,6 +23,7 @@ class JpegExtractor:
     """
 
     name = "jpg"
+    max_pixels = MAX_PIXELS
 
     def __init__(self, largest_side: int = 640) -> None:
         if largest_side < 1:
@@ -32,7 +33,10 @@ class JpegExtractor:
     def load(self, uri: str) -> bytes:
         """The JPEG file of one image."""
         data = read_image_bytes(uri)
-        image = decode_image(data)
+        with bounded_image(data, self.max_pixels) as image:
+            return self._stored(data, image)
+
+    def _stored(self, data: bytes, image: Image.Image) -> bytes:
         if max(image.size) <= self._largest_side and is_plain_jpeg(data):
             return data
         if max(image.size) > self._largest_side:

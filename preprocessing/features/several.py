@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from preprocessing.features.extractor import ExtractorError, ImageExtractor, RegionFeatures
-from preprocessing.features.images import load_image
+from preprocessing.features.images import MAX_PIXELS, bounded_image, read_image_bytes
 
 # The extractors of still images by a network: all of them are ImageExtractors.
 SHARING = ("butd", "grid", "patches", "pyramid")
@@ -19,6 +19,7 @@ class SeveralExtractor:
     """
 
     name = "several"
+    max_pixels = MAX_PIXELS
 
     def __init__(self, extractors: Sequence[ImageExtractor]) -> None:
         names = [extractor.name for extractor in extractors]
@@ -28,8 +29,8 @@ class SeveralExtractor:
 
     def load(self, uri: str) -> tuple[Any, ...]:
         """One image as each of the models takes it."""
-        image = load_image(uri)
-        return tuple(extractor.pixels(image) for extractor in self._extractors)
+        with bounded_image(read_image_bytes(uri), self.max_pixels) as image:
+            return tuple(extractor.pixels(image) for extractor in self._extractors)
 
     def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Mapping[str, RegionFeatures]]:
         """Return for each image of a batch the features by name."""

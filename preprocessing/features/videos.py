@@ -27,14 +27,14 @@ _DECODER_ERRORS = (av.FFmpegError, OSError, ValueError, EOFError, ArithmeticErro
 _TOLERANCE = 1.5
 
 
-def decode_frames(data: bytes, count: int) -> list[Image.Image]:
+def decode_frames(data: bytes, count: int, max_pixels: int = MAX_PIXELS) -> list[Image.Image]:
     """The RGB frames in the middle of `count` equal parts of a video; a shorter video gives each of its frames.
 
     The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted. So
     the choice is exact, whatever the container says, and a file that was cut short is noticed by an ImageError.
     """
     try:
-        return _decode(data, _middles(_count_frames(data), count))
+        return _decode(data, _middles(_count_frames(data, max_pixels), count), max_pixels)
     except _DECODER_ERRORS as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise ImageError(f"damaged video: {reason}") from error
@@ -46,10 +46,10 @@ def _middles(total: int, count: int) -> list[int]:
     return [(2 * part + 1) * total // (2 * parts) for part in range(parts)]
 
 
-def _count_frames(data: bytes) -> int:
+def _count_frames(data: bytes, max_pixels: int) -> int:
     """The number of frames that are there; ImageError where the container announces more."""
     with av.open(io.BytesIO(data), "r") as container:
-        stream = _video_stream(container)
+        stream = _video_stream(container, max_pixels)
         count, end = 0, 0.0
         for packet in container.demux(stream):
             if packet.size == 0:  # marks the end
@@ -77,10 +77,10 @@ def _duration(stream: VideoStream, container: InputContainer) -> float:
     return container.duration / 1_000_000 if sole and container.duration is not None else 0.0
 
 
-def _decode(data: bytes, wanted: list[int]) -> list[Image.Image]:
+def _decode(data: bytes, wanted: list[int], max_pixels: int) -> list[Image.Image]:
     images: list[Image.Image] = []
     with av.open(io.BytesIO(data), "r") as container:
-        stream = _video_stream(container)
+        stream = _video_stream(container, max_pixels)
         for number, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
                 raise ImageError(f"damaged video: frame {number} cannot be decoded whole")
@@ -92,12 +92,12 @@ def _decode(data: bytes, wanted: list[int]) -> list[Image.Image]:
     raise ImageError(f"damaged video: {len(images)} of the {len(wanted)} frames that were chosen can be decoded")
 
 
-def _video_stream(container: InputContainer) -> VideoStream:
+def _video_stream(container: InputContainer, max_pixels: int) -> VideoStream:
     if not container.streams.video:
         raise ImageError("not a video: the file has no video stream")
     stream = container.streams.video[0]
     if stream.codec_context is None:  # and without it the stream has neither width nor height
         raise ImageError("damaged video: the codec of its video stream is unknown")
-    if stream.width * stream.height > MAX_PIXELS:
-        raise ImageError(f"{stream.width} x {stream.height} pixels, more than the limit of {MAX_PIXELS}")
+    if stream.width * stream.height > max_pixels:
+        raise ImageError(f"{stream.width} x {stream.height} pixels, more than the limit of {max_pixels}")
     return stream

@@ -15,6 +15,8 @@ from vse_core.encoders.resnet import GridResNet
 
 # The parts a network is unfrozen in. Of a ResNet: stem and layer1, layer2, layer3, layer4.
 BLOCKS = 4
+# oneDNN's AVX2 kernel for 1x1 convolutions is safe from this number of input channels on.
+_SAFE_CHANNELS = 8
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -70,7 +72,7 @@ class BackboneEncoder(nn.Module):
         self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(pixels["std"]).reshape(3, 1, 1), persistent=False)
         # The layout in which convolutions are fastest, on CPUs as on GPUs.
-        self.backbone = network.to(memory_format=torch.channels_last)
+        self.backbone = _avoiding_overflow(network.to(memory_format=torch.channels_last))
         self.head = FeatureEncoder(shape.width, embed_dim, pooling, mlp=False)
         self._block_of = {name: block for name, block in parameter_blocks(network).items() if name in shape.used}
         self.fix_blocks(0)
@@ -180,6 +182,28 @@ def _probe(network: nn.Module, image_size: int) -> _Shape:
     # Patches fill a square; what is over are class and register tokens.
     cells = len(tokens_NF) if state.ndim == 4 else math.isqrt(len(tokens_NF)) ** 2
     return _Shape(cells, len(tokens_NF) - cells, tokens_NF.shape[1], used)
+
+
+def _avoiding_overflow(network: nn.Module) -> nn.Module:
+    """Compute narrow 1x1 convolutions with a stride in the contiguous layout.
+
+    In channels_last oneDNN writes beyond the gradient of their weights (float32 on CPUs with AVX2; docs/failures.md).
+    """
+    for module in network.modules():
+        if (
+            isinstance(module, nn.Conv2d)
+            and module.kernel_size == (1, 1)
+            and max(module.stride) > 1
+            and module.in_channels < _SAFE_CHANNELS
+        ):
+            # Copied: of a 1x1 kernel `contiguous` keeps the strides, by which PyTorch tells the layout.
+            module.weight.data = torch.empty(module.weight.shape, device=module.weight.device).copy_(module.weight)
+            module.register_forward_pre_hook(_contiguous_input)
+    return network
+
+
+def _contiguous_input(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(input_BCHW.contiguous() for input_BCHW in inputs)
 
 
 def _require_repeatable(network: nn.Module, image_size: int) -> None:

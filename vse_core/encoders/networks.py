@@ -82,7 +82,10 @@ def _pixels_of(weights: str) -> dict[str, Any]:
     folder = Path(weights).expanduser()
     try:
         processor = AutoImageProcessor.from_pretrained(
-            str(folder) if folder.is_dir() else weights, local_files_only=folder.is_dir(), backend="pil"
+            str(folder) if folder.is_dir() else weights,
+            local_files_only=folder.is_dir(),
+            trust_remote_code=False,
+            backend="pil",
         )
     except _LOADING_ERRORS as error:
         raise ValueError(

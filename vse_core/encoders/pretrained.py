@@ -40,6 +40,8 @@ def load_pretrained(weights: str) -> nn.Module:
                 trust_remote_code=False,
                 output_loading_info=True,
             )
+        if hasattr(model.config, "auto_map"):
+            raise ValueError("config.json names code of its own, auto_map, which never runs here")
     except _LOADING_ERRORS as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise ValueError(

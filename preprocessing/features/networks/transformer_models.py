@@ -46,11 +46,13 @@ def load_transformers(
     elif seed is not None:
         raise ExtractorError(f"a seed was given with the hub id {weights!r}; a seed needs a folder of config files")
     with _errors_named(weights), _quiet_transformers():
-        local = folder is not None
-        processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, local_files_only=local)
-        config = AutoConfig.from_pretrained(weights, local_files_only=local)
+        origin: dict[str, Any] = {"local_files_only": folder is not None, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(weights, **origin)
+        if hasattr(config, "auto_map"):
+            raise ValueError("config.json names code of its own, auto_map, which never runs here")
+        processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, **origin)
         config = getattr(config, "vision_config", config)
-        model, fresh = _load_model(weights, config, local) if seed is None else _random_model(config, seed)
+        model, fresh = _load_model(weights, config, origin) if seed is None else _random_model(config, seed)
     identity = {
         "config_sha256": _config_digest(model.config),
         "weights_sha256": weights_digest({name: t for name, t in model.state_dict().items() if name not in fresh}),
@@ -139,15 +141,10 @@ def _check_files(folder: Path, seeded: bool) -> None:
         )
 
 
-def _load_model(weights: str, config: Any, local: bool) -> tuple[torch.nn.Module, set[str]]:
+def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torch.nn.Module, set[str]]:
     """The backbone, and the names of its parameters that the weights do not hold (they do not reach the features)."""
     model, report = AutoModel.from_pretrained(
-        weights,
-        config=config,
-        dtype=torch.float32,
-        use_safetensors=True,
-        local_files_only=local,
-        output_loading_info=True,
+        weights, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **origin
     )
     missing = set(report["missing_keys"])
     # The pooling head comes after last_hidden_state; many classifiers are published without it.
@@ -165,7 +162,7 @@ def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
     """A backbone with parameters that depend on the seed alone; torch's own generator is untouched."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModel.from_config(config, dtype=torch.float32)
+        model = AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
     return model, set()
 
 

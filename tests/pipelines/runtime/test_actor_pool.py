@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ import ray
 
 from pipelines.runtime.actor_pool import map_unordered
 from pipelines.runtime.stage import StageError
+from pipelines.stages.extract import after_death
+from preprocessing.datasets import Caption, Record
+from preprocessing.extraction import KILLED, ShardSpec, extract_shard
+from tests.preprocessing.extraction.test_extract import NumberExtractor
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -85,3 +90,46 @@ def test_an_error_arrives_as_itself(tmp_path: Path) -> None:
 def test_an_error_of_the_preparation_arrives_as_itself(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no weights"):
         list(map_unordered(starter(tmp_path, prepares=False), 2, [1], str))
+
+
+class Killing(NumberExtractor):
+    """Two images end the process as the kernel does when memory runs out, and a batch with a negative number."""
+
+    def load(self, uri: str) -> int:
+        if uri in ("/images/3", "/images/6"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().load(uri)
+
+    def __call__(self, items: Any) -> Any:
+        if min(items) < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(items)
+
+
+class Extraction:
+    def prepare(self) -> None:
+        self._extractor = Killing()
+
+    def work(self, spec: ShardSpec) -> list[tuple[str, str]]:
+        index = extract_shard(spec, self._extractor, batch_size=2)
+        return [(item["image_id"], item["reason"]) for item in index.skipped]
+
+
+def shard(folder: Path, names: list[str]) -> ShardSpec:
+    records = tuple(Record(name, f"/images/{name}", "train", (Caption(f"{name}#0", "a dog"),)) for name in names)
+    return ShardSpec(folder / "shard-00000.tar", "ab" * 32, "/images", 0, records)
+
+
+def extracted(specs: list[ShardSpec]) -> list[Any]:
+    actor = ray.remote(Extraction).options(num_cpus=0.5)
+    return list(map_unordered(actor.remote, 1, specs, lambda spec: f"shard {spec.path}", after_death))
+
+
+def test_images_that_kill_the_process_are_named_and_skipped(tmp_path: Path) -> None:
+    assert extracted([shard(tmp_path, [str(number) for number in range(8)])]) == [[("3", KILLED), ("6", KILLED)]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shard-00000.json", "shard-00000.tar"]
+
+
+def test_no_image_is_blamed_for_a_batch_that_kills_the_process(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"shard-00000.tar: the process that did it has died 3 times"):
+        extracted([shard(tmp_path, ["0", "1", "-2"])])

@@ -16,7 +16,7 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
 from pipelines.stages.runner import plan_stages
-from preprocessing.features import load_image
+from preprocessing.features import ImageError, build_extractor, load_image
 from preprocessing.shards import ShardReader, read_arrays
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -235,3 +235,17 @@ def test_a_shard_may_be_limited_in_bytes(tmp_path: Path) -> None:
         assert spec.path.stat().st_size <= 0.034e6 + tarfile.RECORDSIZE
     with pytest.raises(ConfigError, match=r"features\.shard_mb: an image's features are larger than 0\.01 MB"):
         extract.plan(loaded(tmp_path, "features.shard_mb=0.01"), {})
+
+
+def test_a_limit_of_pixels_that_is_set_is_part_of_the_identity(tmp_path: Path) -> None:
+    usual, small = (
+        [split.directory.fingerprint for split in extract.splits_of(loaded(tmp_path, *more))]
+        for more in ([], ["features.max_pixels=9000"])
+    )
+    assert set(usual).isdisjoint(small)
+    options = extract.extractor_options(loaded(tmp_path, "features.max_pixels=9000").features)
+    extractor = build_extractor("grid", **options)
+    with pytest.raises(ImageError, match="128 x 128 pixels, more than the limit of 9000"):
+        extractor.load("scene://0/0")
+    with pytest.raises(ConfigError, match="max_pixels"):
+        loaded(tmp_path, "features={extractor: precomputed, max_pixels: 9}")

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, normalizers
 
 from preprocessing.captions import WordPiece, WordPieceError, sample_rng
 from preprocessing.captions.augment import augment_words
+from tests.custom_code import with_code_of_its_own
 
 PIECES = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -208,3 +209,16 @@ def test_real_captions_as_the_library_cuts_them(vse_data: Path, minilm: Path) ->
     for text in texts[::50]:
         pieces = [piece for word in tokenizer.basic(text) for piece in tokenizer.wordpiece(word)]
         assert tokenizer.encode(text)[1:-1] == pieces
+
+
+@pytest.mark.parametrize("model_type", ["bert", "custom"])
+def test_code_in_a_folder_of_weights_is_refused_without_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked whether to run the code"))
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    with_code_of_its_own(tmp_path, model_type)
+    with pytest.raises(WordPieceError, match=r"no tokenizer that can be loaded .*(code of its own|custom code)"):
+        WordPiece.from_pretrained(str(tmp_path))
+    assert not (tmp_path / "ran").exists()

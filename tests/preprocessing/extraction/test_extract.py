@@ -24,7 +24,7 @@ from preprocessing.extraction.extract import (
     shard_specs,
 )
 from preprocessing.extraction.identity import summarize
-from preprocessing.features.extractor import RegionFeatures
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.shards import ShardReader, read_arrays, verify_shard
 
@@ -340,3 +340,16 @@ def test_an_image_that_never_comes_is_skipped(tmp_path: Path) -> None:
     assert [(item["image_id"], item["reason"]) for item in index.skipped] == [
         ("3", "took longer than 0.3 seconds to load")
     ]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")])
+def test_a_batch_for_which_memory_runs_out_is_named(tmp_path: Path, error: Exception) -> None:
+    class Short(NumberExtractor):
+        def __call__(self, items: Sequence[Any]) -> list[npt.NDArray[np.float16]]:
+            if 2 in items:
+                raise error
+            return super().__call__(items)
+
+    records = [record(str(number)) for number in range(5)]
+    with pytest.raises(ExtractorError, match=r"2 images, .*/2 to .*/3: lower features.batch_size"):
+        extract_shard(spec(tmp_path, records), Short(), batch_size=2)

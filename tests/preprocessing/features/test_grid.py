@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, AutoModel, ResNetConfig, ResNetModel, ViTConfig
 
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, load_image
+from tests.custom_code import with_code_of_its_own
 from tests.preprocessing.features.arrays import arrays
 
 SCENES = [f"scene://0/{index}" for index in range(6)]
@@ -343,3 +344,15 @@ def test_the_embedded_network_shows_colour_shape_texture_and_place() -> None:
     assert mean_area("shape", SHAPES) > 0.71
     assert mean_area("texture", TEXTURES) > 0.80
     assert area([any(o.colour == "red" and o.x < 50 for o in s.objects) for s in scenes]) > 0.80
+
+
+@pytest.mark.parametrize("model_type", ["resnet", "custom"])
+def test_code_in_a_folder_of_weights_is_refused_without_a_question(
+    resnet: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked whether to run the code"))
+    with_code_of_its_own(resnet, model_type)
+    with pytest.raises(ExtractorError, match=r"cannot be loaded .*(code of its own|custom code)") as caught:
+        build_extractor("grid", weights=str(resnet))
+    assert "\n" not in str(caught.value)
+    assert not (resnet / "ran").exists()

@@ -4,7 +4,10 @@ import io
 import os
 import random
 import struct
+import subprocess
+import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +17,8 @@ import pytest
 from PIL import Image, ImageFile
 
 from preprocessing.datasets.scenes import render_scene
-from preprocessing.features import ImageError, decode_image, load_image, read_image_bytes
-from preprocessing.features.images import FORMATS, MAX_PIXELS
+from preprocessing.features import ImageError, decode_image, images, load_image, read_image_bytes
+from preprocessing.features.images import FORMATS, MAX_PIXELS, bounded_image
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 
@@ -192,7 +195,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "truncated JPEG": (lambda: encode(photo((400, 300)), "JPEG")[:3000], "damaged image: .*truncated"),
     "truncated PNG": (lambda: encode(photo((400, 300)), "PNG")[:600], "damaged image"),
     "corrupt PNG": (lambda: encode(photo(), "PNG").replace(b"IDAT", b"IDAT\x00", 1), "damaged image"),
-    "bomb by its header": (lambda: BOMB, r"pixels, more than the limit of 178956970"),
+    "bomb by its header": (lambda: BOMB, r"pixels, more than the limit of 50000000"),
     "bomb just over the limit": (lambda: png(MAX_PIXELS + 1, 1, 8, 0, b""), "pixels, more than the limit"),
     "bomb of text": (
         lambda: png(1, 1, 8, 0, b"\x00\x00", chunk(b"zTXt", b"k\x00\x00" + zlib.compress(b"x" * 3_000_000))),
@@ -316,3 +319,77 @@ def test_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert all(found[number] == expected for number in range(4))
+
+
+PEAK = """
+import io, resource, sys
+from PIL import Image
+from preprocessing.features.images import decode_image
+
+buffer = io.BytesIO()
+Image.new("RGBA", (5000, 4000), (16, 32, 48, 128)).save(buffer, "PNG", compress_level=1)
+Image.new("RGBA", (5000, 4000))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert decode_image(buffer.getvalue()).size == (5000, 4000)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 // (5000 * 4000))
+"""
+
+
+def test_transparency_takes_the_memory_of_two_images() -> None:
+    """It took five: 0.7 MB of a PNG of 179 million pixels became 3.4 GB. One of them was there before."""
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout) <= 8
+
+
+@pytest.mark.parametrize("kind", ["RGBA over white", "LA over white", "palette, half transparent", "16-bit RGBA"])
+def test_bands_of_rows_are_seen_by_nobody(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Image.open(io.BytesIO(CONVERTED[kind][0]())) as small:
+        data = encode(small.resize((31, 29), Image.Resampling.NEAREST), "PNG")
+    whole = np.asarray(decode_image(data))
+    monkeypatch.setattr(images, "_BAND_PIXELS", 100)
+    assert np.array_equal(np.asarray(decode_image(data)), whole)
+
+
+def test_a_jpeg_above_the_limit_is_decoded_at_a_fraction_of_its_sides() -> None:
+    picture = photo((401, 303))
+    data = encode(picture, "JPEG", quality=95)
+    assert np.array_equal(np.asarray(decode_image(data, 401 * 303)), np.asarray(decode_image(data)))
+    for limit, size in ((401 * 303 - 1, (201, 152)), (30_000, (101, 76)), (2_000, (51, 38))):
+        assert decode_image(data, limit).size == size
+    for other in (encode(picture, "JPEG", progressive=True), encode(picture, "PNG")):
+        with pytest.raises(ImageError, match="401 x 303 pixels, more than the limit of 30000"):
+            decode_image(other, 30_000)
+    with pytest.raises(ImageError, match="401 x 303 pixels, more than the limit of 1000"):
+        decode_image(data, 1_000)
+
+
+def test_threads_share_the_limit() -> None:
+    data, held, most, lock = encode(photo(), "PNG"), 0, 0, threading.Lock()
+
+    def work() -> None:
+        nonlocal held, most
+        with bounded_image(data, 2 * 40 * 30) as image:
+            with lock:
+                held += image.width * image.height
+                most = max(most, held)
+            time.sleep(0.05)
+            with lock:
+                held -= image.width * image.height
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 2 * 40 * 30
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
+)
+def test_an_image_for_which_memory_runs_out_is_named(error: Exception) -> None:
+    data = encode(photo(), "PNG")
+    with pytest.raises(ImageError, match="40 x 30 pixels need more memory"), bounded_image(data, 9999):
+        raise error
+    with pytest.raises(RuntimeError, match="a mistake"), bounded_image(data, 9999):
+        raise RuntimeError("a mistake")

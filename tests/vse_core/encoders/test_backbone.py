@@ -1,6 +1,8 @@
 """The end-to-end image encoder: cells, normalisation, size augmentation, fixed statistics, staged unfreezing."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +48,6 @@ def make(kind: str, pooling: str = "gpo", **options: Any) -> BackboneEncoder:
 
 def pictures(count: int = 3) -> torch.Tensor:
     return torch.randint(0, 256, (count, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture(autouse=True)
-def _without_onednn() -> Iterator[None]:
-    """On two threads oneDNN of torch 2.15 now and then writes beyond the gradients of convolutions this narrow."""
-    with torch.backends.mkldnn.flags(enabled=False):
-        yield
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -207,3 +202,40 @@ def test_a_network_that_is_random_in_evaluation_is_refused(monkeypatch: pytest.M
     monkeypatch.setitem(CONFIGS, "mae", ViTMAEConfig(image_size=64, decoder_num_hidden_layers=1, **VIT))
     with pytest.raises(ValueError, match="ViTMAEModel: two passes over one image give different features"):
         make("mae")
+
+
+NARROW = """
+import torch
+from transformers import ResNetConfig
+from vse_core.encoders import build_image_encoder
+from vse_core.pooling import build_pooling
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 4, 8, 8], depths=[1, 1, 1, 1], layer_type="basic")
+encoder = build_image_encoder(
+    "backbone", None, embed_dim=8, pooling=build_pooling("mean", 8), image_size=128, architecture=config.to_dict()
+)
+pixels = torch.randint(0, 256, (2, 3, 128, 128), dtype=torch.uint8)
+kept = torch.ones(2, 16, dtype=torch.bool)
+for _ in range(10):
+    encoder.zero_grad()
+    encoder(pixels, kept)[:, 0, 0].sum().backward()
+narrow = {name: p.grad.double() for name, p in encoder.named_parameters() if "shortcut.convolution" in name}
+encoder.double().zero_grad()
+encoder(pixels, kept)[:, 0, 0].sum().backward()
+exact = dict(encoder.named_parameters())
+assert len(narrow) == 3
+for name, gradient in narrow.items():
+    torch.testing.assert_close(gradient, exact[name].grad, rtol=1e-3, atol=1e-5)
+print("trained")
+"""
+
+
+def test_a_network_on_which_onednn_overflows_trains_with_right_gradients() -> None:
+    """Strided 1x1 convolutions of 4 channels: in channels_last with AVX2 the process is killed by a signal."""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run(
+        [sys.executable, "-c", NARROW], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModel, ResNetConfig
 
+from tests.custom_code import with_code_of_its_own
 from vse_core.encoders.networks import PIXELS, build_network, resolve_pixels
 from vse_core.encoders.resnet import GridResNet
 
@@ -129,3 +131,19 @@ def test_pixels_belong_to_the_weights(folder: Path, tmp_path: Path) -> None:
         resolve_pixels("coffee", "resnet50", None)
     with pytest.raises(ValueError, match="name the normalisation"):
         resolve_pixels(None, {"model_type": "resnet"}, str(tmp_path))
+
+
+@pytest.mark.parametrize("model_type", ["resnet", "custom"])
+def test_code_in_a_folder_of_weights_is_refused_without_a_question(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked whether to run the code"))
+    custom = with_code_of_its_own(Path(shutil.copytree(folder, tmp_path / "custom")), model_type)
+    with pytest.raises(ValueError, match=r"custom' cannot be loaded .*(code of its own|custom code)") as caught:
+        build_network(None, str(custom))
+    assert "\n" not in str(caught.value)
+    processor = {"image_processor_type": "Custom", "auto_map": {"AutoImageProcessor": "custom.Processor"}}
+    (custom / "preprocessor_config.json").write_text(json.dumps(processor))
+    with pytest.raises(ValueError, match=r"no settings for its images .*custom code"):
+        resolve_pixels(None, {"model_type": "resnet"}, str(custom))
+    assert not (custom / "ran").exists()
