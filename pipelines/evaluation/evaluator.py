@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "evaluate"
 # Raised when the same model and data would give other outputs.
-VERSION = 5
+VERSION = 6
 GALLERY, PICTURES = "gallery", "pictures"
 # Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
 _CAPTION_LENGTHS = (6, 10, 14, 20)
@@ -155,7 +155,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
     except (FileNotFoundError, ValueError) as error:
         raise StageError(f"{NAME}: {error}") from error
-    reader = ShardReader(data.shards, data.feature)
+    reader = ShardReader(data.shards, data.feature, verify=True)
     require_published(data.settings.protocols, data.split, reader.caption_counts.tolist())
     reason = misfit(texts.model, reader)
     if reason is not None:

@@ -25,6 +25,7 @@ from preprocessing.features.jpeg import JpegExtractor
 from preprocessing.loading.pixels import decode_pixels, full_view
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.names import require_inner_name
+from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
 
@@ -215,6 +216,7 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
         options["weights"] = {"folder": WEIGHTS}
     content = json.dumps({"name": name, "options": options}, indent=2)
     (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
+    write_digests(directory)
 
 
 def _write_weights(target: Path, name: str, network: str | None, weights: Path) -> None:
@@ -239,6 +241,7 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     path = directory / EXTRACTOR
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no extractor: {EXTRACTOR} is missing")
+    check_digests(directory)
     with damage_as(ExtractorError, f"{path} describes no extractor", "restore the folder"):
         content = parse_json(path.read_bytes())
         options = {"name": content["name"], **content["options"]}

@@ -20,6 +20,7 @@ from torch import Tensor
 from pipelines.retrieval.gallery import EMBEDDINGS
 from pipelines.runtime.stage import content_digest
 from preprocessing.storage.atomic import write_json_atomic
+from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.nearest import top_k
 
 Kind = Literal["exact", "approximate"]
@@ -131,18 +132,23 @@ class GalleryIndex:
         return {name: index.facts for name, index in vars(self).items()}
 
     def save(self, directory: Path, origin: Mapping[str, str]) -> None:
-        """Write `images.faiss`, `captions.faiss` and, last, `index.json` with its origin (see `index_origin`)."""
+        """Write `images.faiss`, `captions.faiss`, `index.json` with its origin (see `index_origin`) and digests."""
         directory.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {"origin": dict(origin)}
         for name, index in vars(self).items():
             file = directory / f"{name}.faiss"
             faiss.write_index(index.vectors, str(file))
-            content[name] = {**asdict(index.facts), "digest": content_digest(file)}
+            content[name] = asdict(index.facts)
         write_json_atomic(directory / INDEX, content)
+        write_digests(directory, INDEX, *(f"{name}.faiss" for name in vars(self)))
 
     @classmethod
     def load(cls, directory: Path, origin: Mapping[str, str]) -> Self:
-        """Read an index that `save` has written; refuse one that is damaged or of another origin."""
+        """Read an index that `save` has written; refuse one of another origin, or (DigestError) a damaged one."""
+        if not (directory / INDEX).is_file():
+            raise GalleryIndexError(f"{directory} holds no index: {INDEX} is missing")
+        # Checked first, as FAISS trusts its files.
+        check_digests(directory, INDEX, "images.faiss", "captions.faiss")
         try:
             content = json.loads((directory / INDEX).read_text(encoding="utf-8"))
             others = [name for name, digest in origin.items() if content["origin"].get(name) != digest]
@@ -152,8 +158,6 @@ class GalleryIndex:
                     "pipelines/index.py"
                 )
             return cls(*(_load_items(directory, name, content[name]) for name in ("images", "captions")))
-        except FileNotFoundError as error:
-            raise GalleryIndexError(f"{directory} holds no index: {INDEX} is missing") from error
         except (ValueError, KeyError, TypeError) as error:
             raise GalleryIndexError(f"{directory / INDEX} cannot be read ({error!r}): build the index again") from error
 
@@ -173,14 +177,7 @@ def _kind(kind: Kind | Literal["auto"], items_BKD: Tensor, queries_QVD: Tensor) 
 
 
 def _load_items(directory: Path, name: str, content: dict[str, Any]) -> ItemIndex:
-    file = directory / f"{name}.faiss"
-    facts = {key: value for key, value in content.items() if key != "digest"}
-    if not file.is_file():
-        raise GalleryIndexError(f"{directory} holds no index: {file.name} is missing")
-    # Checked first, as FAISS trusts its files.
-    if content_digest(file) != content["digest"]:
-        raise GalleryIndexError(f"{file} is damaged: its digest is not the one in {INDEX}; build the index again")
-    return ItemIndex(faiss.read_index(str(file)), Facts(**facts))
+    return ItemIndex(faiss.read_index(str(directory / f"{name}.faiss")), Facts(**content))
 
 
 def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k: int) -> Found:

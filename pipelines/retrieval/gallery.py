@@ -27,6 +27,7 @@ from preprocessing.shards import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage import join
 from preprocessing.storage.names import require_inner_name
+from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import Model
 from vse_core.outputs import Images, Texts
@@ -108,20 +109,25 @@ class Gallery:
         return Gallery(self.images[images], self.texts[captions], other.records)
 
     def save(self, directory: Path) -> None:
-        """Write `embeddings.safetensors` and `items.json` into a directory, created if missing."""
+        """Write `embeddings.safetensors` and `items.json`, with their digests, into a directory."""
         directory.mkdir(parents=True, exist_ok=True)
         tensors = {**_tensors("images_BKD", self.images), **_tensors("texts_CD", self.texts)}
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
         items = [_record_to_json(record) for record in self.records]
         content = json.dumps({"images": items}, ensure_ascii=False, indent=1)
         (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
+        write_digests(directory, EMBEDDINGS, ITEMS)
 
     @classmethod
     def load(cls, directory: Path, kind: ModelKind | None = None) -> "Gallery":
-        """Read a gallery that `save` has written; one without embeddings needs the kind of its model."""
+        """Read a gallery that `save` has written; one without embeddings needs the kind of its model.
+
+        Raises GalleryError where there is none, DigestError where a file of it was changed.
+        """
         for name in (EMBEDDINGS, ITEMS):
             if not (directory / name).is_file():
                 raise GalleryError(f"{directory} holds no gallery: {name} is missing")
+        check_digests(directory, EMBEDDINGS, ITEMS)
         with damage_as(GalleryError, f"the gallery in {directory} is damaged", "evaluate the model again"):
             tensors = load_file(directory / EMBEDDINGS)
             records = tuple(_record_from_json(item) for item in parse_json((directory / ITEMS).read_bytes())["images"])

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +15,7 @@ from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
 from preprocessing.storage.redaction import RedactedError
+from vse_core.digests import compare_digests, file_digest
 
 MANIFEST = "manifest.json"
 _AGAIN = "delete it and run the stage again"
@@ -54,19 +54,10 @@ def fingerprint(content: Any) -> str:
 def content_digest(path: Path) -> str:
     """Return the sha256 (64 hex digits) of a file, or of the files of a folder that transformers reads.
 
-    It is computed once in a process for as long as sizes and times of the files stay.
+    Files are read once in a process for as long as their sizes and times stay.
     """
     files = [path] if path.is_file() else sorted(file for kind in READ for file in path.glob(kind))
-    return _digest(tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
-
-
-@lru_cache(maxsize=64)
-def _digest(stamps: tuple[tuple[str, int, int], ...]) -> str:
-    digests = []
-    for name, _, _ in stamps:
-        with Path(name).open("rb") as file:
-            digests.append([Path(name).name, hashlib.file_digest(file, "sha256").hexdigest()])
-    return fingerprint(digests)
+    return fingerprint([[file.name, file_digest(file)] for file in files])
 
 
 @dataclass(frozen=True)
@@ -75,6 +66,7 @@ class StageDir:
 
     The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts. Where
     outputs are kept on a storage as well, it is complete when its manifest is there, whatever this machine has of it.
+    The manifest holds the digests of the other files at its top but the tars, which have theirs in their sidecars.
     """
 
     root: Path
@@ -105,7 +97,7 @@ class StageDir:
         return is_there and self.read_manifest()["fingerprint"] == self.fingerprint
 
     def read_manifest(self) -> dict[str, Any]:
-        """Return the manifest as it was given to `complete`, with the keys `stage` and `fingerprint` added.
+        """Return the manifest as it was given to `complete`, with the keys `stage`, `fingerprint` and `digests` added.
 
         Raises:
             StageError: it is absent or is not a manifest.
@@ -133,7 +125,13 @@ class StageDir:
         """
         self.create()
         self.mirror.push_missing(self.path, leave=MANIFEST)
-        write_json_atomic(self.path / MANIFEST, {**manifest, "stage": self.stage, "fingerprint": self.fingerprint})
+        files = (file for file in self.path.glob("[!.]*") if file.is_file() and file.suffix != ".tar")
+        added = {
+            "stage": self.stage,
+            "fingerprint": self.fingerprint,
+            "digests": {file.name: file_digest(file) for file in files if file.name != MANIFEST},
+        }
+        write_json_atomic(self.path / MANIFEST, {**manifest, **added})
         self.mirror.push(self.path / MANIFEST)
 
 
@@ -171,6 +169,16 @@ class _Part(dict[str, Any]):
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
         return dict, (dict(self),)
+
+
+def check_outputs(*directories: Path) -> None:
+    """Compare files at the top of stage directories with the manifests there; readers of shards compare the tars.
+
+    Raises:
+        DigestError: one was changed.
+    """
+    for directory in directories:
+        compare_digests(directory, manifest_in(directory)["digests"], directory / MANIFEST)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION, EvaluationData, evaluate_into
-from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, content_digest, fingerprint
+from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, check_outputs, content_digest, fingerprint
 from pipelines.stages.shard_work import log_splits
 from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
@@ -41,6 +41,7 @@ def evaluate_directory(
 
     Raises:
         StageError: the model does not fit the features, or a protocol the split.
+        DigestError: a file of the model or of the shards was changed.
     """
     dataset, graphs = config.dataset, upstream["parse"].outputs if config.reads_graphs else {}
     shards = upstream["extract"].outputs[dataset.eval_split]
@@ -57,6 +58,7 @@ def evaluate_directory(
     log_splits(config.name, dataset, feature, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
     data = EvaluationData(dataset, config.evaluation, shards, feature, graphs, config.model.text, config.pools)
     with config.mirror.pinned(shards, *graphs.values()):
+        check_outputs(shards, *graphs.values())
         summary = evaluate_into(data, model, stage, tracker)
     return StageReport(NAME, stage.path, summary)
 

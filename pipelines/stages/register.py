@@ -21,6 +21,7 @@ from pipelines.runtime.stage import (
 from pipelines.stages import model_card
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.redaction import SecretAddress
+from vse_core.digests import check_digests
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -146,5 +147,6 @@ def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path
     from pipelines.inference.embedder import write_extractor
 
     for name, source in parts.items():
+        check_digests(source)
         shutil.copytree(source, directory / name, dirs_exist_ok=True)
     write_extractor(directory / "extractor", features.extractor, {**features.options(), **features.limits})

@@ -62,7 +62,7 @@ def shard_plan(
     """
     total = sum(len(split.shards) for split in splits)
     done = total - sum(len(split.missing()) for split in splits)
-    complete = done == total and all(split.directory.is_complete() for split in splits)
+    complete = done == total and all(_has_manifest(split.directory) for split in splits)
     return StagePlan(
         name=name,
         fingerprint=fingerprint([split.fingerprint for split in splits]),
@@ -78,6 +78,11 @@ def shard_plan(
             for split in splits
         },
     )
+
+
+def _has_manifest(directory: StageDir) -> bool:
+    """Return whether a split has its manifest; one of an earlier version, without digests, is to be written again."""
+    return directory.is_complete() and "digests" in directory.read_manifest()
 
 
 def is_complete(shard: Path, expected: str) -> bool:

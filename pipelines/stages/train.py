@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,11 @@ from pipelines.runtime.stage import (
 )
 from pipelines.stages.shard_work import log_splits
 from pipelines.training.launch import fit
+from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
 from preprocessing.storage.names import require_inner_name
+from vse_core.digests import DigestError, check_digests, write_digests
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 NAME = "train"
 # Raised when the same inputs and settings would give another model.
-VERSION = 2
+VERSION = 3
 # Settings of how a run is carried out, which do not change the model.
 _WITHOUT_EFFECT = {
     "workers",
@@ -86,7 +89,7 @@ def run(
     Raises:
         StageError: training cannot start, or has ended in NaN or in collapse.
     """
-    from pipelines.training.checkpoints import adopt_checkpoints, offer_checkpoints
+    from pipelines.training.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints
     from pipelines.training.initial_weights import keep_initial
     from pipelines.training.readers import open_splits
 
@@ -99,8 +102,12 @@ def run(
     if config.training.initial is not None:
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
+    adopt_checkpoints(stage.path, config.mirror)
+    newest_checkpoint(stage.path)  # where none is valid, training ends here
     with open_splits(config.mirror, settings.feature, config.training.shuffle_shards, train, evaluation) as data:
         facts, total_steps = prepare(settings, *data, stage.path)
+    # What the workers read: the vocabulary, word vectors, tables of negatives; losses are added to.
+    write_digests(stage.path, *(file.name for file in stage.path.glob("[!.]*") if file.name != LOSSES))
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
     job = TrainingJob(settings, train, evaluation, stage.path, tracker.handle)
@@ -202,12 +209,13 @@ def _training_content(config: PipelineConfig) -> dict[str, Any]:
 
 
 def _newest_progress(directory: Path) -> dict[str, Any]:
-    """Return the progress of the newest checkpoint; without importing torch, as planning has to be quick."""
-    newest = max(directory.glob("checkpoints/step-*/progress.json"), default=None)
-    if newest is None:
-        return {"epoch": 0, "history": []}
-    progress: dict[str, Any] = json.loads(newest.read_text(encoding="utf-8"))
-    return progress
+    """Return the progress of the newest checkpoint that tells it; without torch, as planning has to be quick."""
+    for checkpoint in sorted(directory.glob("checkpoints/step-*"), reverse=True):
+        with contextlib.suppress(DigestError):
+            check_digests(checkpoint, "progress.json")
+            progress: dict[str, Any] = json.loads((checkpoint / "progress.json").read_bytes())
+            return progress
+    return {"epoch": 0, "history": []}
 
 
 def _of_captions(facts: Mapping[str, float]) -> str:

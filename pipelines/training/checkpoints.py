@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import fcntl
+import itertools
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,18 +19,22 @@ from pipelines.runtime.stage import StageError
 from pipelines.training.checkpoint_uploads import CheckpointUploads
 from pipelines.training.initial_weights import INITIAL
 from preprocessing.storage import Mirror
-from preprocessing.storage.atomic import sync_directory
+from preprocessing.storage.atomic import locked, sync_directory
 from preprocessing.storage.mirror import CONTENTS
+from vse_core.digests import DigestError, check_digests, file_digest, write_digests
 from vse_core.models import Model, save_model
-from vse_core.models.bundle import WEIGHTS
+from vse_core.models.bundle import SPECIFICATION, WEIGHTS
 from vse_core.training.state import Progress, read_progress, save_state
+
+log = logging.getLogger(__name__)
 
 
 class Checkpoints:
     """Writes the checkpoints of one run: complete directories appear by rename, and are copied to a storage if there is
     one.
 
-    The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``. `specification` holds the keyword
+    The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``; the checkpoint before the newest stays
+    until there is another, in case the newest is damaged. `specification` holds the keyword
     arguments of ``vse_core.models.build_model``; `write_sidecars` writes next to a model what it is used with.
     """
 
@@ -44,6 +50,15 @@ class Checkpoints:
         self._write_sidecars = write_sidecars
         self.uploads = CheckpointUploads(directory, mirror)
         self._written: list[Path] = []
+        # The last two checkpoints, each with what has to be kept for it: its best model, and itself.
+        self._kept: dict[Path, tuple[Path, ...]] = {}
+
+    def resume(self) -> Path | None:
+        """Return the checkpoint to resume from, which stays until there are two newer ones; None for a new run."""
+        newest = newest_checkpoint(self.directory)
+        if newest is not None:
+            self._keep(newest, read_progress(newest))
+        return newest
 
     def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the state after ``step`` global steps, then drop what it supersedes; StageError where the disk refuses
@@ -54,11 +69,10 @@ class Checkpoints:
         with _appearing(path) as aside:
             self._write_model(model, aside)
             save_state(optimizer, progress, aside)
-        best = [] if progress.best_epoch is None else [best_directory(self.directory, progress.best_epoch)]
-        # The checkpoint last: it says which model is the best.
-        self.uploads.request([*best, path], [*self._written, path])
+        kept = self._keep(path, progress)
+        self.uploads.request(kept, [*self._written, path])
         self._written = []
-        self._prune({*best, path, *self.uploads.in_use()})
+        self._prune({*kept, *self.uploads.in_use()})
 
     def save_best(self, epoch: int, model: Model) -> None:
         """Write the model of a finished epoch (from 0) that was the best so far; to be followed by `save`."""
@@ -72,10 +86,18 @@ class Checkpoints:
         be.
         """
         self.uploads.wait()
-        newest = newest_checkpoint(self.directory)
-        if newest is not None:
-            best = read_progress(newest).best_epoch
-            self._prune({newest} if best is None else {newest, best_directory(self.directory, best)})
+        if self._kept:
+            self._prune(set(itertools.chain.from_iterable(self._kept.values())))
+
+    def _keep(self, path: Path, progress: Progress) -> list[Path]:
+        """Keep a checkpoint and the one before it; returns all folders to keep, the best model before its checkpoint,
+        which names it.
+        """
+        best = [] if progress.best_epoch is None else [best_directory(self.directory, progress.best_epoch)]
+        before = [(other, folders) for other, folders in self._kept.items() if other != path]
+        self._kept = dict([*before[-1:], (path, (*best, path))])
+        folders = dict.fromkeys(itertools.chain.from_iterable(self._kept.values()))
+        return [folder for folder in folders if folder.is_dir()]
 
     def _write_model(self, model: Model, directory: Path) -> None:
         save_model(model, self.specification, directory)
@@ -95,19 +117,44 @@ def best_directory(directory: Path, epoch: int) -> Path:
 
 def weights_digest(model: Path) -> str:
     """Return the sha256 of a model directory's weights: its identity."""
-    with (model / WEIGHTS).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_digest(model / WEIGHTS)
 
 
 def newest_checkpoint(directory: Path) -> Path | None:
-    """Return the checkpoint to resume from; None where a run has not begun."""
-    return max(directory.glob("checkpoints/step-*"), default=None)
+    """Return the newest valid checkpoint, with a warning that names a newer damaged one; None before the first.
+
+    Raises:
+        StageError: all checkpoints are damaged.
+    """
+    damaged: list[str] = []
+    for path in sorted(directory.glob("checkpoints/step-*"), reverse=True):
+        reason = _defect(path)
+        if reason is None:
+            if damaged:
+                log.warning("train: %s; training resumes from the checkpoint before it, %s", damaged[0], path)
+            return path
+        damaged.append(reason)
+    if damaged:
+        raise StageError(
+            f"train: no checkpoint of this run is valid ({'; '.join(damaged)}): restore one from a copy, or remove "
+            f"{directory / 'checkpoints'} to train from the beginning"
+        )
+    return None
+
+
+def _defect(checkpoint: Path) -> str | None:
+    """Return why a checkpoint is damaged, None where it is not."""
+    try:
+        check_digests(checkpoint)
+    except DigestError as error:
+        return error.reason
+    return None
 
 
 def offer_checkpoints(directory: Path, mirror: Mirror) -> None:
     """Copy to the storage the checkpoints of an earlier run on this machine that it lacks."""
-    newest = newest_checkpoint(directory)
-    for path in ([newest] if newest is not None else []) + sorted(directory.glob("best-*")):
+    valid = (path for path in sorted(directory.glob("checkpoints/step-*"), reverse=True) if _defect(path) is None)
+    for path in [*sorted(directory.glob("best-*")), *itertools.islice(valid, 1)]:
         if not mirror.has(path / CONTENTS):
             mirror.push_folder(path)
 
@@ -115,19 +162,28 @@ def offer_checkpoints(directory: Path, mirror: Mirror) -> None:
 def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
     """Bring the run's files on this machine to the state on the storage, from which all machines start.
 
-    A checkpoint that only this machine has goes: processes that start from different ones would never agree.
+    A checkpoint that only this machine has goes: processes that start from different ones would never agree. A damaged
+    copy is replaced; where the storage's own is damaged, the checkpoint before it is copied as well.
     """
     if mirror.address is None:
         return
     stored = mirror.stored(directory)
     whole = {name.removesuffix(f"/{CONTENTS}") for name in stored if name.endswith(f"/{CONTENTS}")}
-    newest = max((name for name in whole if name.startswith("checkpoints/")), default=None)
     for path in directory.glob("checkpoints/step-*"):
         if path.relative_to(directory).as_posix() not in whole:
             shutil.rmtree(path)
     for name in whole:
-        if name in (newest, INITIAL) or name.startswith("best-"):
+        if name == INITIAL or name.startswith("best-"):
             mirror.pull_folder(directory / name)
+    directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory / ".adopting.lock", fcntl.LOCK_EX):
+        for name in sorted((name for name in whole if name.startswith("checkpoints/")), reverse=True):
+            mirror.pull_folder(directory / name)
+            if _defect(directory / name) is not None:
+                shutil.rmtree(directory / name)
+                mirror.pull_folder(directory / name)
+            if _defect(directory / name) is None:
+                break
     mirror.pull(directory, lambda name: "/" not in name)
 
 
@@ -140,6 +196,7 @@ def _appearing(path: Path) -> Iterator[Path]:
     try:
         aside.mkdir()
         yield aside
+        write_digests(aside, *{file.name for file in aside.iterdir()} - {WEIGHTS, SPECIFICATION})
         for file in aside.iterdir():
             with file.open("rb") as written:
                 # The data must be on disk before the name is: a machine that loses power keeps what it was told of.

@@ -14,6 +14,7 @@ from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.storage import Mirror
+from vse_core.digests import check_digests
 from vse_core.models import Model, start_from
 from vse_core.models.bundle import WEIGHTS
 
@@ -54,6 +55,7 @@ def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory:
     if not kept.is_dir():
         return
     try:
+        check_digests(kept)
         words = _common_words(caption_encoder, saved_kind(kept).load_caption_encoder(kept))
         start_from(model, load_file(kept / WEIGHTS), words)
     except (FileNotFoundError, ValueError) as error:

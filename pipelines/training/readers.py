@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.kinds.inputs import SplitData, SplitPaths
-from pipelines.runtime.stage import StageError
+from pipelines.runtime.stage import StageError, check_outputs
 from preprocessing.shards import ShardError, ShardReader, read_index
 from preprocessing.storage import Mirror
 
@@ -24,18 +24,21 @@ def open_splits(
     Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
     copied as they are needed; the rest, with the directories of captions' graphs, has to fit. Raises StageError where
     the order of the samples needs more shards at a time than the limit allows, ShardError where a shard is missing or
-    does not match its sidecar, StorageError where the storage does not answer or the limit leaves no room.
+    does not match its sidecar, DigestError where a sidecar was changed, StorageError where the storage does not answer
+    or the limit leaves no room.
     """
     others = [path for path in (evaluation.shards, train.graphs, evaluation.graphs) if path is not None]
     sizes = _shard_bytes(mirror, train.shards)
     other_bytes = sum(sum(_shard_bytes(mirror, directory).values()) for directory in others)
     if mirror.limit is None or sum(sizes.values()) + other_bytes <= mirror.limit:
         with mirror.pinned(train.shards, *others):
+            check_outputs(train.shards, *others)
             yield _verified(train, feature), _verified(evaluation, feature)
         return
     window = _window(shuffle_shards, sizes, mirror.limit, other_bytes)
     with mirror.pinned(*others):
         mirror.pull(train.shards, lambda name: name.endswith(".json"))
+        check_outputs(train.shards, *others)
         _require_stored(train.shards, sizes)
         reader = ShardReader(train.shards, feature, 2 * window + _SPARE, verify=True, pin=mirror.pinned_shard)
         yield SplitData(reader, train.graphs), _verified(evaluation, feature)

@@ -26,7 +26,7 @@ from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.text_batches import text_batches
 from pipelines.kinds.inputs import SplitData
-from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
+from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
@@ -290,7 +290,7 @@ class Trainer:
 
     def _restore(self) -> None:
         """Go back to the newest checkpoint; what was logged after it will be logged again."""
-        checkpoint = newest_checkpoint(self.directory)
+        checkpoint = self.checkpoints.resume()
         if checkpoint is not None:
             load_weights(self.model, checkpoint)
             self.progress = load_state(self.optimizer, checkpoint)

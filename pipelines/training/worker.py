@@ -12,6 +12,7 @@ from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import DISK_ERRORS, disk_error
+from vse_core.digests import check_digests
 
 if TYPE_CHECKING:
     from pipelines.tracking import RunHandle
@@ -43,6 +44,7 @@ def train_worker(job: TrainingJob) -> dict[str, Any]:
     shuffle_shards = settings.training.shuffle_shards
     with open_splits(mirror, settings.feature, shuffle_shards, job.train, job.evaluation) as (train, evaluation):
         adopt_checkpoints(job.directory, mirror)
+        check_digests(job.directory)
         return _train(job, train, evaluation)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from preprocessing.shards.index import (
     MemberTable,
     ShardError,
     ShardIndex,
+    check_digest,
     read_index,
     shard_path,
     verify_shard,
@@ -216,10 +218,11 @@ def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[st
 def _read_members(
     path: Path, members: Sequence[str], decode: Callable[[bytes], Any]
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the decoded members of each sample of one shard, with its key."""
+    """Yield the decoded members of each sample of one shard, with its key, after comparing the tar with its sha256."""
     index = verify_shard(path, deep=False)
     places = [_places(path, index, member).T.tolist() for member in members]
     with path.open("rb") as file:
+        check_digest(path, index.sha256, hashlib.file_digest(file, "sha256").hexdigest())
         for key, *of_sample in zip(index.keys, *places, strict=True):
             values = []
             for member, (offset, size) in zip(members, of_sample, strict=True):

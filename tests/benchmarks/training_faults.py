@@ -144,7 +144,8 @@ def _first_beyond(tolerance: float, losses: list[float], quiet: list[float]) -> 
     return next((step for step, (one, other) in pairs if abs(one / other - 1) > tolerance), None)
 
 
-def _descendants(root: int) -> list[int]:
+def descendants(root: int) -> list[int]:
+    """Return a process and all that came of it."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -158,7 +159,7 @@ def _descendants(root: int) -> list[int]:
 
 def _workers(root: int) -> list[int]:
     """The training workers among the processes that came of one."""
-    return [pid for pid in _descendants(root) if "RayTrainWorker" in _command(pid)]
+    return [pid for pid in descendants(root) if "RayTrainWorker" in _command(pid)]
 
 
 def _command(pid: int) -> str:
@@ -211,7 +212,7 @@ class Faults:
 
     def sigkill_of_everything(self) -> dict[str, Any]:
         """The driver, its cluster and the workers are killed; the same command is given again."""
-        return self._signalled(signal.SIGKILL, lambda job: _descendants(job.process.pid))
+        return self._signalled(signal.SIGKILL, lambda job: descendants(job.process.pid))
 
     def sigterm_of_the_driver(self) -> dict[str, Any]:
         """The driver is told to end; the same command is given again."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,56 @@ def test_a_driver_killed_in_mid_epoch_goes_on_with_the_same_losses(undisturbed: 
     assert killed_at < STEPS, "the run was over before it could be killed"
     finish(start(tmp_path))
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), abs=1e-6)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+
+
+def reverse_offsets(sidecar: Path) -> None:
+    content = json.loads(sidecar.read_text())
+    content["members"]["grid.npy"]["offset"].reverse()
+    sidecar.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "damage", "made_again"),
+    [
+        ("train/*/best-*/model.safetensors", flip, "evaluate"),
+        ("extract/dev/*/shard-00000.tar", flip, "evaluate"),
+        ("extract/dev/*/shard-00000.json", reverse_offsets, "evaluate"),
+        ("evaluate/*/gallery/embeddings.safetensors", flip, "index"),
+        ("index/*/index/images.faiss", flip, "register"),
+    ],
+)
+def test_damaged_output_ends_the_stage_that_reads_it(
+    undisturbed: Path, tmp_path: Path, damaged: str, damage: Callable[[Path], None], made_again: str
+):
+    for stage in ("extract", "train", "evaluate", "index"):
+        shutil.copytree(undisturbed / stage, tmp_path / stage)
+    shutil.rmtree(tmp_path / made_again, ignore_errors=True)
+    (path,) = tmp_path.glob(damaged)
+    damage(path)
+    process = start(tmp_path)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 1, output
+    assert "Traceback" not in output
+    (message,) = (line for line in output.splitlines() if line.startswith("error"))
+    assert path.name in message
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed: Path, tmp_path: Path):
+    for stage in ("extract", "train"):
+        shutil.copytree(undisturbed / stage, tmp_path / stage)
+    next(tmp_path.glob("train/*/manifest.json")).unlink()
+    before, newest = sorted(tmp_path.glob("train/*/checkpoints/step-*"))
+    flip(newest / "optimizer.safetensors")
+    output = finish(start(tmp_path))
+    assert f"{newest / 'optimizer.safetensors'} is damaged" in output
+    assert f"resumes from the checkpoint before it, {before}" in output
+    assert losses_of(tmp_path) == losses_of(undisturbed)
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.nightly)])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pipelines.retrieval import faiss_index
 from pipelines.retrieval.faiss_index import GalleryIndex, GalleryIndexError, ItemIndex, Kind
+from vse_core.digests import DigestError, write_digests
 
 ORIGIN = {"model": "abc", "gallery": "def"}
 
@@ -101,12 +102,17 @@ def test_an_index_of_another_gallery_or_a_damaged_one_is_refused(tmp_path: Path)
         GalleryIndex.load(tmp_path, {**ORIGIN, "gallery": "xyz"})
     file = tmp_path / "captions.faiss"
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(GalleryIndexError, match=r"captions\.faiss is damaged"):
+    with pytest.raises(DigestError, match=r"captions\.faiss is damaged"):
         GalleryIndex.load(tmp_path, ORIGIN)
     file.unlink()
-    with pytest.raises(GalleryIndexError, match=r"captions\.faiss is missing"):
+    with pytest.raises(DigestError, match=r"captions\.faiss is missing"):
+        GalleryIndex.load(tmp_path, ORIGIN)
+    GalleryIndex.build(unit(6, 1, 8), unit(12, 8), "exact").save(tmp_path, ORIGIN)
+    (tmp_path / "index.json").write_text((tmp_path / "index.json").read_text().replace('"items": 6', '"items": 3'))
+    with pytest.raises(DigestError, match=r"index\.json is damaged"):
         GalleryIndex.load(tmp_path, ORIGIN)
     (tmp_path / "index.json").write_text("{}")
+    write_digests(tmp_path)
     with pytest.raises(GalleryIndexError, match="cannot be read"):
         GalleryIndex.load(tmp_path, ORIGIN)
     (tmp_path / "index.json").unlink()

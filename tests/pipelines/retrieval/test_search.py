@@ -18,6 +18,7 @@ from pipelines.retrieval.search_model import default_tracking_uri, load_search_m
 from pipelines.runtime.cli import guarded
 from preprocessing.features import load_image
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
+from vse_core.digests import write_digests
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,6 +105,9 @@ def test_an_index_of_another_model_is_refused(place: Place, tmp_path: Path, caps
     with (tmp_path / "mixed" / "gallery" / "embeddings.safetensors").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"!")
+    assert run(["--model", str(tmp_path / "mixed"), "a red ring"]) == 1
+    assert "embeddings.safetensors is damaged" in capsys.readouterr().err
+    write_digests(tmp_path / "mixed" / "gallery")
     assert run(["--model", str(tmp_path / "mixed"), "a red ring"]) == 1
     assert "was built from another gallery" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ from pipelines.runtime.stage import StageError
 from pipelines.training.checkpoints import Checkpoints, adopt_checkpoints, newest_checkpoint, offer_checkpoints
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import NO_MIRROR
+from vse_core.digests import write_digests
 from vse_core.models import build_model
 from vse_core.training.state import Progress
 
@@ -29,7 +30,12 @@ def write(directory: Path, *files: str) -> Path:
     directory.mkdir(parents=True)
     for name in files:
         (directory / name).write_text(f"{name} of {directory.name}")
+    write_digests(directory)
     return directory
+
+
+def damage(file: Path) -> None:
+    file.write_text(file.read_text().swapcase())
 
 
 def test_the_newest_whole_checkpoint_is_adopted(machines: list[Mirror]) -> None:
@@ -94,4 +100,44 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
     monkeypatch.undo()
     checkpoints.save(3, model, optimizer, Progress(step=3))
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000001", "step-00000003"]
+    checkpoints.save(4, model, optimizer, Progress(step=4))
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000004"]
+
+
+def test_a_damaged_newest_checkpoint_makes_way_for_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, newest = (write(tmp_path / f"checkpoints/step-0000000{step}", "weights", "state") for step in (4, 8))
+    damage(newest / "state")
+    assert newest_checkpoint(tmp_path) == before
+    (warning,) = caplog.messages
+    assert f"{newest / 'state'} is damaged" in warning
+    assert f"resumes from the checkpoint before it, {before}" in warning
+    (before / "weights").unlink()
+    with pytest.raises(StageError, match=r"no checkpoint of this run is valid .* remove .*checkpoints to train from"):
+        newest_checkpoint(tmp_path)
+
+
+def test_a_damaged_copy_of_a_checkpoint_is_replaced_from_the_storage(machines: list[Mirror]) -> None:
+    first, _ = machines
+    newest = write(run(first) / "checkpoints" / "step-00000008", "weights")
+    first.push_folder(newest)
+    damage(newest / "weights")
+    offer_checkpoints(run(first), first)
+    adopt_checkpoints(run(first), first)
+    assert newest_checkpoint(run(first)) == newest
+    assert (newest / "weights").read_text() == "weights of step-00000008"
+
+
+def test_a_checkpoint_that_is_damaged_on_the_storage_makes_way_for_the_one_before(
+    machines: list[Mirror], tmp_path: Path
+) -> None:
+    first = machines[0]
+    for step in (4, 8):
+        first.push_folder(write(run(first) / "checkpoints" / f"step-0000000{step}", "weights"))
+    damage(tmp_path / "storage/train/run/checkpoints/step-00000008/weights")
+    for machine in machines:
+        damage(run(first) / "checkpoints/step-00000008/weights")  # of the first alone
+        adopt_checkpoints(run(machine), machine)
+        assert str(newest_checkpoint(run(machine))).endswith("step-00000004")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from pipelines.kinds.inputs import SplitData, SplitPaths
-from pipelines.runtime.stage import StageError
+from pipelines.runtime.stage import MANIFEST, StageError
 from pipelines.training.readers import open_splits
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.image_source import FeatureSource
@@ -18,7 +19,9 @@ from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards import ShardError, ShardReader
 from preprocessing.shards.writer import write_shard
 from preprocessing.storage import Mirror
+from preprocessing.storage.atomic import write_json_atomic
 from tests.preprocessing.conftest import make_sample
+from vse_core.digests import DigestError, file_digest
 
 SHARDS, IN_EACH, WINDOW = 12, 6, 2
 
@@ -34,6 +37,9 @@ def storage(tmp_path: Path) -> Path:
             samples = [make_sample(shard * IN_EACH + number, rows=6, captions=2) for number in range(IN_EACH)]
             write_shard(path, samples, "f")
             writer.push(path, path.with_suffix(".json"))
+        digests = {path.name: file_digest(path) for path in (writer.root / split).glob("shard-*.json")}
+        write_json_atomic(writer.root / split / MANIFEST, {"digests": digests})
+        writer.push(writer.root / split / MANIFEST)
     return tmp_path / "storage"
 
 
@@ -98,4 +104,18 @@ def test_a_shard_that_the_storage_has_lost_is_named_before_the_start(tmp_path: P
     (storage / "train" / "shard-00003.tar").unlink()
     message = r"shard-00003.tar should have .* the storage has nothing.* --verify"
     with pytest.raises(ShardError, match=message), opened(tmp_path, storage, 7.5, WINDOW):
+        pass
+
+
+@pytest.mark.parametrize("shards_that_fit", [7.5, SHARDS + 1.5])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_sidecar_whose_offsets_were_reversed_is_refused(
+    tmp_path: Path, storage: Path, split: str, shards_that_fit: float
+) -> None:
+    sidecar = storage / split / "shard-00000.json"
+    content = json.loads(sidecar.read_text())
+    content["members"]["grid.npy"]["offset"].reverse()
+    write_json_atomic(sidecar, content)
+    message = r"shard-00000\.json is damaged"
+    with pytest.raises(DigestError, match=message), opened(tmp_path, storage, shards_that_fit, WINDOW):
         pass

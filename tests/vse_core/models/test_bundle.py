@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from vse_core.digests import DIGESTS, DigestError, write_digests
 from vse_core.models import build_model, load_model, save_model
 
 SPECIFICATION = {
@@ -67,7 +68,21 @@ def test_missing_and_misfitting_files_are_named(tmp_path: Path):
         load_model(tmp_path)
     save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
     (tmp_path / "model.json").write_text(json.dumps(SPECIFICATION | {"embed_dim": 4}))
+    write_digests(tmp_path)
     with pytest.raises(ValueError, match="do not fit"):
+        load_model(tmp_path)
+
+
+def test_a_flipped_bit_of_the_weights_is_refused(tmp_path: Path):
+    save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
+    load_model(tmp_path)
+    weights = bytearray((tmp_path / "model.safetensors").read_bytes())
+    weights[-5] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(weights)
+    with pytest.raises(DigestError, match=r"model\.safetensors is damaged"):
+        load_model(tmp_path)
+    (tmp_path / DIGESTS).unlink()
+    with pytest.raises(DigestError, match=r"digests\.json is missing"):
         load_model(tmp_path)
 
 
