@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import socket
 import sqlite3
 import struct
@@ -116,12 +115,6 @@ def folder(root: Path, name: str) -> None:
     (root / name).mkdir(parents=True)
 
 
-def copy_folder(root: Path, pattern: str, to: str) -> None:
-    """Copy a folder to another name next to it."""
-    (path,) = _paths(root, pattern)
-    shutil.copytree(path, path.with_name(to))
-
-
 def lock(root: Path, pattern: str, host: str, seconds: float) -> None:
     """Leave the lock of a process of a machine in folders, renewed some seconds ago; host "" is this machine."""
     for path in _paths(root, pattern):
@@ -172,6 +165,6 @@ KINDS: dict[str, Callable[..., None]] = {
     each.__name__: each
     for each in (
         *(flip, cut, write, write_into, append, remove, edit, reverse, link, folder),
-        *(copy_folder, lock, sql, png, tar, npy),
+        *(lock, sql, png, tar, npy),
     )
 }
