@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.readers import READERS
+from vse_core.digests import write_digests
 
 # Values that JSON of our own never has in their place.
 HOSTILE = [
@@ -77,6 +78,7 @@ def replaced(content: Any, place: int, value: str) -> str:
 @pytest.mark.parametrize("name", READERS)
 def test_a_valid_file_is_read(tmp_path: Path, name: str) -> None:
     READERS[name].write(tmp_path)
+    write_digests(tmp_path)
     READERS[name].read(tmp_path)
 
 
@@ -99,6 +101,7 @@ def test_a_damaged_file_is_data_or_a_declared_error(tmp_path: Path, name: str) -
         # A new file each time: the old one may still be mapped, and digests are remembered by the inode.
         path.unlink(missing_ok=True)
         path.write_bytes(damaged)
+        write_digests(tmp_path)  # so that the reader itself has to see the damage
         message = ""
         try:
             reader.read(tmp_path)

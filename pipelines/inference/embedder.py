@@ -245,10 +245,10 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     with damage_as(ExtractorError, f"{path} describes no extractor", "restore the folder"):
         content = parse_json(path.read_bytes())
         options = {"name": content["name"], **content["options"]}
+        folder = options["weights"]["folder"] if isinstance(options.get("weights"), dict) else None
+    if folder is not None:
+        options["weights"] = str(directory / require_inner_name(folder, str(path), ExtractorError))
     if "weights" in options:
-        weights = options["weights"]
-        if isinstance(weights, dict):
-            options["weights"] = str(directory / require_inner_name(weights["folder"], str(path), ExtractorError))
         # An extractor without weights computes nothing, and so has no device.
         options["device"] = device
     return options
