@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
 from preprocessing.storage.names import require_inner_name
@@ -199,10 +199,12 @@ class Mirror:
             aside = directory.with_name(f".{directory.name}.pulled")
             shutil.rmtree(aside, ignore_errors=True)
             self._download(directory / CONTENTS, aside / CONTENTS)
-            contents = json.loads((aside / CONTENTS).read_bytes())
+            stored = f"{self.address}/{self._name(directory)}/{CONTENTS}"
+            with damage_as(StorageError, stored, "remove that folder there, and run what makes it again"):
+                contents = dict(parse_json((aside / CONTENTS).read_bytes()))
             (aside / CONTENTS).unlink()
             for name in contents:
-                require_inner_name(name, f"{self.address}/{self._name(directory)}/{CONTENTS}", StorageError)
+                require_inner_name(name, stored, StorageError)
                 self._download(directory / name, aside / name)
             aside.rename(directory)
             sync_directory(directory.parent)

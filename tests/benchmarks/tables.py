@@ -204,6 +204,21 @@ def training_failures_table() -> str:
     return _table(["injected", "what happened", "lost"], rows)
 
 
+def hostile_table() -> str:
+    """The table of hostile input: cases of each item, and what came of them."""
+    result = _read("hostile")
+    counts = result["counts"]
+    head = ["cases", "refused with one message", "skipped with the reason", "repaired", "without effect"]
+    row = [str(counts[name]) for name in ("cases", "refused", "skipped", "repaired", "harmless")]
+    return _table([*head, "tracebacks", "silent"], [[*row, str(counts["tracebacks"]), str(counts["silent"])]])
+
+
+def hostile_cases_table() -> str:
+    """The table of every hostile case, with the message."""
+    rows = [[case["name"], case["outcome"], case["message"].replace("|", "\\|")] for case in _read("hostile")["cases"]]
+    return _table(["case", "outcome", "message"], rows)
+
+
 def _training_failure(case: dict[str, Any]) -> str:
     """In words, by what the case has observed."""
     if "exit_status_of_the_second_start" in case:
@@ -484,6 +499,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "failures": failures_table,
     "training failures": training_failures_table,
+    "hostile": hostile_table,
+    "hostile cases": hostile_cases_table,
     **sizing_tables(),
 }
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
+import re
+import socket
+import sqlite3
 import struct
 import tarfile
+import time
 import zlib
 from collections.abc import Callable
 from io import BytesIO
@@ -85,10 +91,14 @@ def edit(root: Path, pattern: str, **values: Any) -> None:
 
 
 def reverse(root: Path, pattern: str, key: str) -> None:
-    """Reverse a list in JSON files."""
+    """Reverse a list in JSON files; `a.b` is the key b of a, and `x.npy` one key."""
     for path in _paths(root, pattern):
         content = json.loads(path.read_text(encoding="utf-8"))
-        content[key] = content[key][::-1]
+        *parents, last = re.findall(r"[^.]+\.npy|[^.]+", key)
+        node = content
+        for parent in parents:
+            node = node[parent]
+        node[last] = node[last][::-1]
         path.write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -105,18 +115,32 @@ def folder(root: Path, name: str) -> None:
     (root / name).mkdir(parents=True)
 
 
-def png(root: Path, name: str, width: int, height: int, comments: int = 0) -> None:
-    """Write a PNG of one colour with 8 bits of four channels, compressed to next to nothing; with chunks of text."""
+def lock(root: Path, pattern: str, host: str, seconds: float) -> None:
+    """Leave the lock of a process of a machine in folders, renewed some seconds ago; host "" is this machine."""
+    for path in _paths(root, pattern):
+        place = {"host": host or socket.gethostname(), "processes": os.readlink("/proc/self/ns/pid")}  # noqa: PTH115
+        holder = {**place, "pid": 99_999_999, "began": "1", "since": time.time() - seconds, "token": "x"}
+        (path / ".lock").write_text(json.dumps(holder), encoding="utf-8")
+        os.utime(path / ".lock", (time.time() - seconds,) * 2)
+
+
+def sql(root: Path, pattern: str, statement: str) -> None:
+    """Change a database of sqlite."""
+    for path in _paths(root, pattern):
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute(statement)
+            database.commit()
+
+
+def png(root: Path, name: str, width: int, height: int, rows: int = 1, comments: int = 0) -> None:
+    """Write a PNG of four channels, of which only the first rows are there; `comments` are chunks of packed text."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    packer = zlib.compressobj(9)
-    row, packed = bytes(1 + 4 * width), []
-    packed = [packer.compress(row) for _ in range(height)]
-    texts = [chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"x" * 1000)) for _ in range(comments)]
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0))
-    body = chunk(b"IDAT", b"".join(packed) + packer.flush())
+    texts = [chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"x" * 1000))] * comments
+    body = chunk(b"IDAT", zlib.compress(bytes(1 + 4 * width) * rows))
     (root / name).write_bytes(b"\x89PNG\r\n\x1a\n" + header + b"".join(texts) + body + chunk(b"IEND", b""))
 
 
@@ -139,5 +163,8 @@ def npy(root: Path, name: str, shape: list[int]) -> None:
 
 KINDS: dict[str, Callable[..., None]] = {
     each.__name__: each
-    for each in (flip, cut, write, write_into, append, remove, edit, reverse, link, folder, png, tar, npy)
+    for each in (
+        *(flip, cut, write, write_into, append, remove, edit, reverse, link, folder),
+        *(lock, sql, png, tar, npy),
+    )
 }

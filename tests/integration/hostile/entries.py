@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import runpy
 import sys
 from collections.abc import Callable
@@ -42,7 +44,7 @@ def extract_photos(photos: str, shards: str) -> None:
     extractor = build_extractor("images")
     for spec in shard_specs(dataset.records("train"), target, 100, "0" * 64, str(folder / "images")):
         index = extract_shard(spec, extractor, 2)
-        sys.stdout.write(f"{len(index.samples)} images\n")
+        sys.stdout.write(f"{index.count} images\n")
         for item in index.skipped:
             sys.stdout.write(f"skipped: {item}\n".encode(errors="backslashreplace").decode())
 
@@ -71,8 +73,24 @@ def read_dataset(kind: str, split: str, *options: str) -> None:
     sys.stdout.write(f"{sum(1 for _ in dataset.records(split))} records\n")
 
 
+def newest_checkpoint(run: str) -> None:
+    """Find the checkpoint that a training would resume from."""
+    from pipelines.training.checkpoints import newest_checkpoint as newest
+
+    sys.stdout.write(f"resumes from {newest(Path(run))}\n")
+
+
+def read(function: str, path: str) -> None:
+    """Read a file with a function that is named by its module: `package.module:Class.load`."""
+    module, _, name = function.partition(":")
+    found = operator.attrgetter(name)(importlib.import_module(module))(Path(path))
+    sys.stdout.write(f"read: {type(found).__name__}\n")
+
+
 READERS: dict[str, Callable[..., None]] = {
     "extract photos": extract_photos,
     "pull": pull,
     "read dataset": read_dataset,
+    "newest checkpoint": newest_checkpoint,
+    "read": read,
 }

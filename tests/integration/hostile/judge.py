@@ -121,7 +121,8 @@ def _results(case: Case, undamaged: World, after: dict[str, bytes]) -> Iterator[
 @contextlib.contextmanager
 def _printed(world: World) -> Iterator[Path]:
     """Send all output of this process to a file, with the case's own home and folder for temporary files."""
-    own = {"HOME": str(world.root / "home"), "TMPDIR": str(world.root / "tmp"), "VSE_WORK_DIR": str(world.work)}
+    own = {"HOME": str(world.root / "home"), "VSE_WORK_DIR": str(world.work)}
+    own |= dict.fromkeys(("TMPDIR", "MPLCONFIGDIR"), str(world.root / "tmp"))
     environment, directory, temporary = dict(os.environ), Path.cwd(), tempfile.tempdir
     handlers, logging.root.handlers = logging.root.handlers, []  # they hold the output of before
     file = world.root / "tmp" / "printed.txt"

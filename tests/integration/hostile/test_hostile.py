@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from tests.integration.hostile.case import Case, all_cases
 from tests.integration.hostile.judge import Judged, judge
 from tests.integration.hostile.table import RESULT, counted, written
-from tests.integration.hostile.world import World, make_world
+from tests.integration.hostile.world import ROOT, World, make_world
 
 JUDGED: list[Judged] = []
 
@@ -30,6 +34,28 @@ def test_hostile(case: Case, world: World, tmp_path: Path) -> None:
     JUDGED.append(judged)
     assert not judged.faults, "; ".join([*judged.faults, f"it printed: {judged.printed[-3000:]}"])
     shutil.rmtree(tmp_path / "case")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("options", [(), ("--wait",)], ids=["leaving", "waiting"])
+def test_two_commands_at_once(options: tuple[str, ...], world: World, tmp_path: Path) -> None:
+    """One does the work; the other names it and leaves, waits, or comes when all is done. The results are right."""
+    copy = world.copy(tmp_path / "case")
+    for manifest in copy.work.glob("evaluate/*/manifest.json"):
+        manifest.unlink()
+    command = [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), "--config", str(copy.root / "config.yaml")]
+    both = [subprocess.Popen([*command, *options], stdout=PIPE, stderr=PIPE, text=True, cwd=copy.root) for _ in "12"]
+    said = [process.communicate() for process in both]
+    done = [process for process in both if process.returncode == 0]
+    assert not any("Traceback" in text or "internal error" in text for pair in said for text in pair), said
+    assert len(done) == 2 if options else done, said
+    for process, (_, errors) in zip(both, said, strict=True):
+        if process.returncode != 0:
+            assert process.returncode == 75
+            assert re.search(r"^error: .* is being worked on by process \d+ on ", errors, re.MULTILINE)
+    after, wanted = copy.files("work/evaluate"), world.files("work/evaluate")
+    for name in (name for name in after if "/gallery/" in name or name.endswith(".csv")):
+        assert after[name] == wanted[name]
 
 
 def test_the_published_table_is_of_these_cases() -> None:

@@ -8,6 +8,7 @@ import json
 import logging
 import pickle
 import secrets
+import sqlite3
 import subprocess
 import sys
 import traceback
@@ -22,7 +23,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import StageError
-from pipelines.tracking import PipelineRuns, Tracker, TrackingError, code_version, recorded_run_url
+from pipelines.tracking import PipelineRuns, Tracker, TrackingError, client, code_version, recorded_run_url
 from pipelines.tracking.client import connect
 from preprocessing.storage.redaction import SecretAddress
 
@@ -426,3 +427,12 @@ def test_what_a_checkpoint_covers_outlives_the_process_that_logged_it(config: Pi
         outage.on = False
         runs.parent.close()  # the worker has been killed meanwhile
     assert history(config, runs.parent, "train/loss") == [(1, 1.0)]
+
+
+def test_a_locked_database_is_one_message(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_SQLITE_SECONDS", 0.1)
+    with contextlib.closing(sqlite3.connect(config.work_dir / "mlflow.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(TrackingError, match="another process has locked it"):
+            PipelineRuns(config.experiment, FINGERPRINT)
+    PipelineRuns(config.experiment, FINGERPRINT)
