@@ -16,6 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from sizing_tables import data_table, limits_table, shipped_figures, step_table
+from univse_tables import (
+    ATTACK_HEADER,
+    DEPENDENCY_HEADER,
+    RETRIEVAL_HEADER,
+    attack_rows,
+    dependency_rows,
+    retrieval_rows,
+)
 
 from infra.sizing import FIGURES, Machines, Measured
 
@@ -75,33 +83,9 @@ def _quality_row(label: str, runs: list[dict[str, Any]]) -> list[str]:
     return [f"**{label}**, {epochs} epochs", *recalls, f"**{mean('rsum')}**{spread}"]
 
 
-COMPONENT_SYSTEMS = {
-    "flickr8k_univse_baseline": "VSE++, BiGRU, mean",
-    "flickr8k_vse_c": "VSE-C, BiGRU, mean",
-    "flickr8k_univse_gru": "VSE++, GRU, last state",
-    "flickr8k_univse": "UniVSE, GRU, last state",
-}
-
-
-def components_table() -> str:
-    """UniVSE and its baselines on all four evaluations."""
-    rows = []
-    for name, label in COMPONENT_SYSTEMS.items():
-        for path in sorted(RESULTS.glob(f"{name}-seed*.json")):
-            metrics = json.loads(path.read_text())["metrics"]
-            if "attack/total" in metrics:
-                rows.append([f"**{label}**", *_component_figures(metrics)])
-    return _table(
-        [
-            "",
-            "retrieval (RSUM)",
-            "attack: object / attribute / relation",
-            "sum",
-            "mAP: objects / attributes / relations",
-            "dependencies: attributes / relations (with a wrong image)",
-        ],
-        rows,
-    )
+def univse_table(header: list[str], rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
+    """A table of UniVSE and its baselines, from the study of them all."""
+    return _table(header, rows(_read("univse_systems")))
 
 
 def parser_table() -> str:
@@ -151,24 +135,6 @@ def balance_table() -> str:
         }
         rows += [[when, label, *(f"{values[term]:.2f}" for term in terms)] for label, values in norms.items()]
     return _table(["", "", "sentences", "components together", "objects", "attributes", "relations"], rows)
-
-
-def _component_figures(metrics: dict[str, float]) -> list[str]:
-    def row(pattern: str, names: tuple[str, ...]) -> str:
-        return " / ".join(f"{metrics[pattern.format(name)]:.1f}" for name in names)
-
-    return [
-        f"{metrics['rsum']:.1f}",
-        row("attack/{}_recall_sum", ("object", "attribute", "relation")),
-        f"{metrics['attack/total']:.1f}",
-        row("components/{}_map", ("objects", "attributes", "relations")),
-        " / ".join(_dependency_figures(metrics, kind) for kind in ("attributes", "relations")),
-    ]
-
-
-def _dependency_figures(metrics: dict[str, float], kind: str) -> str:
-    wrong = metrics.get(f"dependencies/{kind}_wrong_image")
-    return f"{metrics[f'dependencies/{kind}_accuracy']:.1f}" + ("" if wrong is None else f" ({wrong:.1f})")
 
 
 def gpo_study_table() -> str:
@@ -488,7 +454,9 @@ def sizing_tables() -> dict[str, Callable[[], str]]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "quality": quality_table,
-    "components": components_table,
+    "univse retrieval": lambda: univse_table(RETRIEVAL_HEADER, retrieval_rows),
+    "univse attacks": lambda: univse_table(ATTACK_HEADER, attack_rows),
+    "univse dependencies": lambda: univse_table(DEPENDENCY_HEADER, dependency_rows),
     "gru start": gru_start_table,
     "parser quality": parser_table,
     "univse balance": balance_table,

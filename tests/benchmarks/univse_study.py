@@ -100,7 +100,10 @@ def splits(config: PipelineConfig, directory: Path) -> tuple[SplitData, SplitDat
 
 
 def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...]) -> dict[str, Any]:
-    """Train a row and return the metrics of its last epoch; with protocols, those of its best one."""
+    """Train a row and return the metrics of its last epoch; with protocols, those of its best one.
+
+    VSE-C's is the last one even so: by RSUM its best comes before its adversarial captions do.
+    """
     out, began = directory / "run", time.perf_counter()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
@@ -108,18 +111,21 @@ def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...])
     prepare(config.training_settings, train, dev, out)
     trainer = quiet_trainer(config, train, dev, load_caption_encoder(out), out, Quiet())
     history = trainer.run()
-    chosen = max(history, key=lambda epoch: epoch["rsum"]) if protocols else history[-1]
+    last = not protocols or config.preset == "vse_c"
+    if last:
+        trainer.checkpoints.save_best(len(history) - 1, trainer.model)
+    chosen = history[-1] if last else max(history, key=lambda epoch: epoch["rsum"])
     result = {"rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in history], "metrics": dict(chosen)}
     result["training_seconds"] = round(time.perf_counter() - began, 1)
     print(f"  {result['rsum_by_epoch']}", flush=True)
     if protocols:
-        best = next(out.glob("best-*"))
+        model = max(out.glob("best-*"))
         graphs = {split: directory / split / "graphs" for split in IMAGES}
         shards, feature = directory / config.dataset.eval_split / "features", config.features.member
         data = EvaluationData(
             config.dataset, config.evaluation, shards, feature, graphs, config.model.text, config.pools
         )
-        embedded = embed_split(data, best)
+        embedded = embed_split(data, model)
         for protocol in protocols:
             result["metrics"] |= evaluate_captions(data, protocol, embedded, out).metrics
             print(f"  {protocol} {time.perf_counter() - began:.0f} s", flush=True)
