@@ -16,6 +16,7 @@ from preprocessing.features.butd.weights import load_weights
 from preprocessing.features.extractor import ExtractorError, Grid
 from tests.pipelines.tiny_bundle import EMBED_DIM, write_tiny_bundle
 from tests.preprocessing.features.butd.tiny import tiny_detector
+from vse_core.digests import write_digests
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,7 @@ def test_extractor_takes_its_local_weights_along_but_nothing_that_could_run(tmp_
 def test_weights_elsewhere_than_in_the_bundle_are_refused(tmp_path: Path) -> None:
     content = {"name": "grid", "options": {"weights": {"folder": "../weights"}}}
     (tmp_path / "extractor.json").write_text(json.dumps(content))
+    write_digests(tmp_path)
     with pytest.raises(
         ExtractorError, match=r"extractor\.json: the name '\.\./weights' is not a path inside its folder"
     ):

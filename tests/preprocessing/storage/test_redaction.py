@@ -73,7 +73,8 @@ def test_another_process_takes_the_secret_from_its_environment(monkeypatch: pyte
     given = "http://user:planted-in-the-environment@host"
     code = "import pickle, sys; print(pickle.loads(bytes.fromhex(sys.argv[1])).reveal())"
     command = [sys.executable, "-c", code, pickle.dumps(SecretAddress(given)).hex()]
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # restored at the end, also where it was not set
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "RedactedError: the secret of http://user:***@host is not known to this process" in refused.stderr
 
