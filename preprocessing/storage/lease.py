@@ -83,8 +83,8 @@ def held(lock: Lock, lost: Callable[[], None]) -> Iterator[None]:
 class FolderLock:
     """A lock of a folder, made where it is missing: of this machine's processes, and of machines that share the folder.
 
-    Between processes of a machine the kernel decides. Its locks may not reach other machines, so the file also names
-    its holder. Two machines that the kernel lets begin in one moment find out at the first renewal, and one ends.
+    Between processes of a machine, in containers or not, the kernel decides. Its locks may not reach other machines, so
+    the file also names its holder. Two machines that the kernel lets begin in one moment find out at the first renewal, and one ends.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -104,7 +104,8 @@ class FolderLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = self._read()
-            if found and self._age() < LEASE_SECONDS and not _is_dead(found):
+            is_local = found.get("kernel") == self._holder["kernel"]  # then this kernel has just said that it is dead
+            if found and not is_local and self._age() < LEASE_SECONDS and not _is_dead(found):
                 raise _busy(found)
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(self._holder).encode(), 0)
@@ -209,7 +210,7 @@ class Lease:
 
 def _holder() -> dict[str, Any]:
     """Return what a lock says of this process; the token tells two locks of one process apart."""
-    place = {"host": socket.gethostname(), "processes": _processes(), "pid": os.getpid()}
+    place = {"host": socket.gethostname(), "kernel": _kernel(), "processes": _processes(), "pid": os.getpid()}
     return {**place, "began": _began(os.getpid()), "since": time.time(), "token": secrets.token_hex(16)}
 
 
@@ -218,6 +219,14 @@ def _is_dead(found: dict[str, Any]) -> bool:
     if (found.get("host"), found.get("processes")) != (socket.gethostname(), _processes()):
         return False
     return _began(found.get("pid")) != found.get("began")
+
+
+def _kernel() -> str:
+    """Return the name of this machine's kernel since its start; a unique one where the system has no names."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return secrets.token_hex(16)
 
 
 def _processes() -> str:

@@ -71,7 +71,7 @@ def test_a_holder_on_another_machine_counts_until_it_has_not_renewed_for_long(
     """The kernel's locks need not reach other machines: then its file is all that is known."""
     mirror, file = Mirror(tmp_path), tmp_path / ".lock"
     with exclusive(mirror, tmp_path):
-        other = {**json.loads(file.read_text()), "host": "elsewhere", "pid": 7}
+        other = {**json.loads(file.read_text()), "host": "elsewhere", "kernel": "another", "pid": 7}
     file.write_text(json.dumps(other))
     os.utime(file, (time.time() - age, time.time() - age))
     if is_free:
@@ -81,6 +81,16 @@ def test_a_holder_on_another_machine_counts_until_it_has_not_renewed_for_long(
     else:
         with pytest.raises(BusyError, match=r"is being worked on by process 7 on elsewhere, since .* --wait"):
             exclusive(mirror, tmp_path).__enter__()
+
+
+def test_a_dead_holder_in_another_container_of_this_machine_is_followed_at_once(tmp_path: Path) -> None:
+    """Its process cannot be looked up from here, but the kernel that both share has given its lock back."""
+    mirror, file = Mirror(tmp_path), tmp_path / ".lock"
+    with exclusive(mirror, tmp_path):
+        other = {**json.loads(file.read_text()), "host": "container", "processes": "pid:[1]", "token": "x"}
+    file.write_text(json.dumps(other))
+    with exclusive(mirror, tmp_path):
+        assert json.loads(file.read_text())["pid"] == os.getpid()
 
 
 def test_a_holder_that_lives_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
