@@ -84,7 +84,8 @@ class FolderLock:
     """A lock of a folder, made where it is missing: of this machine's processes, and of machines that share the folder.
 
     Between processes of a machine, in containers or not, the kernel decides. Its locks may not reach other machines, so
-    the file also names its holder. Two machines that the kernel lets begin in one moment find out at the first renewal, and one ends.
+    the file also names its holder. Two machines that the kernel lets begin in one moment find out at the first renewal,
+    and one ends.
     """
 
     def __init__(self, folder: Path) -> None:
