@@ -36,7 +36,7 @@ SETTINGS = (
     "dataset.images={train: 60, dev: 20}",
     "features.shard_size=20",
     "model={embed_dim: 32, text: {word_dim: 16}}",
-    "training={epochs: 3, batch_size: 32, log_steps: 1, checkpoint_steps: 4}",
+    "training={epochs: 30, batch_size: 32, log_steps: 1, checkpoint_steps: 10}",
 )
 # A work folder's contents that the same inputs have to give; manifests and reports name times and runs of MLflow.
 COMPARED = (
