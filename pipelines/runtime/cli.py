@@ -90,8 +90,10 @@ def guarded(command: Callable[[], int | None]) -> int:
 
 def _ending(error: Exception) -> tuple[int, str]:
     """Return the exit status and the message after an error."""
+    if isinstance(error, BusyError):
+        return _BUSY, f"error: {error}: give {_WAIT} to wait for it, or end that process"
     if has_message(error):
-        return _BUSY if isinstance(error, BusyError) else 1, f"error: {error}"
+        return 1, f"error: {error}"
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         return 1, f"error: {error}: make room there, or fix it, and run the same command again"
     return _INTERNAL, f"internal error ({in_one_line(error)}): please report it; {keep_details(error)}"

@@ -42,22 +42,20 @@ def exclusive(mirror: Mirror, *folders: Path) -> Iterator[None]:
                 for lock in _locks(mirror, folder):
                     stack.enter_context(held(lock, _end))
             except BusyError as error:
-                raise BusyError(
-                    f"{folder} is being worked on by {error}: give --wait to wait for it, or end that process"
-                ) from None
+                raise BusyError(f"{folder} is being worked on by {error}") from None
         yield
 
 
 def when_free(work: Callable[[], Result]) -> Result:
     """Do work as soon as no other process is at it, and return its result; who is waited for is said on stderr once."""
-    shown = ""
+    waits = False
     while True:
         try:
             return work()
         except BusyError as error:
-            if str(error) != shown:
-                shown = str(error)
-                sys.stderr.write(f"waiting: {shown}\n")
+            if not waits:
+                sys.stderr.write(f"waiting: {error}\n")
+            waits = True
         time.sleep(_RETRY_SECONDS)
 
 

@@ -54,10 +54,14 @@ class Checkpoints:
         self._kept: dict[Path, tuple[Path, ...]] = {}
 
     def resume(self) -> Path | None:
-        """Return the checkpoint to resume from, which stays until there are two newer ones; None for a new run."""
+        """Return the checkpoint to resume from, which stays until there are two newer ones, as the one before it stays
+        until there is another; None for a new run.
+        """
         newest = newest_checkpoint(self.directory)
         if newest is not None:
-            self._keep(newest, read_progress(newest))
+            for path in sorted(self.directory.glob("checkpoints/step-*")):
+                if path == newest or (path < newest and _defect(path) is None):
+                    self._keep(path, read_progress(path))
         return newest
 
     def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,18 @@ from preprocessing.storage.mirror import NO_MIRROR
 from vse_core.digests import write_digests
 from vse_core.models import build_model
 from vse_core.training.state import Progress
+
+SPECIFICATION: dict[str, Any] = {
+    "feature_dim": 4,
+    "vocabulary_size": 9,
+    "embed_dim": 8,
+    "image": {"pooling": {"name": "mean"}, "mlp": False},
+    "text": {"pooling": {"name": "mean"}, "word_dim": 4},
+}
+
+
+def checkpoints_in(directory: Path) -> Checkpoints:
+    return Checkpoints(directory, SPECIFICATION, lambda model: None, NO_MIRROR)
 
 
 @pytest.fixture
@@ -78,17 +91,9 @@ def test_without_a_storage_everything_stays(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    specification = {
-        "feature_dim": 4,
-        "vocabulary_size": 9,
-        "embed_dim": 8,
-        "image": {"pooling": {"name": "mean"}, "mlp": False},
-        "text": {"pooling": {"name": "mean"}, "word_dim": 4},
-    }
-    model = build_model(**specification)
+    model = build_model(**SPECIFICATION)
     optimizer = torch.optim.AdamW(model.parameters())
-    checkpoints = Checkpoints(tmp_path, specification, lambda directory: None, NO_MIRROR)
+    checkpoints = checkpoints_in(tmp_path)
     checkpoints.save(1, model, optimizer, Progress(step=1))
 
     def full(*_arguments: object) -> None:
@@ -102,6 +107,20 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     checkpoints.save(3, model, optimizer, Progress(step=3))
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000001", "step-00000003"]
     checkpoints.save(4, model, optimizer, Progress(step=4))
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000004"]
+
+
+def test_a_resumed_run_keeps_the_checkpoint_before_the_newest(tmp_path: Path) -> None:
+    model = build_model(**SPECIFICATION)
+    optimizer = torch.optim.AdamW(model.parameters())
+    first = checkpoints_in(tmp_path)
+    for step in (1, 2, 3):
+        first.save(step, model, optimizer, Progress(step=step))
+    resumed = checkpoints_in(tmp_path)
+    assert str(resumed.resume()).endswith("step-00000003")
+    resumed.wait()
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000002", "step-00000003"]
+    resumed.save(4, model, optimizer, Progress(step=4))
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000004"]
 
 
