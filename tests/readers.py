@@ -31,7 +31,7 @@ from pipelines.stages.shard_reuse import _read as read_newest
 from pipelines.tracking.runs import _recorded
 from pipelines.tracking.tracker import PENDING, read_pending
 from pipelines.tuning.results import Results, Trial, read_results, write_results
-from preprocessing.captions import Vocabulary, VocabularyError, WordPiece, WordPieceError
+from preprocessing.captions import SubwordTokenizer, TokenizerError, Vocabulary, VocabularyError
 from preprocessing.captions.adversarial.files import (
     Adversarial,
     AdversarialError,
@@ -187,6 +187,8 @@ def write_tokenizer(folder: Path) -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dog", "##s"]
     tokenizer = Tokenizer(models.WordPiece({piece: place for place, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.enable_truncation(512)
+    tokenizer.enable_padding()
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
@@ -357,7 +359,7 @@ READERS: dict[str, Reader] = {
         VocabularyError,
     ),
     "tokenizer": Reader(
-        "tokenizer.json", write_tokenizer, lambda f: WordPiece.load(f / "tokenizer.json").encode("dogs"), WordPieceError
+        "tokenizer.json", write_tokenizer, lambda f: SubwordTokenizer.load(f / "tokenizer.json").encode("dogs"), TokenizerError
     ),
     "word vectors": Reader(
         "x.txt",

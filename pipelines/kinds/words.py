@@ -25,19 +25,19 @@ def captions_of(reader: ShardReader) -> Iterator[str]:
 def build_caption_encoder(
     settings: KindSettings, reader: ShardReader, directory: Path
 ) -> tuple[CaptionEncoder, dict[str, float]]:
-    """Return the vocabulary of the training captions, or the tokenizer of BERT's weights; with figures about it.
+    """Return the vocabulary of the training captions, or the tokenizer of pretrained weights; with figures about it.
 
     Raises StageError where there is no word, or no tokenizer or word vectors where the configuration says.
     """
+    from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
     from preprocessing.captions.vocabulary import Vocabulary
-    from preprocessing.captions.wordpiece import WordPiece, WordPieceError
-
+    
     text = settings.text
     if text.name != "bert":
         return build_words(settings, directory, lambda count: Vocabulary.build(captions_of(reader), count))
     try:
-        tokenizer = WordPiece.from_pretrained(text.weights)
-    except WordPieceError as error:
+        tokenizer = SubwordTokenizer.from_pretrained(text.weights)
+    except TokenizerError as error:
         raise StageError(f"train: {error}") from error
     return tokenizer, {"vocabulary_size": len(tokenizer)}
 

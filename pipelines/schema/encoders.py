@@ -152,15 +152,17 @@ class BiGRUTextEncoderConfig(WordReader):
 
 
 class BertTextEncoderConfig(Strict):
-    """From a caption to a vector: a BERT-like network over word pieces, a projection, an aggregator."""
+    """From a caption to a vector: a pretrained network over pieces of words, a projection, an aggregator."""
 
     name: Literal["bert"]
     pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
     weights: Annotated[str, AfterValidator(folder_or_hub_name)] = Field(
-        description="local folder with config.json, vocab.txt or tokenizer.json, *.safetensors; or a name on the hub"
+        description="any text network of transformers (BERT, RoBERTa, ModernBERT, ...), or a dual encoder whose text "
+        "tower is taken (CLIP, SigLIP): local folder with config.json, tokenizer.json or vocab.txt, *.safetensors; or "
+        "a name on the hub"
     )
     learning_rate_factor: Float = Field(
-        gt=0, le=1, description="share of training.learning_rate that BERT trains at (VSE-infinity: 0.1)"
+        gt=0, le=1, description="share of training.learning_rate that the network trains at (VSE-infinity: 0.1)"
     )
 
     def options(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _BACKBONE_FILES = {"configuration": ["config.json"], "weights": ["*.safetensors"
 _BERT_FILES = {
     "configuration": ["config.json"],
     "weights": ["*.safetensors"],
-    "tokenizer": ["tokenizer.json", "vocab.txt"],
+    "tokenizer": ["tokenizer.json", "vocab.txt", "vocab.json"],
 }
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 

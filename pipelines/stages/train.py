@@ -27,6 +27,7 @@ from pipelines.training.launch import fit
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
+from preprocessing.captions import subwords
 from preprocessing.storage.names import require_inner_name
 from vse_core.digests import DigestError, check_digests, write_digests
 
@@ -196,6 +197,8 @@ def _model_content(config: PipelineConfig) -> dict[str, Any]:
         path = content[side].get(key)
         if path is not None and Path(path).exists():
             content[side][key] = content_digest(Path(path))
+    if config.model.text.name == "bert":
+        content["text"]["tokenizer"] = subwords.FORMAT
     return content
 
 

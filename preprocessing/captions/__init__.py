@@ -3,17 +3,17 @@
 from preprocessing.captions.augment import augment_tokens, augment_words, drop_grids, drop_regions, sample_rng
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder, save_caption_encoder
 from preprocessing.captions.pipeline import PipelineError, load_pipeline
+from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
 from preprocessing.captions.tokenize import tokenize
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
-from preprocessing.captions.wordpiece import WordPiece, WordPieceError
 
 __all__ = [
     "CaptionEncoder",
     "PipelineError",
+    "SubwordTokenizer",
+    "TokenizerError",
     "Vocabulary",
     "VocabularyError",
-    "WordPiece",
-    "WordPieceError",
     "augment_tokens",
     "augment_words",
     "drop_grids",

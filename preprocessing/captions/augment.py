@@ -13,6 +13,8 @@ from numpy.random.bit_generator import ISeedSequence
 _MASK_BELOW = 0.2 * 0.5
 _RANDOM_BELOW = 0.2 * 0.6
 _DELETE_BELOW = 0.2
+# Beyond all draws.
+_NEVER = 1.0
 # An image whose drawn rate is at most this keeps all of its grids.
 _NO_GRID_DROP_UP_TO = 0.2
 
@@ -86,12 +88,12 @@ def augment_tokens(
 
 def augment_words(
     ids_L: npt.NDArray[np.int32],
-    starts_L: npt.NDArray[np.bool_],
+    words_L: npt.NDArray[np.int32],
     rng: np.random.Generator,
-    mask_id: int,
+    mask_id: int | None,
     size: int,
 ) -> npt.NDArray[np.int32]:
-    """Mask, replace or delete whole words of a caption for the BERT text encoder (VSE-infinity, released code).
+    """Mask, replace or delete whole words of a caption for pretrained text encoders (VSE-infinity, released code).
 
     Each word is touched with probability 0.2. All pieces of a touched word become ``[MASK]`` (one half), each piece
     becomes a uniformly random entry of the vocabulary (one tenth), or all are deleted (four tenths).
@@ -99,35 +101,41 @@ def augment_words(
     Differs from the released code: a caption whose words would all be deleted stays as it was.
 
     Args:
-        ids_L: the pieces of one caption, shape (L,), without the special tokens around it; not changed.
-        starts_L: true where a word begins, shape (L,); the first piece begins one.
+        ids_L: the tokens of one caption, shape (L,); not changed.
+        words_L: the number of each token's word, in their order, shape (L,); negative for tokens that stay as they are.
         rng: see :func:`sample_rng`.
-        mask_id: what the pieces of a masked word become.
+        mask_id: what the pieces of a masked word become; None, where a tokenizer has no mask, deletes them.
         size: number of entries of the vocabulary.
 
     Returns:
         The new ids, shape (L',) with L' <= L.
     """
-    word_L = np.cumsum(starts_L) - 1
-    touch_L = rng.random(np.count_nonzero(starts_L))[word_L]
-    return _augmented(ids_L, touch_L, rng.random(len(ids_L)), mask_id, size)
+    varied_L = words_L >= 0
+    starts_T = np.diff(words_L[varied_L], prepend=-1) != 0
+    touch_L, entry_L = np.full(len(ids_L), _NEVER), np.zeros(len(ids_L))
+    touch_L[varied_L] = rng.random(np.count_nonzero(starts_T))[np.cumsum(starts_T) - 1]
+    entry_L[varied_L] = rng.random(len(starts_T))
+    return _augmented(ids_L, touch_L, entry_L, mask_id, size)
 
 
 def _augmented(
     ids_L: npt.NDArray[np.int32],
     touch_L: npt.NDArray[np.float64],
     entry_L: npt.NDArray[np.float64],
-    mask_id: int,
+    mask_id: int | None,
     size: int,
 ) -> npt.NDArray[np.int32]:
     """Apply draws from U(0, 1): ``touch_L`` decides what happens to a token, ``entry_L`` which entry replaces it."""
     kept_L = touch_L >= _DELETE_BELOW
     kept_L |= touch_L < _RANDOM_BELOW
-    if not kept_L.any():
+    if mask_id is None:
+        kept_L &= touch_L >= _MASK_BELOW
+    if not kept_L[touch_L < _NEVER].any():
         return ids_L.copy()
     random_L = (entry_L * size).astype(ids_L.dtype)
     changed_L: npt.NDArray[np.int32] = np.where(touch_L < _RANDOM_BELOW, random_L, ids_L)
-    changed_L[touch_L < _MASK_BELOW] = mask_id
+    if mask_id is not None:
+        changed_L[touch_L < _MASK_BELOW] = mask_id
     kept_ids_L: npt.NDArray[np.int32] = changed_L[kept_L]
     return kept_ids_L
 

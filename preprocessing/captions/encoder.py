@@ -9,8 +9,8 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.captions.wordpiece import WordPiece
 
 
 class CaptionEncoder(Protocol):
@@ -41,10 +41,16 @@ class CaptionEncoder(Protocol):
         """Return whether a caption is too long for the text encoder."""
         ...
 
-    def augment(self, ids_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool) -> npt.NDArray[np.int32]:
-        """Vary the ids of a caption as its text encoder is trained with; at least one id stays.
+    def encode_words(self, text: str) -> tuple[list[int], list[int]]:
+        """Token ids of a caption, and the number of each one's word; -1 for tokens that belong to none."""
+        ...
 
-        With ``keep_ends`` the tokens that :meth:`encode` puts around the words always stay.
+    def augment(
+        self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool
+    ) -> npt.NDArray[np.int32]:
+        """Vary a caption from :meth:`encode_words` as its text encoder is trained with; at least one id stays.
+
+        With ``keep_ends`` the tokens that belong to no word always stay.
         """
         ...
 
@@ -64,7 +70,7 @@ def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
 
 
 def load_caption_encoder(
-    directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, WordPiece)
+    directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, SubwordTokenizer)
 ) -> CaptionEncoder:
     """Read the caption encoder of a model's directory, which is of one of the kinds.
 

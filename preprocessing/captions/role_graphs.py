@@ -73,9 +73,15 @@ class SpacedWords:
         """Return whether a caption has more than thirty words."""
         return len(spaced_words(text)) > LONGEST
 
+    def encode_words(self, text: str) -> tuple[list[int], list[int]]:
+        """Word ids as :meth:`encode` gives them, and their numbers."""
+        ids = self.encode(text)
+        return ids, list(range(len(ids)))
+
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],
+        words_L: npt.NDArray[np.int32],  # noqa: ARG002
         rng: np.random.Generator,
         keep_ends: bool,  # noqa: ARG002
     ) -> npt.NDArray[np.int32]:

@@ -65,7 +65,7 @@ class TrainLoader:
         rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises where it cannot be split
         if self.prefetch < 1:
             raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
-        self._token_ids, self._token_starts = _encode_captions(self.reader, self.caption_encoder)
+        self._token_ids, self._token_words, self._token_starts = _encode_captions(self.reader, self.caption_encoder)
         self.wait_seconds = 0.0
 
     @property
@@ -107,11 +107,13 @@ class TrainLoader:
         return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
-        ids_L = self._token_ids[self._token_starts[caption] : self._token_starts[caption + 1]]
+        tokens = slice(*self._token_starts[caption : caption + 2])
+        ids_L = self._token_ids[tokens]
         if not self.caption_augmentation:
             return ids_L
         rng = sample_rng(self.seed, epoch, caption, CAPTION_STREAM)
-        return self.caption_encoder.augment(ids_L, rng, keep_ends=self.caption_augmentation == "words")
+        keep_ends = self.caption_augmentation == "words"
+        return self.caption_encoder.augment(ids_L, self._token_words[tokens], rng, keep_ends)
 
     def _timed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         """Yield the batches and add up the time spent waiting for them."""
@@ -127,15 +129,18 @@ class TrainLoader:
 
 def _encode_captions(
     reader: ShardReader, caption_encoder: CaptionEncoder
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return the token ids of all captions in one flat array, and where each caption starts in it (plus the end)."""
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Return the token ids of all captions and their words' numbers in flat arrays, and where each caption starts in
+    them (plus the end).
+    """
     encoded = [
-        np.array(caption_encoder.encode(caption["text"]), dtype=np.int32)
+        np.array(caption_encoder.encode_words(caption["text"]), dtype=np.int32)
         for meta in reader.metas()
         for caption in meta["captions"]
     ]
-    starts = np.cumsum([0, *(len(ids_L) for ids_L in encoded)], dtype=np.int64)
-    return np.concatenate(encoded), starts
+    starts = np.cumsum([0, *(tokens.shape[1] for tokens in encoded)], dtype=np.int64)
+    ids, words = np.concatenate(encoded, axis=1)
+    return ids, words, starts
 
 
 def image_batches(

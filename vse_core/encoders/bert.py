@@ -1,7 +1,8 @@
-"""Text encoder over word pieces: a BERT-like transformer, a linear projection, an aggregator."""
+"""Text encoder over pieces of words: a pretrained transformer, a linear projection, an aggregator."""
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
@@ -12,8 +13,8 @@ from vse_core.similarity import unit_length
 class BertEncoder(nn.Module):
     """Project the last hidden states of all tokens, ``[CLS]`` and ``[SEP]`` among them, and pool them (VSE-infinity).
 
-    Any BERT-like network that transformers' auto classes load will do. Its own pooler, of which the embedding has no
-    use, is left out: every parameter takes part in the loss.
+    Any text network that transformers' auto classes load will do, and of a dual encoder (CLIP, SigLIP) the text tower.
+    Its own pooler, of which the embedding has no use, is left out: every parameter takes part in the loss.
 
     Args:
         embed_dim: D, width of the joint space.
@@ -24,8 +25,8 @@ class BertEncoder(nn.Module):
         vocabulary_size: number of token ids that captions consist of, to be checked.
 
     Raises:
-        ValueError: not exactly one of ``weights`` and ``architecture`` is given, it cannot be used, or has fewer token
-            ids than captions consist of.
+        ValueError: not exactly one of ``weights`` and ``architecture`` is given, it cannot be used or reads no text, or
+            has fewer token ids than captions consist of.
     """
 
     def __init__(
@@ -38,22 +39,22 @@ class BertEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if weights is not None and architecture is None:
-            self.bert: Any = load_pretrained(weights)
+            network: Any = load_pretrained(weights)
         elif architecture is not None and weights is None:
-            self.bert = build_from_architecture(architecture)
+            network = build_from_architecture(architecture)
         else:
             raise ValueError(f"give one of weights and architecture; got {weights!r} and {architecture!r}")
-        if hasattr(self.bert, "pooler"):
-            self.bert.pooler = None
-        config = self.bert.config
-        if vocabulary_size is not None and vocabulary_size > config.vocab_size:
+        self.architecture = architecture_of(network)
+        self.bert = _text_side(network)
+        width = _state_width(self.bert, weights)
+        known = self.bert.get_input_embeddings().num_embeddings
+        if vocabulary_size is not None and vocabulary_size > known:
             raise ValueError(
-                f"captions consist of {vocabulary_size} token ids, the text encoder knows {config.vocab_size}: its "
-                "weights and its tokenizer are of two models"
+                f"captions consist of {vocabulary_size} token ids, the text encoder knows {known}: its weights and its "
+                "tokenizer are of two models"
             )
-        self.architecture = architecture_of(self.bert)
-        self.max_tokens: int | None = getattr(config, "max_position_embeddings", None)
-        self.linear = nn.Linear(config.hidden_size, embed_dim)
+        self.max_tokens = _positions(self.bert)
+        self.linear = nn.Linear(width, embed_dim)
         self.pooling = pooling
 
     @property
@@ -71,3 +72,43 @@ class BertEncoder(nn.Module):
         mask_CL = valid_mask(tokens_CL, lengths_C).long()
         states_CLH = self.bert(input_ids=tokens_CL, attention_mask=mask_CL).last_hidden_state
         return unit_length(self.pooling(self.linear(states_CLH), lengths_C))
+
+
+def _text_side(network: Any) -> Any:
+    """Return what reads text of a network, without the pooler that no hidden state depends on."""
+    if network.config.is_encoder_decoder:
+        network = network.get_encoder()
+    tower = getattr(network, "text_model", network)
+    if hasattr(tower, "pooler"):
+        tower.pooler = None
+    if hasattr(tower, "head"):  # the pooler of SigLIP
+        tower.head = nn.Identity()
+    return tower
+
+
+def _state_width(network: nn.Module, weights: str | None) -> int:
+    """Return the width of a network's hidden states; ValueError where it reads no text."""
+    tokens_CL, training = torch.zeros(1, 3, dtype=torch.long), network.training
+    try:
+        with torch.no_grad():
+            state = network.eval()(input_ids=tokens_CL, attention_mask=torch.ones_like(tokens_CL)).last_hidden_state
+        if state.shape[:2] != tokens_CL.shape:
+            raise ValueError(f"its last hidden state of 3 tokens has the shape {tuple(state.shape)}")
+    except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
+        raise ValueError(
+            f"{weights or 'the architecture'}: {type(network).__name__} is no text encoder "
+            f"({(str(error).strip() or type(error).__name__).splitlines()[0][:200]}); name a network that reads text "
+            "(BERT, RoBERTa, ModernBERT, ...) or a dual encoder with a text tower (CLIP, SigLIP)"
+        ) from error
+    network.train(training)
+    return int(state.shape[2])
+
+
+def _positions(network: Any) -> int | None:
+    """Return the number of tokens that a network has positions for; RoBERTa's begin after that of the padding."""
+    positions: int | None = getattr(network.config, "max_position_embeddings", None)
+    table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    if positions is None or positions < 1:  # XLNet's -1 is no limit
+        return None
+    return positions if padding is None else positions - padding - 1

@@ -185,7 +185,7 @@ def test_files_of_the_text_encoder(tmp_path: Path) -> None:
     for name, missing in (
         ("config.json", "no configuration (config.json)"),
         ("model.safetensors", "no weights (*.safetensors)"),
-        ("vocab.txt", "no tokenizer (tokenizer.json or vocab.txt)"),
+        ("vocab.txt", "no tokenizer (tokenizer.json or vocab.txt or vocab.json)"),
     ):
         assert missing in refusal(tmp_path, text(folder))
         (folder / name).touch()

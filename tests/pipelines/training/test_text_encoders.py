@@ -19,7 +19,7 @@ from pipelines.runtime.stage import StageError
 from pipelines.stages import train
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
-from preprocessing.captions import CaptionEncoder, WordPiece, load_caption_encoder
+from preprocessing.captions import CaptionEncoder, SubwordTokenizer, load_caption_encoder
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.by_hand import quiet_trainer
@@ -151,7 +151,7 @@ def test_what_is_saved_needs_neither_weights_nor_tokenizer(shards: Path, tmp_pat
     embedder = Embedder(best, tmp_path / "extractor", device="cpu")
     texts = ["red square", "a big star above below left"]
     encoder = load_caption_encoder(best)
-    assert isinstance(encoder, WordPiece)
+    assert isinstance(encoder, SubwordTokenizer)
     model = load_model(best)
     for text, found in zip(texts, embedder.embed_texts(texts), strict=True):
         ids = encoder.encode(text)
@@ -232,7 +232,7 @@ def test_options_go_with_their_encoder() -> None:
 
 
 def test_real_weights_and_their_tokenizer_know_what_captions_mean(minilm: Path) -> None:
-    tokenizer = WordPiece.from_pretrained(str(minilm))
+    tokenizer = SubwordTokenizer.from_pretrained(str(minilm))
     network = load_pretrained(str(minilm)).eval()
 
     @torch.inference_mode()

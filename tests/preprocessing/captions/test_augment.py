@@ -105,8 +105,8 @@ def test_caption_rates() -> None:
 
 @pytest.mark.parametrize("keep_ends", [False, True])
 def test_start_and_end_are_augmented_too_unless_they_are_kept(keep_ends: bool) -> None:
-    ids = np.array(VOCABULARY.encode("w1 w2"), dtype=np.int32)
-    out = [VOCABULARY.augment(ids, sample_rng(0, 0, sample, 1), keep_ends) for sample in range(200)]
+    ids, words = np.array(VOCABULARY.encode_words("w1 w2"), dtype=np.int32)
+    out = [VOCABULARY.augment(ids, words, sample_rng(0, 0, sample, 1), keep_ends) for sample in range(200)]
     assert all(caption[0] == Vocabulary.START for caption in out) == keep_ends
     assert all(caption[-1] == Vocabulary.END for caption in out) == keep_ends
     assert {len(caption) for caption in out} >= {3, 4}

@@ -26,4 +26,4 @@ def test_rare_words_are_unknown_and_places_stay() -> None:
     words = SpacedWords.build(["a dog", "a cat"], min_count=2)
     assert words.encode("a dog") == [words.vocabulary.find("a"), words.vocabulary.UNK]
     with pytest.raises(ValueError, match="named by place"):
-        words.augment(np.array([4, 5], dtype=np.int32), np.random.default_rng(0), False)
+        words.augment(*np.array([[4, 5], [0, 1]], dtype=np.int32), np.random.default_rng(0), False)

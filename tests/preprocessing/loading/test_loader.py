@@ -87,9 +87,9 @@ def test_batches_equal_a_sample_by_sample_loop(
                 if size != "none":
                     drop = {"region": drop_regions, "grid": drop_grids}[size]
                     features = features[drop(len(features), sample_rng(SEED, epoch, caption, 0))]
-                ids = np.array(vocabulary.encode(flat[caption]), dtype=np.int32)
+                ids, words = np.array(vocabulary.encode_words(flat[caption]), dtype=np.int32)
                 if captions:
-                    ids = vocabulary.augment(ids, sample_rng(SEED, epoch, caption, 1), captions == "words")
+                    ids = vocabulary.augment(ids, words, sample_rng(SEED, epoch, caption, 1), captions == "words")
                 expected.append((caption, image, features.tobytes(), ids.tolist()))
             assert rows(batch) == expected
             assert batch.images.shape[1] == batch.lengths_or_mask.max()

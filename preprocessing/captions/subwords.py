@@ -1,0 +1,153 @@
+"""Tokenizers of pretrained text encoders (WordPiece, BPE, SentencePiece), with the words that tokens belong to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from preprocessing.captions.augment import augment_words
+from preprocessing.reading import damage_as, reason
+from preprocessing.storage.atomic import write_bytes_atomic
+
+# BERT's positions, also for models with more: the time of attention grows with the square of a caption's length.
+MAX_TOKENS = 512
+# Raised when the file of a tokenizer, or what it makes of captions, changes.
+FORMAT = 2
+
+_MASKS = ("[MASK]", "<mask>")
+
+
+class TokenizerError(ValueError):
+    """A tokenizer cannot be read or used; the message says why and what to do."""
+
+
+class SubwordTokenizer:
+    """The tokenizer that a pretrained text encoder comes with.
+
+    Differs from the library's tokenizers: a special entry that is written in a caption ("[MASK]") is text like any
+    other.
+
+    Args:
+        tokenizer: with its truncation and its padding set; changed in that special entries in a caption become text.
+
+    Raises:
+        TokenizerError: truncation or padding is not set.
+    """
+
+    FILE: ClassVar[str] = "tokenizer.json"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        if tokenizer.truncation is None or tokenizer.padding is None:
+            raise TokenizerError(
+                "the tokenizer has no truncation or no padding, as those of earlier versions had none: train or import "
+                "the model again"
+            )
+        self._tokenizer = tokenizer
+        tokenizer.encode_special_tokens = True
+        self.pad_id: int = tokenizer.padding["pad_id"]
+        self._length: int | None = tokenizer.padding["length"]
+        self.vocabulary = None  # its tokens are pieces of words
+        self._size = 1 + max(tokenizer.get_vocab().values(), default=0)
+        masks = (tokenizer.token_to_id(name) for name in _MASKS)
+        self._mask_id = next((mask for mask in masks if mask is not None), None)
+        # Some tokenizers take a caption for one word.
+        self._tells_words = len(set(tokenizer.encode("a b", add_special_tokens=False).word_ids)) > 1
+
+    @classmethod
+    def from_pretrained(cls, weights: str, to_length: int | None = None) -> SubwordTokenizer:
+        """Take the tokenizer that comes with a pretrained model.
+
+        Args:
+            weights: local folder with tokenizer.json or vocab.txt, or a name on the hub.
+            to_length: pad every caption to this number of tokens.
+
+        Raises:
+            TokenizerError: there is none, or it is none of the `tokenizers` library.
+        """
+        from transformers import AutoConfig, AutoTokenizer  # takes seconds, and a saved tokenizer does without
+
+        folder = Path(weights).expanduser()
+        local = folder.is_dir()
+        try:
+            config, loaded = (
+                auto.from_pretrained(str(folder) if local else weights, local_files_only=local, trust_remote_code=False)
+                for auto in (AutoConfig, AutoTokenizer)
+            )
+            if hasattr(config, "auto_map"):
+                raise ValueError("config.json names code of its own, auto_map, which never runs here")
+            if getattr(loaded, "backend_tokenizer", None) is None:
+                raise ValueError(f"{type(loaded).__name__} is no fast tokenizer")
+        except Exception as error:  # of a damaged folder transformers raises what it likes
+            raise TokenizerError(
+                f"the weights {weights!r} bring no tokenizer that can be loaded ({reason(error)}); name a folder with "
+                "config.json and tokenizer.json or vocab.txt, or a model on the hub where the network reaches it"
+            ) from error
+        tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
+        positions = getattr(config.get_text_config(), "max_position_embeddings", MAX_TOKENS)
+        tokenizer.enable_truncation(min(MAX_TOKENS, positions, loaded.model_max_length))
+        tokenizer.enable_padding(pad_id=loaded.pad_token_id or 0, length=to_length)
+        return cls(tokenizer)
+
+    @classmethod
+    def load(cls, path: Path) -> SubwordTokenizer:
+        """Read what :meth:`save` has written.
+
+        Raises:
+            TokenizerError: the file is missing or damaged.
+        """
+        with damage_as(TokenizerError, f"cannot read the tokenizer {path}", "copy it from the model again"):
+            tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
+        try:
+            return cls(tokenizer)
+        except TokenizerError as error:
+            raise TokenizerError(f"{path}: {error}") from error
+
+    def __len__(self) -> int:
+        return self._size
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a caption with the special ones around it, as many as the text encoder reads."""
+        return self._tokenizer.encode(text).ids or [self.pad_id]
+
+    def encode_words(self, text: str) -> tuple[list[int], list[int]]:
+        """Token ids as :meth:`encode` gives them, and the number of each one's word; -1 for special tokens.
+
+        A tokenizer that does not tell words makes each token a word of its own.
+        """
+        encoding = self._tokenizer.encode(text)
+        if not encoding.ids:
+            return [self.pad_id], [-1]
+        words = encoding.word_ids if self._tells_words else range(len(encoding.ids))
+        special = encoding.special_tokens_mask
+        return encoding.ids, [-1 if around or word is None else word for word, around in zip(words, special, strict=True)]
+
+    def truncates(self, text: str) -> bool:
+        """Return whether a caption has more tokens than the text encoder reads."""
+        return bool(self._tokenizer.encode(text).overflowing)
+
+    def augment(
+        self,
+        ids_L: npt.NDArray[np.int32],
+        words_L: npt.NDArray[np.int32],
+        rng: np.random.Generator,
+        keep_ends: bool,  # noqa: ARG002
+    ) -> npt.NDArray[np.int32]:
+        """Mask, replace or delete words; see :func:`augment_words`.
+
+        Args:
+            ids_L: a caption from :meth:`encode_words`; not changed.
+            words_L: the numbers of its words.
+            rng: see :func:`sample_rng`.
+            keep_ends: without effect, as special tokens always stay.
+        """
+        changed_L = augment_words(ids_L, words_L, rng, self._mask_id, len(self))
+        missing = len(ids_L) - len(changed_L)
+        return changed_L if self._length is None else np.pad(changed_L, (0, missing), constant_values=self.pad_id)
+
+    def save(self, path: Path) -> None:
+        """Write it in the format of the ``tokenizers`` library; the bytes depend on pieces and settings alone."""
+        write_bytes_atomic(Path(path), self._tokenizer.to_str().encode() + b"\n")
