@@ -359,7 +359,10 @@ READERS: dict[str, Reader] = {
         VocabularyError,
     ),
     "tokenizer": Reader(
-        "tokenizer.json", write_tokenizer, lambda f: SubwordTokenizer.load(f / "tokenizer.json").encode("dogs"), TokenizerError
+        "tokenizer.json",
+        write_tokenizer,
+        lambda f: SubwordTokenizer.load(f / "tokenizer.json").encode("dogs"),
+        TokenizerError,
     ),
     "word vectors": Reader(
         "x.txt",

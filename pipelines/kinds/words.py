@@ -31,7 +31,7 @@ def build_caption_encoder(
     """
     from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
     from preprocessing.captions.vocabulary import Vocabulary
-    
+
     text = settings.text
     if text.name != "bert":
         return build_words(settings, directory, lambda count: Vocabulary.build(captions_of(reader), count))

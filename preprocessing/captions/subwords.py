@@ -29,7 +29,7 @@ class SubwordTokenizer:
     """The tokenizer that a pretrained text encoder comes with.
 
     Differs from the library's tokenizers: a special entry that is written in a caption ("[MASK]") is text like any
-    other.
+    other, unless it is one of SentencePiece's own pieces.
 
     Args:
         tokenizer: with its truncation and its padding set; changed in that special entries in a caption become text.
@@ -81,16 +81,16 @@ class SubwordTokenizer:
                 raise ValueError("config.json names code of its own, auto_map, which never runs here")
             if getattr(loaded, "backend_tokenizer", None) is None:
                 raise ValueError(f"{type(loaded).__name__} is no fast tokenizer")
+            tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
+            positions = getattr(config.get_text_config(), "max_position_embeddings", MAX_TOKENS)
+            tokenizer.enable_truncation(min(MAX_TOKENS, positions, loaded.model_max_length))
+            tokenizer.enable_padding(pad_id=loaded.pad_token_id or 0, length=to_length)
+            return cls(tokenizer)
         except Exception as error:  # of a damaged folder transformers raises what it likes
             raise TokenizerError(
                 f"the weights {weights!r} bring no tokenizer that can be loaded ({reason(error)}); name a folder with "
                 "config.json and tokenizer.json or vocab.txt, or a model on the hub where the network reaches it"
             ) from error
-        tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
-        positions = getattr(config.get_text_config(), "max_position_embeddings", MAX_TOKENS)
-        tokenizer.enable_truncation(min(MAX_TOKENS, positions, loaded.model_max_length))
-        tokenizer.enable_padding(pad_id=loaded.pad_token_id or 0, length=to_length)
-        return cls(tokenizer)
 
     @classmethod
     def load(cls, path: Path) -> SubwordTokenizer:
@@ -123,7 +123,9 @@ class SubwordTokenizer:
             return [self.pad_id], [-1]
         words = encoding.word_ids if self._tells_words else range(len(encoding.ids))
         special = encoding.special_tokens_mask
-        return encoding.ids, [-1 if around or word is None else word for word, around in zip(words, special, strict=True)]
+        return encoding.ids, [
+            -1 if around or word is None else word for word, around in zip(words, special, strict=True)
+        ]
 
     def truncates(self, text: str) -> bool:
         """Return whether a caption has more tokens than the text encoder reads."""

@@ -133,14 +133,14 @@ class Vocabulary:
         return len(text) > _MAX_CHARACTERS or len(_words(text)) > MAX_TOKENS - 2
 
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
-        """Token ids as :meth:`encode` gives them, and the number of each one's word; -1 for ``<start>`` and ``<end>``."""
+        """Token ids as :meth:`encode` gives them, and their words' numbers; -1 for ``<start>`` and ``<end>``."""
         ids = self.encode(text)
         return ids, [-1, *range(len(ids) - 2), -1]
 
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int32],  # noqa: ARG002
+        words_L: npt.NDArray[np.int32],
         rng: np.random.Generator,
         keep_ends: bool,
     ) -> npt.NDArray[np.int32]:

@@ -4,21 +4,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import models, normalizers
 
 from preprocessing.captions import (
     CaptionEncoder,
+    SubwordTokenizer,
     Vocabulary,
-    WordPiece,
     load_caption_encoder,
     sample_rng,
     save_caption_encoder,
 )
+from tests.tokenizers import wordpiece
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "dog", "##gy", "runs"]
+TOKENIZER = wordpiece({piece: place for place, piece in enumerate(PIECES)})
+TOKENIZER.enable_truncation(512)
+TOKENIZER.enable_padding(pad_id=4)
 ENCODERS: list[CaptionEncoder] = [
     Vocabulary.build(["doggy runs"], min_count=1),
-    WordPiece(models.WordPiece(vocab={p: i for i, p in enumerate(PIECES)}), normalizers.BertNormalizer()),
+    SubwordTokenizer(TOKENIZER),
 ]
 
 
@@ -34,13 +37,17 @@ def test_saved_and_loaded(encoder: CaptionEncoder, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: type(encoder).__name__)
 def test_augmentation_is_a_function_of_seed_epoch_and_sample(encoder: CaptionEncoder) -> None:
-    ids = np.array(encoder.encode("doggy runs " * 6), dtype=np.int32)
+    ids, words = np.array(encoder.encode_words("doggy runs " * 6), dtype=np.int32)
 
     def epoch(seed: int, number: int) -> list[list[int]]:
-        return [encoder.augment(ids, sample_rng(seed, number, sample, 1), False).tolist() for sample in range(30)]
+        return [
+            encoder.augment(ids, words, sample_rng(seed, number, sample, 1), False).tolist() for sample in range(30)
+        ]
 
     assert epoch(0, 0) == epoch(0, 0)
-    assert epoch(0, 0)[17:] == [encoder.augment(ids, sample_rng(0, 0, s, 1), False).tolist() for s in range(17, 30)]
+    assert epoch(0, 0)[17:] == [
+        encoder.augment(ids, words, sample_rng(0, 0, s, 1), False).tolist() for s in range(17, 30)
+    ]
     assert epoch(0, 0) != epoch(0, 1)
     assert epoch(0, 0) != epoch(1, 0)
     assert all(0 <= token < len(encoder) for caption in epoch(0, 0) for token in caption)

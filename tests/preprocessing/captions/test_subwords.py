@@ -1,18 +1,20 @@
-"""WordPiece against its definition and the library's own tokenizer; augmentation of words against the released rule."""
+"""Tokenizers against their definition and the library's own; augmentation of words against the released rule."""
 
 import json
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, pre_tokenizers
 
-from preprocessing.captions import WordPiece, WordPieceError, sample_rng
+from preprocessing.captions import SubwordTokenizer, TokenizerError, sample_rng
 from preprocessing.captions.augment import augment_words
 from tests.custom_code import with_code_of_its_own
+from tests.tokenizers import bpe, clip_bpe, train_on, unigram, wordpiece, write_tokenizer
 
 PIECES = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -23,8 +25,20 @@ IDS = {piece: index for index, piece in enumerate(PIECES)}
 PAD, UNK, CLS, SEP, MASK = range(5)
 
 
-def make(lowercase: bool = True) -> WordPiece:
-    return WordPiece(models.WordPiece(vocab=IDS, unk_token="[UNK]"), normalizers.BertNormalizer(lowercase=lowercase))
+def make(lowercase: bool = True, max_tokens: int = 512) -> SubwordTokenizer:
+    tokenizer = wordpiece(IDS, lowercase)
+    tokenizer.enable_truncation(max_tokens)
+    tokenizer.enable_padding(pad_id=PAD)
+    return SubwordTokenizer(tokenizer)
+
+
+def varied(tokenizer: SubwordTokenizer, text: str, rng: np.random.Generator, keep_ends: bool = False) -> list[int]:
+    ids, words = np.array(tokenizer.encode_words(text), dtype=np.int32)
+    before = ids.copy()
+    found = tokenizer.augment(ids, words, rng, keep_ends)
+    assert found.dtype == np.int32
+    assert (ids == before).all()
+    return found.tolist()
 
 
 def naive_words(text: str, lowercase: bool) -> list[str]:
@@ -61,51 +75,47 @@ def naive_pieces(word: str) -> list[int]:
 def test_both_steps_follow_their_definitions(text: str, lowercase: bool) -> None:
     tokenizer = make(lowercase)
     words = naive_words(text, lowercase)
-    assert tokenizer.basic(text) == words
-    assert [tokenizer.wordpiece(word) for word in words] == [naive_pieces(word) for word in words]
-    assert tokenizer.encode(text) == [CLS, *(piece for word in words for piece in naive_pieces(word)), SEP]
+    pieces = [(piece, number) for number, word in enumerate(words) for piece in naive_pieces(word)]
+    assert tokenizer.encode(text) == [CLS, *(piece for piece, _ in pieces), SEP]
+    assert tokenizer.encode_words(text) == (tokenizer.encode(text), [-1, *(number for _, number in pieces), -1])
 
 
 def test_examples() -> None:
     tokenizer = make()
-    assert tokenizer.basic("A Café-DOGGY, 東京!") == ["a", "cafe", "-", "doggy", ",", "東", "京", "!"]
-    assert tokenizer.wordpiece("doggy") == [IDS["dog"], IDS["##gy"]]
-    assert tokenizer.wordpiece("dogx") == [UNK]
+    assert tokenizer.encode_words("A Café-DOGGY, 東京!")[1] == [-1, 0, 1, 2, 3, 3, 4, 5, 6, 7, -1]
+    assert tokenizer.encode("doggy dogx")[1:-1] == [IDS["dog"], IDS["##gy"], UNK]
     assert tokenizer.encode("") == [CLS, SEP]
     assert len(tokenizer) == len(PIECES)
     assert tokenizer.pad_id == PAD
 
 
 def test_the_end_of_a_caption_that_is_too_long_is_cut_off(tmp_path: Path) -> None:
-    """At the positions of the text encoder, also after saving; at those of BERT where a file names no limit."""
-    model, normalizer = models.WordPiece(vocab=IDS, unk_token="[UNK]"), normalizers.BertNormalizer()
-    WordPiece(model, normalizer, max_tokens=8).save(tmp_path / WordPiece.FILE)
-    for tokenizer in (WordPiece(model, normalizer, max_tokens=8), WordPiece.load(tmp_path / WordPiece.FILE)):
+    """At the positions of the text encoder, also after saving."""
+    make(max_tokens=8).save(tmp_path / SubwordTokenizer.FILE)
+    for tokenizer in (make(max_tokens=8), SubwordTokenizer.load(tmp_path / SubwordTokenizer.FILE)):
         assert tokenizer.encode("doggy " * 600) == [CLS, *[IDS["dog"], IDS["##gy"]] * 3, SEP]
         assert [tokenizer.truncates("doggy " * count) for count in (0, 3, 4, 600)] == [False, False, True, True]
-    content = json.loads((tmp_path / WordPiece.FILE).read_text()) | {"truncation": None}
-    (tmp_path / WordPiece.FILE).write_text(json.dumps(content))
-    assert len(WordPiece.load(tmp_path / WordPiece.FILE).encode("doggy " * 600)) == 512
 
 
 def test_a_special_entry_in_a_caption_is_text() -> None:
     assert not {MASK, SEP, PAD} & set(make().encode("a [MASK] [SEP] [PAD]")[1:-1])
 
 
-def naive_augmented(tokenizer: WordPiece, text: str, touch: list[float], entries: list[float]) -> list[int]:
-    """The released rule between the two steps, word by word; `entries` are for the pieces, in order."""
+def naive_augmented(
+    words: list[list[int]], touch: list[float], entries: list[float], mask: int | None, size: int
+) -> list[int]:
+    """The released rule word by word; `entries` are for the pieces, in order; without a mask its words are deleted."""
     out: list[int] = []
-    words = [tokenizer.wordpiece(word) for word in tokenizer.basic(text)]
     draws = iter(entries)
     for pieces, draw in zip(words, touch, strict=True):
-        chosen = [int(next(draws) * len(tokenizer)) for _ in pieces]
+        chosen = [int(next(draws) * size) for _ in pieces]
         if draw >= 0.2:
             out += pieces
         elif draw / 0.2 < 0.5:
-            out += [MASK] * len(pieces)
+            out += [] if mask is None else [mask] * len(pieces)
         elif draw / 0.2 < 0.6:
             out += chosen
-    return [CLS, *(out or [piece for pieces in words for piece in pieces]), SEP]
+    return out or [piece for pieces in words for piece in pieces]
 
 
 captions = st.lists(st.sampled_from(["a", "doggy", "skateboarders", "cafe", "xyz", ",", "#"]), max_size=8).map(" ".join)
@@ -114,23 +124,19 @@ captions = st.lists(st.sampled_from(["a", "doggy", "skateboarders", "cafe", "xyz
 @given(captions, st.integers(0, 3), st.integers(0, 500))
 def test_augmentation_between_the_steps(text: str, epoch: int, sample: int) -> None:
     tokenizer = make()
-    ids = np.array(tokenizer.encode(text), dtype=np.int32)
-    before = ids.copy()
-    found = tokenizer.augment(ids, sample_rng(7, epoch, sample, 1), keep_ends=False)
+    words = [naive_pieces(word) for word in naive_words(text, True)]
     rng = sample_rng(7, epoch, sample, 1)
-    touch, entries = rng.random(len(tokenizer.basic(text))).tolist(), rng.random(len(ids) - 2).tolist()
-    assert found.tolist() == naive_augmented(tokenizer, text, touch, entries)
-    assert found.dtype == np.int32
-    assert (ids == before).all()
+    touch, entries = rng.random(len(words)).tolist(), rng.random(sum(map(len, words))).tolist()
+    found = varied(tokenizer, text, sample_rng(7, epoch, sample, 1))
+    assert found == [CLS, *naive_augmented(words, touch, entries, MASK, len(PIECES)), SEP]
 
 
 def test_rates_are_those_of_words() -> None:
     tokenizer = make()
-    ids = np.array(tokenizer.encode("skateboarders " * 10), dtype=np.int32)
     words = np.array([IDS[piece] for piece in ("skate", "##board", "##er", "##s")])
     masked = deleted = replaced = 0
     for sample in range(3000):
-        out = tokenizer.augment(ids, sample_rng(0, 0, sample, 1), True)[1:-1]
+        out = np.array(varied(tokenizer, "skateboarders " * 10, sample_rng(0, 0, sample, 1), True)[1:-1])
         assert len(out) % 4 == 0
         rows = out.reshape(-1, 4)
         deleted += 10 - len(rows)
@@ -148,36 +154,102 @@ def test_random_entries_span_the_vocabulary() -> None:
         def random(self, count: int) -> np.ndarray:
             return next(self.draws)
 
-    ids, starts = np.zeros(4000, dtype=np.int32), np.ones(4000, dtype=bool)
-    out = augment_words(ids, starts, AllReplaced(), MASK, len(PIECES))  # type: ignore[arg-type]
+    ids, words = np.zeros(4000, dtype=np.int32), np.arange(4000)
+    out = augment_words(ids, words, AllReplaced(), MASK, len(PIECES))  # type: ignore[arg-type]
     assert sorted(set(out.tolist())) == list(range(len(PIECES)))
 
 
 def test_the_file_rebuilds_it_byte_for_byte(tmp_path: Path) -> None:
     tokenizer = make(lowercase=False)
     tokenizer.save(tmp_path / "a.json")
-    loaded = WordPiece.load(tmp_path / "a.json")
+    loaded = SubwordTokenizer.load(tmp_path / "a.json")
     loaded.save(tmp_path / "b.json")
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
-    for text in ("A CAFÉ, doggy I", "unable skateboarders"):
-        assert loaded.encode(text) == tokenizer.encode(text)
-    ids = np.array(tokenizer.encode("a doggy , skateboarders"), dtype=np.int32)
+    for text in ("A CAFÉ, doggy I", "unable skateboarders [MASK]"):
+        assert loaded.encode_words(text) == tokenizer.encode_words(text)
     for sample in range(20):
         draws = [sample_rng(0, 0, sample, 1) for _ in range(2)]
-        assert loaded.augment(ids, draws[0], True).tolist() == tokenizer.augment(ids, draws[1], False).tolist()
+        text = "a doggy , skateboarders"
+        assert varied(loaded, text, draws[0], True) == varied(tokenizer, text, draws[1], False)
 
 
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(WordPieceError, match="cannot read"):
-        WordPiece.load(tmp_path / "nowhere.json")
+    with pytest.raises(TokenizerError, match="cannot read"):
+        SubwordTokenizer.load(tmp_path / "nowhere.json")
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(WordPieceError, match="cannot read the tokenizer"):
-        WordPiece.load(tmp_path / "broken.json")
-    Tokenizer(models.BPE()).save(str(tmp_path / "bpe.json"))
-    with pytest.raises(WordPieceError, match="not BERT's WordPiece but BPE"):
-        WordPiece.load(tmp_path / "bpe.json")
-    with pytest.raises(WordPieceError, match=r"no entry \[MASK\]"):
-        WordPiece(models.WordPiece(vocab={p: IDS[p] for p in PIECES[:4]}), normalizers.BertNormalizer())
+    with pytest.raises(TokenizerError, match="cannot read the tokenizer"):
+        SubwordTokenizer.load(tmp_path / "broken.json")
+    wordpiece(IDS).save(str(tmp_path / "earlier.json"))
+    with pytest.raises(TokenizerError, match=r"earlier\.json: the tokenizer has no truncation.*train or import"):
+        SubwordTokenizer.load(tmp_path / "earlier.json")
+
+
+TEXTS = [
+    "A dog, running fast!",
+    "two skateboarders aren't jumping",
+    "dogs",
+    "a red-brown fox ran",
+    "<mask> [MASK] </s>",
+]
+
+
+@pytest.mark.parametrize("build", [bpe, unigram, clip_bpe], ids=lambda build: build.__name__)
+def test_any_fast_tokenizer_is_the_librarys(build: Callable[[], Tokenizer], tmp_path: Path) -> None:
+    """RoBERTa's byte-level BPE, XLM-R's SentencePiece, CLIP's BPE: ids of the library, words of the pre-tokenizer."""
+    from transformers import AutoTokenizer
+
+    write_tokenizer(train_on(build(), TEXTS), tmp_path, build.__name__)
+    library = AutoTokenizer.from_pretrained(str(tmp_path))
+    tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path))
+    tokenizer.save(tmp_path / "saved.json")
+    assert tokenizer.pad_id == library.pad_token_id
+    assert len(tokenizer) == len(library)
+    for text in TEXTS[:-1]:
+        encoding = library(text, truncation=True, max_length=40)
+        expected = [-1 if word is None else word for word in encoding.word_ids()]
+        assert tokenizer.encode_words(text) == (encoding["input_ids"], expected)
+        assert SubwordTokenizer.load(tmp_path / "saved.json").encode(text) == encoding["input_ids"]
+        assert max(expected) >= len(text.split()) - 1
+    assert len(tokenizer.encode("dog " * 100)) == 40
+    assert tokenizer.truncates("dog " * 100)
+    inner = tokenizer.encode(TEXTS[-1])[1:-1]
+    # Written out, they are text; SentencePiece has some of them among its pieces.
+    assert build is unigram or not set(inner) & set(library.all_special_ids) - {library.unk_token_id}
+
+
+@pytest.mark.parametrize("build", [bpe, unigram, clip_bpe], ids=lambda build: build.__name__)
+def test_words_of_any_tokenizer_are_varied(build: Callable[[], Tokenizer], tmp_path: Path) -> None:
+    write_tokenizer(train_on(build(), TEXTS), tmp_path, build.__name__)
+    tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path))
+    mask = json.loads((tmp_path / "tokenizer_config.json").read_text()).get("mask_token")
+    mask_id = None if mask is None else Tokenizer.from_file(str(tmp_path / "tokenizer.json")).token_to_id(mask)
+    assert (mask_id is None) == (build is clip_bpe)
+    ids, words = tokenizer.encode_words(TEXTS[0])
+    assert (words[0], words[-1]) == (-1, -1)
+    by_word = [
+        [token for token, word in zip(ids, words, strict=True) if word == number] for number in range(max(words) + 1)
+    ]
+    for sample in range(200):
+        rng = sample_rng(3, 1, sample, 1)
+        touch, entries = rng.random(len(by_word)).tolist(), rng.random(len(ids) - 2).tolist()
+        found = varied(tokenizer, TEXTS[0], sample_rng(3, 1, sample, 1))
+        assert found == [ids[0], *naive_augmented(by_word, touch, entries, mask_id, len(tokenizer)), ids[-1]]
+
+
+def test_a_tokenizer_that_tells_no_words_varies_tokens(tmp_path: Path) -> None:
+    tokenizer = clip_bpe()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    write_tokenizer(train_on(tokenizer, TEXTS), tmp_path, "clip_bpe")
+    found = SubwordTokenizer.from_pretrained(str(tmp_path)).encode_words("a dog ran")
+    assert found[1] == [-1, *range(1, len(found[0]) - 1), -1]
+
+
+def test_captions_padded_to_a_length_keep_it(tmp_path: Path) -> None:
+    write_tokenizer(train_on(unigram(), TEXTS), tmp_path, "unigram")
+    tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path), to_length=16)
+    plain = SubwordTokenizer.from_pretrained(str(tmp_path)).encode("two dogs")
+    assert tokenizer.encode("two dogs") == plain + [tokenizer.pad_id] * (16 - len(plain))
+    assert {len(varied(tokenizer, "two dogs ran", sample_rng(0, 0, sample, 1))) for sample in range(50)} == {16}
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -187,28 +259,25 @@ def test_a_published_folder_is_read(tmp_path: Path, lowercase: bool) -> None:
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase})
     )
-    tokenizer = WordPiece.from_pretrained(str(tmp_path))
+    tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path))
     for text in ("A CAFÉ, doggy I", "unable skateboarders"):
         assert tokenizer.encode(text) == make(lowercase).encode(text)
 
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(WordPieceError, match="no tokenizer that can be loaded"):
-        WordPiece.from_pretrained(str(tmp_path))
+    with pytest.raises(TokenizerError, match="no tokenizer that can be loaded"):
+        SubwordTokenizer.from_pretrained(str(tmp_path))
 
 
 def test_real_captions_as_the_library_cuts_them(vse_data: Path, minilm: Path) -> None:
     from transformers import AutoTokenizer
 
     library = AutoTokenizer.from_pretrained(str(minilm))
-    tokenizer = WordPiece.from_pretrained(str(minilm))
+    tokenizer = SubwordTokenizer.from_pretrained(str(minilm))
     lines = (vse_data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()[::5]
     texts = [line.split("\t")[1] for line in lines]
     assert len(texts) > 6000
     assert [tokenizer.encode(text) for text in texts] == library(texts)["input_ids"]
-    for text in texts[::50]:
-        pieces = [piece for word in tokenizer.basic(text) for piece in tokenizer.wordpiece(word)]
-        assert tokenizer.encode(text)[1:-1] == pieces
 
 
 @pytest.mark.parametrize("model_type", ["bert", "custom"])
@@ -219,6 +288,6 @@ def test_code_in_a_folder_of_weights_is_refused_without_a_question(
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
     with_code_of_its_own(tmp_path, model_type)
-    with pytest.raises(WordPieceError, match=r"no tokenizer that can be loaded .*(code of its own|custom code)"):
-        WordPiece.from_pretrained(str(tmp_path))
+    with pytest.raises(TokenizerError, match=r"no tokenizer that can be loaded .*(code of its own|custom code)"):
+        SubwordTokenizer.from_pretrained(str(tmp_path))
     assert not (tmp_path / "ran").exists()

@@ -10,7 +10,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, ElectraConfig, PreTrainedConfig
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertModel,
+    CLIPConfig,
+    CLIPTextModel,
+    DistilBertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    PreTrainedConfig,
+    ResNetConfig,
+    RobertaConfig,
+    SiglipConfig,
+    SiglipTextModel,
+    T5Config,
+    T5EncoderModel,
+    ViTConfig,
+)
 
 from vse_core.encoders.bert import BertEncoder
 from vse_core.encoders.pretrained import architecture_of, load_pretrained
@@ -140,6 +157,49 @@ def test_every_parameter_of_any_such_network_is_trained(config: PreTrainedConfig
     torch.testing.assert_close(texts.norm(dim=-1), torch.ones(3))
     (texts * torch.randn_like(texts)).sum().backward()
     assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
+
+
+TOWER = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+VISION = {**TOWER, "image_size": 16, "patch_size": 8}
+TEXT = {**TOWER, "vocab_size": 30, "max_position_embeddings": 16, "bos_token_id": 1, "eos_token_id": 2}
+NETWORKS: list[tuple[PreTrainedConfig, int | None]] = [
+    (CLIPConfig(text_config=TEXT, vision_config=VISION, projection_dim=6), 16),
+    (SiglipConfig(text_config=TEXT, vision_config=VISION), 16),
+    (RobertaConfig(**TEXT, pad_token_id=1), 14),
+    (ModernBertConfig(**TEXT, pad_token_id=0, cls_token_id=1, sep_token_id=2), 16),
+    (T5Config(vocab_size=30, d_model=8, d_kv=4, d_ff=12, num_layers=1, num_heads=2), None),
+]
+
+
+@pytest.mark.parametrize(("config", "positions"), NETWORKS, ids=lambda each: getattr(each, "model_type", ""))
+def test_any_text_network_or_text_tower(config: PreTrainedConfig, positions: int | None, tmp_path: Path) -> None:
+    """The hidden states are those of transformers' own class for the text side of a checkpoint, saved and rebuilt."""
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    library = {"clip": CLIPTextModel, "siglip": SiglipTextModel, "t5": T5EncoderModel}.get(config.model_type, AutoModel)
+    network = library.from_pretrained(tmp_path).eval()
+    encoder = make_encoder(tmp_path, "mean").eval()
+    assert encoder.max_tokens == positions
+    tokens, lengths = torch.randint(3, 30, (3, 7)), torch.tensor([7, 3, 1])
+    rebuilt = BertEncoder(DIM, build_pooling("mean", DIM), **encoder.rebuilt_by).eval()
+    rebuilt.load_state_dict(encoder.state_dict())
+    for row, length, found, again in zip(
+        tokens, lengths, encoder(tokens, lengths), rebuilt(tokens, lengths), strict=True
+    ):
+        pooled = encoder.linear(network(input_ids=row[None, :length]).last_hidden_state[0]).mean(dim=0)
+        torch.testing.assert_close(found, pooled / pooled.norm(), atol=1e-5, rtol=1e-4)
+        assert torch.equal(found, again)
+    encoder.train()(tokens, lengths).square()[:, 0].sum().backward()
+    assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize("config", [ViTConfig(**VISION), ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1])])
+def test_a_network_that_reads_no_text_gets_one_message(config: PreTrainedConfig, tmp_path: Path) -> None:
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"(ViT|ResNet)Model is no text encoder \(.*\); name a network that reads text"
+    ):
+        make_encoder(tmp_path)
 
 
 def test_the_architecture_rebuilds_it_without_weights(folder: Path) -> None:
