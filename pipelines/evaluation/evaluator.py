@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "evaluate"
 # Raised when the same model and data would give other outputs.
-VERSION = 6
+VERSION = 7
 GALLERY, PICTURES = "gallery", "pictures"
 # Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
 _CAPTION_LENGTHS = (6, 10, 14, 20)

@@ -40,8 +40,8 @@ def attack_rows(result: dict[str, Any]) -> list[list[str]]:
     for label, runs in _systems(result):
         first = [run for run in runs if f"attack/{VSE_C_ATTACKS[0]}_recall_sum" in run]
         rows.append([f"**{label}**", _sums(runs, ATTACKS), interval(runs, "attack/total"), _sums(first, VSE_C_ATTACKS)])
-        if "attack/total_sentences" in runs[0]:
-            rows.append(["the same, sentences alone", "", interval(runs, "attack/total_sentences"), ""])
+        if "attack_sentences/total" in runs[0]:
+            rows.append(["the same, sentences alone", "", interval(runs, "attack_sentences/total"), ""])
     return rows
 
 

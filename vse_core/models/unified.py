@@ -56,17 +56,23 @@ class UnifiedModel(Model):
         """
         if components is None:
             return self.encode_sentences(tokens_CL, lengths_C)
-        halves = self.encode_halves(tokens_CL, lengths_C, components)
-        return combine(*halves, self.alpha if alpha is None else alpha)
+        sentences_CD, composed_CKD, has_CK = self.encode_halves(tokens_CL, lengths_C, components)
+        return combine(sentences_CD, composed_CKD[:, 0], has_CK[:, 0], self.alpha if alpha is None else alpha)
 
     def encode_halves(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the parts of captions' vectors: u_sent (C, D), u_comp (C, D), and which captions have components (C,).
+        """Return the parts of captions' vectors: u_sent (C, D), u_comp (C, K, D), and which captions have any (C, K).
 
+        The K = 4 are of all components, then of objects, attributes and relations alone (UniVSE, table 2).
         :func:`~vse_core.encoders.components.combine` mixes them by any alpha. Negatives are not looked at.
         """
-        return self._encode_captions(tokens_CL, lengths_C, components.without_negatives())[:3]
+        sentences_CD, composed_CD, has_C, *kinds = self._encode_captions(
+            tokens_CL, lengths_C, components.without_negatives()
+        )
+        alone = [compose(len(lengths_C), [kind.own], [kind.owners_M]) for kind in kinds]
+        composed, has = zip((composed_CD, has_C), *alone, strict=True)
+        return sentences_CD, torch.stack(composed, dim=1), torch.stack(has, dim=1)
 
     def encode_sentences(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Captions as sequences of words, u_sent: (C, D)."""

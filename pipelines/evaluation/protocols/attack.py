@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # The lists of adversarial captions are the same for every model and every run: their seed is no setting.
 _SEED = 0
+_KINDS = ("objects", "attributes", "relations")
 _ALPHAS = tuple(step / 10 for step in range(11))
 
 
@@ -30,13 +31,16 @@ def attack(inputs: EvaluationInputs) -> Results:
     """Recalls under UniVSE's three attacks (5 adversarial captions a caption, shared by all images), and VSE-C's three.
 
     Metrics are ``attack/object_r01``, ``attack/object_recall_sum`` and so on, ``attack/total`` the sum over UniVSE's
-    attacks, ``attack/vse_c_noun_r01`` and so on; for UniVSE ``attack/total_sentences`` is the total of sentences
-    without components (alpha = 1). The adversarial captions are written to a file for each attack.
+    attacks, ``attack/vse_c_noun_r01`` and so on. For UniVSE, the same of UniVSE's attacks stand under
+    ``attack_sentences/`` for sentences without components (alpha = 1), and under ``attack_objects/``,
+    ``attack_attributes/`` and ``attack_relations/`` for captions with components of one kind (table 2). The adversarial
+    captions are written to a file for each attack.
     """
     counts = [len(captions) for captions in inputs.captions]
     # Written as the adversarial ones are, so that nothing but the changed words tells them apart.
     texts = [caption.text for captions in inputs.captions for caption in captions]
     true = _Embedded(inputs, texts, "attack: true captions")
+    parts = true.parts()
     plain = evaluate_retrieval(inputs.gallery.images_BKD, true.texts_CD, counts).image_to_text
     metrics: dict[str, float] = {"attack/none_recall_sum": plain.recall_sum}
     results, sweeps, files = {"none": plain}, {"none": _sweep(inputs, true, counts)}, []
@@ -57,10 +61,13 @@ def attack(inputs: EvaluationInputs) -> Results:
         results[name] = found.image_to_text
         if protocol == "shared":
             sweeps[name] = _sweep(inputs, true, counts, false, each)
+        fakes = false.parts() if protocol == "shared" else {}
+        for part, false_CD in fakes.items():
+            found = evaluate_attack(inputs.gallery.images_BKD, parts[part], counts, false_CD, each)
+            metrics |= {f"attack_{part}/{name}_{key}": value for key, value in found.as_dict().items()}
     shared = [name for name, (protocol, _) in attacks.items() if protocol == "shared" and name in results]
-    metrics["attack/total"] = sum(results[name].recall_sum for name in shared)
-    if inputs.texts.components is not None:
-        metrics["attack/total_sentences"] = sum(sweeps[name][-1] for name in shared)
+    for group in ("attack", *(f"attack_{part}" for part in parts)):
+        metrics[f"{group}/total"] = sum(metrics[f"{group}/{name}_recall_sum"] for name in shared)
     summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
     return Results("attack", metrics, summary, _figures(inputs, results, sweeps), tuple(files))
 
@@ -81,13 +88,22 @@ class _Embedded:
 
     def __init__(self, inputs: EvaluationInputs, texts: list[str], title: str) -> None:
         embedder = inputs.texts
-        components = embedder.components
+        components = self.components = embedder.components
         self.halves = None if components is None else components.embed_halves(embedder.batches(texts, title))
         self.texts_CD = embedder.embed(texts, title) if components is None else self.mixed(components.alpha)
 
-    def mixed(self, alpha: float) -> Tensor:
+    def mixed(self, alpha: float, kind: int = 0) -> Tensor:
+        """Mix sentences with all components, or with those of one kind alone."""
         assert self.halves is not None
-        return combine(*self.halves, alpha)
+        sentences_CD, composed_CKD, has_CK = self.halves
+        return combine(sentences_CD, composed_CKD[:, kind], has_CK[:, kind], alpha)
+
+    def parts(self) -> dict[str, Tensor]:
+        """Return the texts with parts of their components alone, by the part; nothing for models without components."""
+        if self.components is None:
+            return {}
+        kinds = {kind: self.mixed(self.components.alpha, row) for row, kind in enumerate(_KINDS, start=1)}
+        return {"sentences": self.mixed(1.0), **kinds}
 
 
 def _sweep(

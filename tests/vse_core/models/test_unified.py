@@ -135,10 +135,31 @@ def test_halves_of_all_batches_mix_into_the_captions() -> None:
     model = tiny_unified().eval()
     inputs, _ = unified_batch(6, seed=1)
     batches = [tuple(inputs[2:])] * 2
-    halves = embed(model, model.encode_halves, batches)
-    assert [len(part) for part in halves] == [12, 12, 12]
+    sentences_CD, composed_CKD, has_CK = embed(model, model.encode_halves, batches)
+    assert (len(sentences_CD), composed_CKD.shape, has_CK.shape) == (12, (12, 4, 8), (12, 4))
     for model.alpha in (0.0, 0.3, 1.0):
-        torch.testing.assert_close(combine(*halves, model.alpha), embed_texts(model, batches))
+        mixed = combine(sentences_CD, composed_CKD[:, 0], has_CK[:, 0], model.alpha)
+        torch.testing.assert_close(mixed, embed_texts(model, batches))
+
+
+@torch.no_grad()
+def test_components_of_one_kind_stand_alone() -> None:
+    """UniVSE, table 2: only objects, only attributes, only relations make u_comp."""
+    model = tiny_unified().eval()
+    inputs, _ = unified_batch(6, seed=1)
+    tokens_CL, lengths_C, components = inputs[2:]
+    _, composed_CKD, has_CK = model.encode_halves(tokens_CL, lengths_C, components)
+    kinds = [
+        (model.encode_objects(components.objects_O), components.object_owner_O),
+        (model.encode_pairs(*components.pairs_A2.unbind(1)), components.pair_owner_A),
+        (model.encode_triples(components.triples_TL), components.triple_owner_T),
+    ]
+    for kind, (vectors, owners) in enumerate(kinds, start=1):
+        for caption in range(6):
+            own = [vector for vector, owner in zip(vectors, owners.tolist(), strict=True) if owner == caption]
+            assert has_CK[caption, kind] == bool(own)
+            expected = torch.nn.functional.normalize(sum(own, torch.zeros(8)), dim=0)
+            torch.testing.assert_close(composed_CKD[caption, kind], expected)
 
 
 def test_components_move_as_one() -> None:
