@@ -305,7 +305,7 @@ class PipelineConfig(Strict):
 
     @model_validator(mode="after")
     def _features_fit_model(self) -> PipelineConfig:
-        takes_images = self.model.image.name == "backbone"
+        takes_images = self.model.image.name in ("backbone", "dual_encoder")
         if takes_images != (self.features.extractor == "images"):
             remedy = "set features.extractor to 'images'" if takes_images else "set model.image.name to 'backbone'"
             raise ValueError(

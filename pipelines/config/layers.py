@@ -144,7 +144,7 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
 def _merge(old: Any, new: Any) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    if any(key in old and key in new and old[key] != new[key] for key in DISCRIMINATORS):
+    if any(key in new and old.get(key) != new[key] for key in DISCRIMINATORS):
         return new
     return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
 

@@ -7,24 +7,36 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from pipelines.kinds import KINDS, ImageEncoderConfig, TextEncoderConfig
+from pipelines.kinds.dual_encoder import NAME as DUAL
+from pipelines.kinds.dual_encoder import both_sides
 from pipelines.schema.fields import Int, Strict
 
 
 class ModelConfig(Strict):
-    """The two sides of the model."""
+    """The two sides of the model; `{name: dual_encoder, weights: ...}` stands for both of a pretrained dual encoder."""
 
-    embed_dim: Int = Field(gt=0, multiple_of=2, description="width of the joint space (papers: 1024)")
+    embed_dim: Int | None = Field(
+        None,
+        gt=0,
+        multiple_of=2,
+        description="width of the joint space (papers: 1024); a dual encoder has its own",
+    )
     image: ImageEncoderConfig = Field(description="image encoder")
     text: TextEncoderConfig = Field(description="text encoder")
 
+    _written_out = model_validator(mode="before")(both_sides)
+
     @model_validator(mode="after")
     def _sides_fit(self) -> ModelConfig:
-        for kind in KINDS:
-            if (self.image.name == kind.image) != (self.text.name == kind.text):
+        pairs = [(kind.image, kind.text, kind.title) for kind in KINDS] + [(DUAL, DUAL, "a dual encoder")]
+        for image, text, title in pairs:
+            if (self.image.name == image) != (self.text.name == text):
                 raise ValueError(
-                    f"image.name {kind.image!r} and text.name {kind.text!r} go together ({kind.title}); got "
+                    f"image.name {image!r} and text.name {text!r} go together ({title}); got "
                     f"{self.image.name!r} and {self.text.name!r}"
                 )
+        if (self.embed_dim is None) != (self.text.name == DUAL):
+            raise ValueError("embed_dim: give the width of the joint space, of a dual encoder alone leave it out")
         return self
 
     def specification(self) -> dict[str, Any]:

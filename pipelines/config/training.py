@@ -49,7 +49,10 @@ def _workers(value: object) -> object:
 class TrainingConfig(Strict):
     """The training run. Batch sizes are those of the global batch: they do not depend on the number of workers."""
 
-    epochs: Int = Field(gt=0, description="passes over the training captions (VSE-infinity: 25)")
+    epochs: Int = Field(
+        ge=0,
+        description="passes over the training captions (VSE-infinity: 25); 0 keeps the model as it begins",
+    )
     batch_size: Int = Field(gt=1, description="image-caption pairs in a global batch (papers: 128)")
     learning_rate: Float = Field(gt=0, description="highest rate of AdamW (VSE-infinity: 5e-4)")
     weight_decay: Float = Field(ge=0, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")

@@ -190,7 +190,7 @@ class Embedder:
         """Return the extractor's output as the image encoder takes it: features and lengths, or pixels and cells."""
         pixels = pixel_format(self.model)
         if pixels is not None:
-            views = [full_view(decode_pixels(data), pixels.size) for data in features]
+            views = [full_view(decode_pixels(data), pixels.size, pixels.view) for data in features]
             return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
         arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
         sets = [torch.from_numpy(array_NF) for array_NF in arrays]

@@ -35,7 +35,9 @@ class FeatureReader(Protocol):
 def pixel_format(model: Model) -> PixelFormat | None:
     """Return the format of the pixels that a model takes; None where it takes features."""
     encoder = model.image_encoder
-    return PixelFormat(encoder.image_size, encoder.cells) if isinstance(encoder, PixelEncoder) else None
+    if not isinstance(encoder, PixelEncoder):
+        return None
+    return PixelFormat(encoder.image_size, encoder.cells, getattr(encoder, "view", "bilinear"))
 
 
 def feature_width(model: Model) -> int | None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pipelines.kinds.adversarial import AdversarialKind, VseCLoss
+from pipelines.kinds.dual_encoder import DualImageEncoderConfig, DualTextEncoderConfig
 from pipelines.kinds.hierarchical import (
     HierarchicalKind,
     HierarchicalLoss,
@@ -34,12 +35,20 @@ KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKi
 """The kinds that have settings of their own; all other models are two-tower models."""
 
 ImageEncoderConfig = Annotated[
-    FeatureImageEncoderConfig | BackboneImageEncoderConfig | RegionImageEncoderConfig | LevelImageEncoderConfig,
+    FeatureImageEncoderConfig
+    | BackboneImageEncoderConfig
+    | DualImageEncoderConfig
+    | RegionImageEncoderConfig
+    | LevelImageEncoderConfig,
     Field(discriminator="name"),
 ]
 
 TextEncoderConfig = Annotated[
-    BiGRUTextEncoderConfig | BertTextEncoderConfig | ComponentTextEncoderConfig | RoleGraphTextEncoderConfig,
+    BiGRUTextEncoderConfig
+    | BertTextEncoderConfig
+    | DualTextEncoderConfig
+    | ComponentTextEncoderConfig
+    | RoleGraphTextEncoderConfig,
     Field(discriminator="name"),
 ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.runtime.stage import StageError
+from pipelines.schema.encoders import WordReader
 
 if TYPE_CHECKING:
     from pipelines.kinds.inputs import KindSettings
@@ -33,10 +34,10 @@ def build_caption_encoder(
     from preprocessing.captions.vocabulary import Vocabulary
 
     text = settings.text
-    if text.name != "bert":
+    if text.name != "bert" and text.name != "dual_encoder":
         return build_words(settings, directory, lambda count: Vocabulary.build(captions_of(reader), count))
     try:
-        tokenizer = SubwordTokenizer.from_pretrained(text.weights)
+        tokenizer = SubwordTokenizer.from_pretrained(text.weights, for_tower=text.name == "dual_encoder")
     except TokenizerError as error:
         raise StageError(f"train: {error}") from error
     return tokenizer, {"vocabulary_size": len(tokenizer)}
@@ -58,7 +59,7 @@ def build_words(
     try:
         words = build(settings.min_count)
         facts: dict[str, float] = {"vocabulary_size": len(words)}
-        if text.name != "bert" and text.word_vectors is not None:
+        if isinstance(text, WordReader) and text.word_vectors is not None:
             assert words.vocabulary is not None, "word vectors are of words"
             vectors = read_word_vectors(text.word_vectors, words.vocabulary, text.word_dim)
             vectors.save(directory / WordVectors.FILE)

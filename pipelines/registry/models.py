@@ -39,6 +39,7 @@ REQUIREMENTS = (
     "nltk",
     "numpy",
     "pandas",
+    "peft",
     "pillow",
     "safetensors",
     "tokenizers",

@@ -39,9 +39,9 @@ def _recalls(run: Run) -> ReportImage | None:
 
 def _rates(run: Run) -> ReportImage | None:
     steps_per_epoch = run.manifest("train").get("steps_per_epoch")
-    if steps_per_epoch is None:
-        return None
     training = run.config.training
+    if steps_per_epoch is None or not training.epochs:
+        return None
     total = training.epochs * steps_per_epoch
     steps = range(0, total, max(1, total // _POINTS))
     schedule = build_schedule(training, run.config.model.image, steps_per_epoch)

@@ -50,7 +50,7 @@ def summary(preset: str, model: ModelConfig) -> str:
     """Return one sentence on a model."""
     return (
         f"A model of images and sentences in one space ({preset}): image side {model.image.name}, text side "
-        f"{model.text.name}, {model.embed_dim} dimensions."
+        f"{model.text.name}, {model.embed_dim or 'its own'} dimensions."
     )
 
 

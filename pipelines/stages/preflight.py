@@ -130,6 +130,8 @@ def _check_protocols(config: PipelineConfig) -> None:
 
 def _check_image(config: PipelineConfig) -> None:
     image = config.model.image
+    if image.name == "dual_encoder":
+        _check_weights("model.weights", image.weights, {**_BERT_FILES, "image settings": ["preprocessor_config.json"]})
     if image.name != "backbone" or image.weights is None:
         return
     if image.architecture is None:
@@ -145,7 +147,7 @@ def _check_text(config: PipelineConfig) -> None:
     text = config.model.text
     if text.name == "bert":
         _check_weights("model.text.weights", text.weights, _BERT_FILES)
-    elif problem := text.missing_file():
+    elif text.name != "dual_encoder" and (problem := text.missing_file()):
         raise ConfigError(f"model.text.{problem}")
 
 

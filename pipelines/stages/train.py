@@ -64,7 +64,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
         fingerprint=stage.fingerprint,
         directory=stage.path,
         total=epochs,
-        done=epochs if stage.is_complete() else min(int(_newest_progress(stage.path)["epoch"]), epochs - 1),
+        done=epochs if stage.is_complete() else max(0, min(int(_newest_progress(stage.path)["epoch"]), epochs - 1)),
         unit="epochs",
         size=f"{epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
         outputs={"best": _best(stage)} if stage.is_complete() else {},
@@ -197,7 +197,7 @@ def _model_content(config: PipelineConfig) -> dict[str, Any]:
         path = content[side].get(key)
         if path is not None and Path(path).exists():
             content[side][key] = content_digest(Path(path))
-    if config.model.text.name == "bert":
+    if config.model.text.name in ("bert", "dual_encoder"):
         content["text"]["tokenizer"] = subwords.FORMAT
     return content
 

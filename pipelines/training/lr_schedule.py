@@ -32,7 +32,7 @@ def build_schedule(training: TrainingConfig, image: ImageEncoderConfig, steps_pe
     if decay.name == "step":
         schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)
     elif decay.name == "cosine":
-        schedule = cosine_decay(training.epochs * steps_per_epoch, decay.floor)
+        schedule = cosine_decay(max(1, training.epochs) * steps_per_epoch, decay.floor)
     else:
         schedule = constant()
     schedule = with_warmup(schedule, training.warmup.steps(steps_per_epoch))

@@ -138,6 +138,8 @@ class Trainer:
                     wrapped = self._wrapped(fixed)
                 self._train_epoch(wrapped, epoch, stepped)
                 self._finish_epoch(epoch)
+            if not self.training.epochs and not self.progress.history:
+                self._finish_epoch(0)
         if self.observer is not None:
             self.checkpoints.wait()
         return self.progress.history
@@ -270,12 +272,11 @@ class Trainer:
     def _finish_epoch(self, epoch: int) -> None:
         metrics = self._evaluate()
         self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
-        step = (epoch + 1) * self.steps_per_epoch
+        finished = min(epoch + 1, self.training.epochs)
+        step = finished * self.steps_per_epoch
         if self.observer is not None:
             split = self.settings.eval_split
-            self.observer.log(
-                {f"{split}/{name}": value for name, value in metrics.items()} | {"epoch": epoch + 1}, step
-            )
+            self.observer.log({f"{split}/{name}": value for name, value in metrics.items()} | {"epoch": finished}, step)
             if self.progress.best_epoch == epoch:
                 self.checkpoints.save_best(epoch, self.model)
         self._save(step)

@@ -58,12 +58,12 @@ class SubwordTokenizer:
         self._tells_words = len(set(tokenizer.encode("a b", add_special_tokens=False).word_ids)) > 1
 
     @classmethod
-    def from_pretrained(cls, weights: str, to_length: int | None = None) -> SubwordTokenizer:
+    def from_pretrained(cls, weights: str, for_tower: bool = False) -> SubwordTokenizer:
         """Take the tokenizer that comes with a pretrained model.
 
         Args:
             weights: local folder with tokenizer.json or vocab.txt, or a name on the hub.
-            to_length: pad every caption to this number of tokens.
+            for_tower: the text tower's own pooled state is used, for which SigLIP pads every caption to its positions.
 
         Raises:
             TokenizerError: there is none, or it is none of the `tokenizers` library.
@@ -84,7 +84,8 @@ class SubwordTokenizer:
             tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
             positions = getattr(config.get_text_config(), "max_position_embeddings", MAX_TOKENS)
             tokenizer.enable_truncation(min(MAX_TOKENS, positions, loaded.model_max_length))
-            tokenizer.enable_padding(pad_id=loaded.pad_token_id or 0, length=to_length)
+            length = positions if for_tower and config.model_type.startswith("siglip") else None
+            tokenizer.enable_padding(pad_id=loaded.pad_token_id or 0, length=length)
             return cls(tokenizer)
         except Exception as error:  # of a damaged folder transformers raises what it likes
             raise TokenizerError(

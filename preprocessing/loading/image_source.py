@@ -155,9 +155,9 @@ class PixelSource:
         def fill(row: int) -> None:
             pixels_3hw = self._decoded(images[row])
             rng = generators[row]
-            size = self.pixels.size
-            view = full_view(pixels_3hw, size) if rng is None else random_view(pixels_3hw, size, rng)
-            out_B3SS[row] = view.numpy()
+            size, view = self.pixels.size, self.pixels.view
+            square = full_view(pixels_3hw, size, view) if rng is None else random_view(pixels_3hw, size, rng, view)
+            out_B3SS[row] = square.numpy()
 
         for _ in self._pool.map(fill, range(len(images))):
             pass  # raises what went wrong in a thread

@@ -6,6 +6,7 @@ Shapes: S side of the square; h, w of the image.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,12 +17,19 @@ from preprocessing.features.images import decode_image
 _SMALLEST_CROP = 0.6
 
 
+View = Literal["bilinear", "bicubic", "crop"]
+
+
 @dataclass(frozen=True, slots=True)
 class PixelFormat:
-    """The pixels that an image encoder takes: height and width S, and the N cells of the grid it makes of them."""
+    """The pixels that an image encoder takes: height and width S, and the N cells of the grid it makes of them.
+
+    The view is how a full image becomes S x S pixels; see :func:`full_view`.
+    """
 
     size: int
     cells: int
+    view: View = "bilinear"
 
 
 def decode_pixels(data: bytes) -> torch.Tensor:
@@ -30,23 +38,30 @@ def decode_pixels(data: bytes) -> torch.Tensor:
     return torch.from_numpy(np.array(decode_image(data))).permute(2, 0, 1)
 
 
-def full_view(pixels_3hw: torch.Tensor, size: int) -> torch.Tensor:
+def full_view(pixels_3hw: torch.Tensor, size: int, view: View = "bilinear") -> torch.Tensor:
     """Return the full image as (3, S, S), its aspect ratio ignored, as in evaluation (VSE-infinity's code).
 
-    Bilinear between pixel centres without smoothing before, as in OpenCV, which the released models were trained with.
+    Bilinear between pixel centres without smoothing before, as in OpenCV, which the released models were trained with;
+    or bicubic with smoothing, as SigLIP has it; or as CLIP has it: so that the short side is S, of which the centre.
     """
+    height, width = pixels_3hw.shape[1:]
+    short = min(height, width)
+    target = (size * height // short, size * width // short) if view == "crop" else (size, size)
+    smoothed = view != "bilinear"
+    mode = "bicubic" if smoothed else "bilinear"
     resized = torch.nn.functional.interpolate(
-        pixels_3hw.unsqueeze(0), (size, size), mode="bilinear", align_corners=False, antialias=False
+        pixels_3hw.unsqueeze(0), target, mode=mode, align_corners=False, antialias=smoothed
     )
-    return resized[0]
+    top, left = ((side - size) // 2 for side in target)
+    return resized[0, :, top : top + size, left : left + size]
 
 
-def random_view(pixels_3hw: torch.Tensor, size: int, rng: np.random.Generator) -> torch.Tensor:
+def random_view(pixels_3hw: torch.Tensor, size: int, rng: np.random.Generator, view: View = "bilinear") -> torch.Tensor:
     """Return a random crop (3, S, S) of sides times U(0.6, 1), half of the time mirrored (VSE-infinity's code)."""
     ratio, top, left, flip = rng.random(4)
     ratio = _SMALLEST_CROP + (1 - _SMALLEST_CROP) * ratio
     height, width = pixels_3hw.shape[1:]
     h, w = max(1, int(height * ratio)), max(1, int(width * ratio))
     y, x = int(top * (height - h + 1)), int(left * (width - w + 1))
-    view = full_view(pixels_3hw[:, y : y + h, x : x + w], size)
-    return view.flip(2) if flip < 0.5 else view
+    crop = full_view(pixels_3hw[:, y : y + h, x : x + w], size, "bilinear" if view == "bilinear" else "bicubic")
+    return crop.flip(2) if flip < 0.5 else crop

@@ -73,15 +73,16 @@ def resolve_pixels(
         return PIXELS[pixels]
     if isinstance(architecture, str):
         return PIXELS["caffe" if architecture.endswith("_caffe") else "imagenet"]
-    return PIXELS["imagenet"] if weights is None else _pixels_of(weights)
+    return PIXELS["imagenet"] if weights is None else pixels_of(weights)
 
 
-def _pixels_of(weights: str) -> dict[str, Any]:
+def image_processor(weights: str) -> Any:
+    """Return the settings that weights come with for their images; ValueError where there are none."""
     from transformers import AutoImageProcessor
 
     folder = Path(weights).expanduser()
     try:
-        processor = AutoImageProcessor.from_pretrained(
+        return AutoImageProcessor.from_pretrained(
             str(folder) if folder.is_dir() else weights,
             local_files_only=folder.is_dir(),
             trust_remote_code=False,
@@ -92,6 +93,11 @@ def _pixels_of(weights: str) -> dict[str, Any]:
             f"{weights}: no settings for its images ({_first_line(error)}); add preprocessor_config.json, or name the "
             f"normalisation: {', '.join(PIXELS)}"
         ) from error
+
+
+def pixels_of(weights: str) -> dict[str, Any]:
+    """Return the normalisation of pixels that weights come with, as :func:`resolve_pixels` does."""
+    processor = image_processor(weights)
     scale = processor.rescale_factor if processor.do_rescale else 1.0
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ([0.0] * 3, [1.0] * 3)
     return {"bgr": False, "mean": [value / scale for value in mean], "std": [value / scale for value in std]}

@@ -246,7 +246,10 @@ def test_a_tokenizer_that_tells_no_words_varies_tokens(tmp_path: Path) -> None:
 
 def test_captions_padded_to_a_length_keep_it(tmp_path: Path) -> None:
     write_tokenizer(train_on(unigram(), TEXTS), tmp_path, "unigram")
-    tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path), to_length=16)
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "siglip_text_model", "max_position_embeddings": 16})
+    )
+    tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path), for_tower=True)
     plain = SubwordTokenizer.from_pretrained(str(tmp_path)).encode("two dogs")
     assert tokenizer.encode("two dogs") == plain + [tokenizer.pad_id] * (16 - len(plain))
     assert {len(varied(tokenizer, "two dogs ran", sample_rng(0, 0, sample, 1))) for sample in range(50)} == {16}

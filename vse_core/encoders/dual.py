@@ -1,0 +1,148 @@
+"""The two towers of a pretrained dual encoder (CLIP, SigLIP) as its authors use them: pixels and tokens to one space.
+
+S side of the pixels; D dimensions of the dual encoder's own space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.encoders.networks import image_processor, pixels_of
+from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
+from vse_core.pooling.masks import valid_mask
+from vse_core.similarity import unit_length
+
+# The projections of attention in every layer of both towers, which LoRA adapts (Hu et al. 2021, section 4.2).
+_ADAPTED = r".*self_attn\.(q_proj|k_proj|v_proj|out_proj)"
+
+
+class DualImageEncoder(nn.Module):
+    """The vision tower: its pooled state, projected and scaled to unit length.
+
+    Attributes:
+        rebuilt_by: options that take the place of pretrained weights.
+        image_size: S.
+        view: how an image becomes S x S pixels: "crop" (CLIP: the short side scaled to S, the centre) or "bicubic".
+        cells: 1: a tower's patches are not left out.
+        class_tokens: 0.
+    """
+
+    mean: Tensor
+    std: Tensor
+    cells = 1
+    class_tokens = 0
+
+    def __init__(
+        self, tower: nn.Module, projection: nn.Module, image_size: int, pixels: Mapping[str, Any], rebuilt_by: Any
+    ) -> None:
+        super().__init__()
+        self.tower, self.projection = tower, projection
+        self.image_size, self.view, self.rebuilt_by = image_size, pixels["view"], rebuilt_by
+        self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(pixels["std"]).reshape(3, 1, 1), persistent=False)
+
+    def fix_blocks(self, count: int) -> None:
+        """Raise ValueError unless nothing is to be fixed: a dual encoder is fine-tuned as a whole, or by LoRA."""
+        if count:
+            raise ValueError(f"a dual encoder has no blocks to fix, got {count}")
+
+    def forward(self, pixels_BCHW: Tensor, kept_BN: Tensor) -> Tensor:  # noqa: ARG002
+        """Encode pixels (B, 3, S, S), red first, from 0 to 255, into (B, 1, D) vectors of unit length."""
+        pooled_BH = self.tower(pixel_values=(pixels_BCHW - self.mean) / self.std).pooler_output
+        return unit_length(self.projection(pooled_BH)).unsqueeze(1)
+
+
+class DualTextEncoder(nn.Module):
+    """The text tower: its pooled state, projected and scaled to unit length; (C, L) tokens become (C, D)."""
+
+    def __init__(self, tower: Any, projection: nn.Module) -> None:
+        super().__init__()
+        self.tower, self.projection = tower, projection
+        self.vocabulary_size: int = tower.get_input_embeddings().num_embeddings
+
+    @property
+    def rebuilt_by(self) -> dict[str, Any]:
+        """Nothing: the image side rebuilds both towers."""
+        return {}
+
+    def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """Encode token ids with lengths (C,); SigLIP's captions are all as long as it was trained with."""
+        mask_CL = valid_mask(tokens_CL, lengths_C).long()
+        pooled_CH = self.tower(input_ids=tokens_CL, attention_mask=mask_CL).pooler_output
+        return unit_length(self.projection(pooled_CH))
+
+
+def build_dual_encoders(
+    weights: str | None = None,
+    architecture: dict[str, Any] | None = None,
+    pixels: Mapping[str, Any] | None = None,
+    lora: Mapping[str, Any] | None = None,
+) -> tuple[DualImageEncoder, DualTextEncoder]:
+    """Build the two towers from pretrained weights, or from the architecture and pixels of a saved model.
+
+    Args:
+        weights: local folder with config.json, preprocessor_config.json and *.safetensors, or a name on the hub.
+        architecture: as :func:`~vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
+        pixels: normalisation and view of the pixels; by default those of the weights.
+        lora: ``{"rank": r, "alpha": a, "dropout": p}``: only low-rank updates of the attention are trained (Hu et al.
+            2021); by default all parameters are.
+
+    Raises:
+        ValueError: the weights cannot be loaded, or are no dual encoder of CLIP's or SigLIP's kind.
+    """
+    network: Any = load_pretrained(weights) if weights is not None else build_from_architecture(architecture or {})
+    if not (hasattr(network, "vision_model") and hasattr(network, "text_model")):
+        raise ValueError(
+            f"{weights or 'the architecture'}: {type(network).__name__} is no dual encoder; name one that transformers "
+            "loads with a vision_model and a text_model (CLIP, SigLIP)"
+        )
+    if pixels is None:
+        assert weights is not None, "a saved model has its pixels"
+        view = "crop" if "shortest_edge" in dict(image_processor(weights).size) else "bicubic"
+        pixels = {**pixels_of(weights), "view": view}
+    rebuilt_by = {"architecture": architecture_of(network), "pixels": dict(pixels)}
+    projections = [getattr(network, f"{name}_projection", nn.Identity()) for name in ("visual", "text")]
+    image_size = network.config.vision_config.image_size
+    images = DualImageEncoder(network.vision_model, projections[0], image_size, pixels, rebuilt_by)
+    texts = DualTextEncoder(network.text_model, projections[1])
+    if weights is not None:
+        _require_same(network, images, texts, weights)
+    if lora is not None:
+        _adapt(images, lora)
+        _adapt(texts, lora)
+    return images, texts
+
+
+@torch.no_grad()
+def _require_same(network: Any, images: DualImageEncoder, texts: DualTextEncoder, weights: str) -> None:
+    """Raise ValueError where the network's own features are not those of its towers."""
+    pixels_BCHW = torch.rand(1, 3, images.image_size, images.image_size) * 255
+    tokens_CL = torch.full((1, 4), network.config.text_config.eos_token_id or 0)
+    try:
+        of_images = network.get_image_features(pixel_values=(pixels_BCHW - images.mean) / images.std).pooler_output
+        of_texts = network.get_text_features(input_ids=tokens_CL).pooler_output
+        pairs = [
+            (of_images, images(pixels_BCHW, torch.ones(1, 1))[:, 0]),
+            (of_texts, texts(tokens_CL, torch.tensor([4]))),
+        ]
+    except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
+        raise ValueError(f"{weights}: {type(network).__name__} cannot be used as a dual encoder ({error})") from error
+    if not all(torch.allclose(unit_length(own), ours, atol=1e-4) for own, ours in pairs):
+        raise ValueError(
+            f"{weights}: {type(network).__name__} does not make its features by projecting the pooled states of its "
+            "towers; name a model of CLIP's or SigLIP's kind"
+        )
+
+
+def _adapt(encoder: nn.Module, lora: Mapping[str, Any]) -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
+    encoder.requires_grad_(False)
+    settings = LoraConfig(
+        r=lora["rank"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=_ADAPTED
+    )
+    inject_adapter_in_model(settings, encoder)
