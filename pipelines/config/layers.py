@@ -136,15 +136,24 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
     """Merge layers into one mapping, later ones over earlier ones."""
     values: dict[str, Any] = {}
     for layer in layers:
+        # A model by name takes the place of one by its two sides.
+        if "name" in _mapping(layer.values, "model") and "name" not in _mapping(values, "model"):
+            values.pop("model", None)
         # The root has a `name` too, but there it is no variant.
         values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
     return values
 
 
+def _mapping(values: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return a section, empty where there is none."""
+    section = values.get(key)
+    return section if isinstance(section, dict) else {}
+
+
 def _merge(old: Any, new: Any) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    if any(key in new and old.get(key) != new[key] for key in DISCRIMINATORS):
+    if any(key in old and key in new and old[key] != new[key] for key in DISCRIMINATORS):
         return new
     return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
 

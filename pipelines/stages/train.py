@@ -58,15 +58,16 @@ _WITHOUT_EFFECT = {
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
     """Find the size of the training and the progress of an earlier run; `outputs` has the best checkpoint."""
     stage = _stage(config, upstream)
-    epochs = config.training.epochs
+    # Without epochs there is one evaluation.
+    total = max(1, config.training.epochs)
     return StagePlan(
         name=NAME,
         fingerprint=stage.fingerprint,
         directory=stage.path,
-        total=epochs,
-        done=epochs if stage.is_complete() else max(0, min(int(_newest_progress(stage.path)["epoch"]), epochs - 1)),
+        total=total,
+        done=total if stage.is_complete() else min(int(_newest_progress(stage.path)["epoch"]), total - 1),
         unit="epochs",
-        size=f"{epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
+        size=f"{config.training.epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
         outputs={"best": _best(stage)} if stage.is_complete() else {},
     )
 

@@ -123,7 +123,7 @@ MISTAKES = {
     # wrong types and values
     "training.epochs=ten": "training.epochs: should be a valid integer",
     "training.epochs=true": "training.epochs: must be a number, got True",
-    "training.epochs=0": "training.epochs: should be greater than 0; got 0",
+    "training.epochs=-1": "training.epochs: should be greater than or equal to 0; got -1",
     "training.learning_rate=.nan": "training.learning_rate: should be a finite number",
     "training=5": "training: should be a valid dictionary",
     "dataset.images.train=-1": "dataset.images.train: should be greater than 0; got -1",

@@ -82,6 +82,7 @@ def test_every_preset_is_checked_here() -> None:
         *VIDEOS,
         *HIERARCHICAL,
         "mv_vse_release",
+        "dual_encoder",
         "univse",
         "vse_c",
     }
