@@ -86,7 +86,7 @@ def test_a_slow_body_and_a_pause_between_requests_are_none_of_its_business(port:
 def test_an_address_that_is_taken_is_one_message() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(StageError, match="cannot listen at 127.0.0.1, port .*: Address already in use; use another"),
+        pytest.raises(StageError, match=r"cannot listen at 127\.0\.0\.1, port .*: Address already in use; use another"),
         http_server.listening(answer_late, "127.0.0.1", taken.getsockname()[1]),
     ):
         pass
