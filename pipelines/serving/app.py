@@ -49,6 +49,7 @@ def build_app(replicas: Replicas) -> FastAPI:
     }
     app = FastAPIOffline(
         title="Image-text search",
+        generate_unique_id_function=lambda route: route.name,
         description="Searches a gallery of images and captions with a text or an image.",
         redoc_url=None,
         redirect_slashes=False,
@@ -62,13 +63,13 @@ def build_app(replicas: Replicas) -> FastAPI:
 
 
 def _add_searches(app: FastAPI, replicas: Replicas) -> None:
-    @app.post("/search", dependencies=[Depends(require_json)])
+    @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)])
     async def search(query: TextQuery) -> Found:
         """Search with a text."""
         found: Found = await replicas("search_text", query.text, query.k, query.target)
         return found
 
-    @app.post("/search/image", dependencies=[Depends(require_single)])
+    @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)])
     async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Found:
         """Search with an image."""
         if image.content_type not in IMAGE_TYPES:
@@ -77,7 +78,7 @@ def _add_searches(app: FastAPI, replicas: Replicas) -> None:
         found: Found = await replicas("search_image", data, image.content_type, query.k, query.target)
         return found
 
-    @app.post("/relevance", dependencies=[Depends(require_json)])
+    @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)])
     async def relevance(query: RelevanceQuery) -> Maps:
         """Locate the parts of a text in an image."""
         maps: Maps = await replicas("relevance", query.text, query.image_id)
@@ -85,19 +86,21 @@ def _add_searches(app: FastAPI, replicas: Replicas) -> None:
 
 
 def _add_gallery(app: FastAPI, replicas: Replicas) -> None:
-    @app.get("/health")
+    @app.get("/health", tags=["service"])
     async def health() -> dict[str, str]:
         """Answer once a replica of the model does."""
         await replicas("facts")
         return {"status": "ok"}
 
-    @app.get("/model")
+    @app.get("/model", tags=["service"])
     async def model() -> ModelFacts:
         """Describe the model and its gallery, and the limits of queries."""
         facts: ModelFacts = await replicas("facts")
         return facts
 
-    @app.get("/images/{image_id:path}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
+    shown: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}}}
+
+    @app.get("/images/{image_id:path}", tags=["gallery"], response_class=Response, responses=shown)
     async def image(image_id: str) -> Response:
         """Return one image of the gallery."""
         headers = {"Cache-Control": "private, max-age=3600"}

@@ -16,7 +16,7 @@ from pipelines.runtime.stage import StageError
 from pipelines.serving.limits import ANSWER_SECONDS, ARRIVAL_SECONDS
 
 # In seconds, for the requests that are being answered when the service is stopped.
-_LAST_ANSWERS = 3
+_LAST_ANSWERS = 2
 
 
 @contextmanager

@@ -71,10 +71,10 @@ def serving(
         max_replicas: as many are started where the load needs them.
         gpus: share of a GPU that each replica has.
     """
-    was_connected = cluster.is_connected()
+    was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
     os.environ.update(ray_internals.SERVE_SETTINGS)
     if not was_connected:
-        cluster.join_or_start(os.environ.get("RAY_ADDRESS") or None)
+        cluster.join_or_start(address)
     from ray import serve
 
     from pipelines.serving import deployment
@@ -92,7 +92,8 @@ def serving(
             with listening(app, host, port) as found_port:
                 yield found_port
         finally:
-            serve.shutdown()
+            if was_connected or address:  # else it ends with the cluster
+                serve.shutdown()
     finally:
         if not was_connected:
             cluster.disconnect()
