@@ -12,7 +12,7 @@ import pyarrow.parquet
 from pipelines.runtime.stage import StageError
 from preprocessing.storage import Entry, is_s3, join, open_storage
 
-_SUFFIXES = frozenset(".jpg .jpeg .png .gif .webp .bmp .dib .tif .tiff .ppm .pgm .jp2 .avif".split())
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _COLUMN = "image"
 

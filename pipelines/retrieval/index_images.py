@@ -171,9 +171,7 @@ def _embed(
     from pipelines.runtime.actor_pool import map_unordered
 
     gpus = 1 if ray.cluster_resources().get("GPU") else 0
-    actor = ray.remote(_Embedding).options(
-        num_cpus=1, num_gpus=gpus, runtime_env={"env_vars": cluster.KEEP_MEMORY}
-    )
+    actor = ray.remote(_Embedding).options(num_cpus=1, num_gpus=gpus, runtime_env={"env_vars": cluster.KEEP_MEMORY})
     root = images if Path(images).is_dir() else ""
     chunks = [todo[start : start + _PART] for start in range(0, len(todo), _PART)]
     done = map_unordered(
