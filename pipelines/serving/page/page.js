@@ -59,7 +59,8 @@ function searchImage(file) {
   shown.src = URL.createObjectURL(file);
   const body = new FormData();
   body.append("image", file);
-  return search(async () => (await ask("search/image", { method: "POST", body })).json(), null);
+  const target = facts.captions ? "captions" : "images";
+  return search(async () => (await ask(`search/image?target=${target}`, { method: "POST", body })).json(), null);
 }
 
 function show(found, text) {
