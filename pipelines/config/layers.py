@@ -144,7 +144,7 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
     return values
 
 
-def _mapping(values: dict[str, Any], key: str) -> dict[str, Any]:
+def _mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return a section, empty where there is none."""
     section = values.get(key)
     return section if isinstance(section, dict) else {}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.kinds import KINDS, saved_kind, trained_kind
+from pipelines.kinds import KINDS, dual_encoder, saved_kind, trained_kind
 from pipelines.kinds.kind import ModelKind, TwoTowerKind
 from tests.vse_core.losses.systems import OWN
 from vse_core.losses import LOSSES
@@ -17,7 +17,8 @@ def test_outputs_have_classes_where_they_are_no_embeddings(kind: ModelKind) -> N
 
 
 def test_sides_that_go_together_have_a_builder() -> None:
-    assert {(kind.image, kind.text) for kind in KINDS if kind.text is not None} == set(BUILDERS)
+    pairs = {(kind.image, kind.text) for kind in KINDS if kind.text is not None}
+    assert pairs | {(dual_encoder.NAME, dual_encoder.NAME)} == set(BUILDERS)
 
 
 @pytest.mark.parametrize("name", OWN)
