@@ -66,7 +66,7 @@ def main() -> None:
         "overhead": round(rows["embed"] / rows["network"] - 1, 3),
     }
     write_json_atomic(options.output, result)
-    print(result)  # noqa: T201
+    print(result)
 
 
 if __name__ == "__main__":
