@@ -107,7 +107,7 @@ class BackboneEncoder(nn.Module):
         ``kept_BN`` says which cells belong to the set; size augmentation leaves some out. Class tokens always belong to
         it. Other shapes, and an image that keeps no cell, are a ValueError.
         """
-        side, batch = self.image_size, len(pixels_BCHW)
+        side, batch = self.image_size, pixels_BCHW.shape[0]
         if pixels_BCHW.shape[1:] != (3, side, side) or kept_BN.shape != (batch, self.cells):
             raise ValueError(
                 f"this backbone takes pixels (B, 3, {side}, {side}) and kept cells (B, {self.cells}), got "

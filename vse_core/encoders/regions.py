@@ -1,6 +1,5 @@
 """Image encoder that keeps the regions: every feature vector in the joint space, and their aggregate (UniVSE)."""
 
-import torch
 from torch import Tensor, nn
 
 from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask

@@ -8,7 +8,10 @@ from vse_core.models.bundle import load_model, save_model
 from vse_core.models.model import Model
 
 CARD = "README.md"
-_HEADER = "---\nlibrary_name: vse-pipeline\npipeline_tag: sentence-similarity\ntags: [image-text-retrieval, vse]\n---\n\n"
+MODEL = "model"  # in the folder of an exported model, which has more than its weights
+_HEADER = (
+    "---\nlibrary_name: vse-pipeline\npipeline_tag: sentence-similarity\ntags: [image-text-retrieval, vse]\n---\n\n"
+)
 
 
 def card_text(text: str) -> str:
@@ -30,11 +33,12 @@ def save_pretrained(model: Model, specification: dict[str, Any], directory: Path
 
 def from_pretrained(name: str | Path, revision: str | None = None, device: str = "cpu") -> Model:
     """Load a model from a folder, or by its name on the hub, in evaluation mode; errors are those of `load_model`."""
-    if Path(name).is_dir():
-        return load_model(name, device)
-    from huggingface_hub import snapshot_download
+    folder = Path(name)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
 
-    return load_model(snapshot_download(str(name), revision=revision), device)
+        folder = Path(snapshot_download(str(name), revision=revision))
+    return load_model(folder / MODEL if (folder / MODEL).is_dir() else folder, device)
 
 
 def push_to_hub(

@@ -5,9 +5,10 @@ B images, N features of width F, S side of the pixels; C captions, L tokens; K v
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from vse_core.models.model import Model
 from vse_core.models.two_tower import TwoTower
 
 IMAGES, TEXTS = "images.onnx", "texts.onnx"
+
+_Inputs = list[tuple[nn.Module, tuple[Tensor, ...]]]
 
 
 class OnnxError(ValueError):
@@ -65,8 +68,9 @@ def export_onnx(model: Model, directory: Path) -> None:
 
     ``texts.onnx`` takes ``tokens`` (C, L) and ``lengths`` (C,), both int64, and gives ``embeddings`` (C, D).
     ``images.onnx`` takes ``features`` (B, N, F) and ``lengths`` (B,), or ``pixels`` (B, 3, S, S) from 0 to 255, and
-    gives ``embeddings`` (B, K, D). Rows at or beyond a length are padding, of any value. The model must be in evaluation
-    mode, on the CPU. Raises OnnxError for a model that reads more than features or pixels and token ids.
+    gives ``embeddings`` (B, K, D). Rows at or beyond a length are padding, of any value. The model must be on the CPU.
+
+    Raises OnnxError for a model that reads more than features or pixels and token ids.
     """
     if not isinstance(model, TwoTower):
         raise OnnxError(
@@ -74,10 +78,10 @@ def export_onnx(model: Model, directory: Path) -> None:
             "which is no tensor; two-tower models have one"
         )
     directory.mkdir(parents=True, exist_ok=True)
-    device, lengths = "cpu", torch.tensor([5, 2, 3])
+    lengths = torch.tensor([5, 2, 3])
     sets = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
     side = getattr(model.image_encoder, "image_size", None)
-    tokens_CL = torch.ones(3, 5, dtype=torch.long, device=device)
+    tokens_CL = torch.ones(3, 5, dtype=torch.long)
     _write(_Texts(model), (tokens_CL, lengths), sets, ("tokens", "lengths"), directory / TEXTS)
     if side is not None:
         images = _Pixels(model, int(model.image_encoder.cells))  # type: ignore[arg-type]
@@ -85,6 +89,36 @@ def export_onnx(model: Model, directory: Path) -> None:
         return
     features_BNF = torch.rand(3, 5, int(model.image_encoder.feature_dim))  # type: ignore[arg-type]
     _write(_Features(model), (features_BNF, lengths), sets, ("features", "lengths"), directory / IMAGES)
+
+
+def onnx_difference(model: Model, directory: Path, captions: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Return the largest absolute difference of either graph in onnxruntime from the model, by its file.
+
+    The captions are batches of tokens (C, L) and lengths (C,); images are random sets of 1 to 9 features, or pixels.
+    """
+    import onnxruntime
+
+    side = getattr(model.image_encoder, "image_size", None)
+    generator = torch.Generator().manual_seed(0)
+    if side is None:
+        width = int(model.image_encoder.feature_dim)  # type: ignore[arg-type]
+        sets = (torch.randn(4, 9, width, generator=generator), torch.tensor([1, 9, 4, 2]))
+        images: _Inputs = [(_Features(model), sets)]
+    else:
+        pixels_BCHW = torch.rand(4, 3, side, side, generator=generator) * 255
+        images = [(_Pixels(model, int(model.image_encoder.cells)), (pixels_BCHW,))]  # type: ignore[arg-type]
+    batches: dict[str, _Inputs] = {IMAGES: images, TEXTS: [(_Texts(model), batch) for batch in captions]}
+    differences = {}
+    for name, inputs in batches.items():
+        session = onnxruntime.InferenceSession(directory / name)
+        names = [entry.name for entry in session.get_inputs()]
+        found = []
+        for tower, given in inputs:
+            theirs: Any = session.run(None, {key: value.numpy() for key, value in zip(names, given, strict=True)})[0]
+            with torch.no_grad():
+                found.append(float((tower(*given) - torch.from_numpy(theirs)).abs().max()))
+        differences[name] = max(found)
+    return differences
 
 
 def _write(

@@ -40,15 +40,20 @@ def real_rows(features_BNF: Tensor, mask_BN: Tensor) -> Tensor:
     Padding is left out before layers rather than masked after them: less work, and no trace of it anywhere. An exported
     graph, which cannot have a number of rows that depends on values, has all B * N.
     """
-    return features_BNF.flatten(0, 1) if torch.onnx.is_in_onnx_export() else features_BNF[mask_BN]
+    if torch.onnx.is_in_onnx_export():
+        return features_BNF.flatten(0, 1)
+    rows_MF: Tensor = features_BNF[mask_BN]
+    return rows_MF
 
 
 def into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
     """Put the rows of :func:`real_rows`, of any width, back into sets (B, N, D) padded with zeros."""
     if torch.onnx.is_in_onnx_export():
-        return rows_MD.unflatten(0, mask_BN.shape).masked_fill(~mask_BN.unsqueeze(-1), 0.0)
+        split_BND: Tensor = rows_MD.unflatten(0, mask_BN.shape)
+        return split_BND.masked_fill(~mask_BN.unsqueeze(-1), 0.0)
     sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
-    return torch.index_put(sets_BND, (mask_BN,), rows_MD)
+    filled_BND: Tensor = torch.index_put(sets_BND, (mask_BN,), rows_MD)
+    return filled_BND
 
 
 def softmax_weighted_sum(logits: Tensor, values_BND: Tensor, valid_BN1: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ def test_states_and_gradients_are_those_of_pytorch_in_float64(sizes: set[int], w
 
 
 def test_large_weights_saturate_without_overflow():
+    torch.manual_seed(0)  # of 1,000 seeds 2 bring a gate to its threshold, where rounding decides
     gru = torch.nn.GRU(2, 3, batch_first=True, bidirectional=True)
     for parameter in gru.parameters():
         torch.nn.init.uniform_(parameter, -1e4, 1e4)
