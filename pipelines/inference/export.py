@@ -55,7 +55,10 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     from vse_core.models.hub import CARD, card_text
     from vse_core.models.onnx import OnnxError
 
-    kind = saved_kind(bundle / "model")
+    try:
+        kind = saved_kind(bundle / "model")
+    except ValueError as error:
+        raise StageError(f"{name} cannot be exported: {error}") from error
     if not kind.has_embeddings:
         raise StageError(f"{name}: {kind.title} compares an image with a text anew for each pair and has no vectors "
                          "to export; export a two-tower model or UniVSE")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,10 @@ class SearchModel:
     index: GalleryIndex
     has_stored_index: bool
 
+    def default_target(self, kind: Kind) -> Target:
+        """Return what a query of a kind looks for: the other kind, or images where there are no captions."""
+        return DEFAULT_TARGETS[kind] if self.gallery.captions else "images"
+
     def embed(self, queries: Sequence[str], kind: Kind) -> Tensor:
         """Embed texts, or images by path or URI, into (Q, V, D)."""
         if kind == "image":
@@ -66,32 +71,56 @@ class SearchModel:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a registered model."""
+    """Add the options that name a registered model, or a gallery of images without captions with its model."""
     models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
-    parser.add_argument("--model", required=True, help=models)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", help=models)
+    galleries = "a gallery of your own images (pipelines/index.py --name), searched with the model that embedded it"
+    which.add_argument("--gallery", type=lambda name: str(gallery_folder(name)), dest="model", help=galleries)
+    add_tracking_option(parser)
+
+
+def add_tracking_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names MLflow's address."""
     default = "sqlite in $VSE_WORK_DIR, or ~/vse-work"
     parser.add_argument("--tracking-uri", type=SecretAddress, help=f"MLflow address (default: {default})")
 
 
 def default_tracking_uri() -> str:
     """Return the tracking address of a configuration that names none: sqlite in the work directory."""
-    work_dir = Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()
-    return f"sqlite:///{Path(os.path.abspath(work_dir)) / 'mlflow.db'}"  # noqa: PTH100
+    return f"sqlite:///{_default_work_dir() / 'mlflow.db'}"
+
+
+def gallery_folder(name: str) -> Path:
+    """Return the folder of a gallery of images without captions; ValueError for what is no name."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(f"{name!r} is no name of a gallery: use letters, digits, '_', '-' and '.'")
+    return _default_work_dir() / "galleries" / name
+
+
+def _default_work_dir() -> Path:
+    return Path(os.path.abspath(Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()))  # noqa: PTH100
 
 
 def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     """Load a model with its gallery and index; a model registered without an index is searched exactly.
 
-    `reference` is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle.
+    `reference` is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle or with
+    a gallery of images without captions, which names its model.
     """
     from pipelines.inference.embedder import Embedder
     from pipelines.registry.models import find_bundle
     from pipelines.retrieval.faiss_index import GalleryIndex, GalleryIndexError, index_origin
     from pipelines.retrieval.gallery import Gallery, GalleryError
+    from pipelines.retrieval.image_gallery import load_image_gallery, read_state
     from preprocessing.features import ExtractorError
 
-    name, bundle = find_bundle(reference, tracking_uri)
+    own_images = read_state(Path(reference))
+    name, bundle = find_bundle(reference if own_images is None else own_images["model"], tracking_uri)
     try:
+        if own_images is not None:
+            gallery, index = load_image_gallery(Path(reference), bundle)
+            return SearchModel(reference, Embedder(bundle / "model", bundle / "extractor"), gallery, index, True)
         embedder = Embedder(bundle / "model", bundle / "extractor")
         gallery = Gallery.load(bundle / "gallery")
         has_stored_index = (bundle / "index").is_dir()

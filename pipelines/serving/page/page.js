@@ -58,7 +58,8 @@ function searchImage(file) {
   URL.revokeObjectURL(shown.src);
   shown.src = URL.createObjectURL(file);
   const options = { method: "POST", headers: { "Content-Type": file.type }, body: file };
-  return search(async () => (await ask("search?target=captions", options)).json(), null);
+  const target = facts.captions ? "captions" : "images";
+  return search(async () => (await ask(`search?target=${target}`, options)).json(), null);
 }
 
 function show(found, text) {

@@ -139,6 +139,8 @@ def test_command_refuses_a_folder_that_is_there_and_plans_without_writing(
 ) -> None:
     with pytest.raises(StageError, match="is there already"):
         main(["--model", str(exported), "--output", str(tmp_path)])
+    with pytest.raises(StageError, match="holds no model"):
+        main(["--model", str(tmp_path / "none"), "--output", str(tmp_path / "new")])
     main(["--model", str(exported), "--output", str(tmp_path / "new"), "--dry-run"])
     assert "would export" in capsys.readouterr().out
     assert not (tmp_path / "new").exists()

@@ -1,0 +1,76 @@
+"""The images to index: those of a folder, local or on S3, or of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from pipelines.runtime.stage import StageError
+from preprocessing.storage import Entry, is_s3, join, open_storage
+
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_COLUMN = "image"
+
+
+class ImageFile(NamedTuple):
+    """An image of a folder or table; its version is another one when the file has changed."""
+
+    image_id: str
+    image_uri: str
+    version: str
+
+
+def list_images(address: str) -> tuple[list[ImageFile], int]:
+    """Return the images of a folder at any depth, or of a table's column `image`, by id, and the number of other files.
+
+    An image's id is its name in the folder, or its value in the table, which is relative to the table's folder or an
+    address of its own. Raises StageError where there are no images, or a table cannot be read.
+    """
+    suffix = Path(address).suffix.lower()
+    if suffix in (*_SEPARATORS, ".parquet") and not is_s3(address):
+        images, others = _of_table(Path(address), suffix), 0
+    elif is_s3(address) or Path(address).is_dir():
+        images, others = _of_folder(address)
+    else:
+        raise StageError(f"--images {address}: no folder or table (.csv, .tsv, .parquet) is there")
+    if not images:
+        raise StageError(f"--images {address}: there are no images ({others:,} other files); is the folder mounted?")
+    return sorted(images), others
+
+
+def _of_folder(address: str) -> tuple[list[ImageFile], int]:
+    entries = list(open_storage(address).list())
+    found = [entry for entry in entries if Path(entry.name).suffix.lower() in _SUFFIXES]
+    images = [ImageFile(entry.name, join(address, entry.name), _version(entry)) for entry in found]
+    return images, len(entries) - len(images)
+
+
+def _of_table(path: Path, suffix: str) -> list[ImageFile]:
+    """Read a table; an image that is not there has an empty version, and is skipped when it is to be read."""
+    try:
+        if suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path, columns=[_COLUMN])
+        else:
+            parsing = pyarrow.csv.ParseOptions(delimiter=_SEPARATORS[suffix])
+            reading = pyarrow.csv.ConvertOptions(include_columns=[_COLUMN], column_types={_COLUMN: pa.string()})
+            table = pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=reading)
+        names = table[_COLUMN].cast(pa.string()).drop_null().unique().to_pylist()
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise StageError(f"--images {path}: no table with a column {_COLUMN!r} can be read: {error}") from error
+    return [_of_row(name, path.parent) for name in names]
+
+
+def _of_row(name: str, folder: Path) -> ImageFile:
+    uri = name if is_s3(name) else str(folder / name)
+    parent, _, file = uri.rpartition("/")
+    entry = open_storage(parent).find(file)
+    return ImageFile(name, uri, "" if entry is None else _version(entry))
+
+
+def _version(entry: Entry) -> str:
+    return f"{entry.bytes}-{entry.version}"

@@ -1,0 +1,110 @@
+"""The gallery of somebody's images, without captions: a parquet of ids and vectors, and its FAISS index.
+
+A gallery's folder holds `gallery.json`, `skipped.csv`, and one numbered folder with `images.parquet`, the index and
+their digests. An update writes the next number and then names it in `gallery.json`, so that a killed one changes
+nothing. `parts` are the images that an unfinished update has embedded.
+
+B images, K views, D embedding.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import torch
+
+from pipelines.retrieval.faiss_index import GalleryIndex
+from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.image_files import ImageFile
+from pipelines.runtime.stage import content_digest
+from preprocessing.datasets.record import Record
+from preprocessing.reading import damage_as, parse_json
+from preprocessing.storage.atomic import open_atomic, write_json_atomic
+from vse_core.digests import DIGESTS, check_digests, write_digests
+
+STATE = "gallery.json"
+TABLE = "images.parquet"
+PARTS = "parts"
+# Raised when the files of a gallery change.
+FORMAT = 1
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """Return `gallery.json`: model, images, origin and current folder; None where there is no gallery."""
+    if not (folder / STATE).is_file():
+        return None
+    with damage_as(GalleryError, f"{folder / STATE} cannot be read", "delete the gallery and index its images again"):
+        state: dict[str, Any] = parse_json((folder / STATE).read_bytes())
+        if state["format"] != FORMAT or not {"model", "images", "origin", "current"} <= state.keys():
+            raise ValueError(f"its format is {state['format']}, this version reads {FORMAT}")
+        return state
+
+
+def bundle_origin(bundle: Path) -> dict[str, str]:
+    """Return the digests of what gives the vectors: the model, and its extractor."""
+    return {
+        "model": content_digest(bundle / "model" / "model.safetensors"),
+        "extractor": content_digest(bundle / "extractor" / DIGESTS),
+    }
+
+
+def write_rows(path: Path, files: Sequence[ImageFile], images_BKD: np.ndarray) -> None:
+    """Write the rows of some images; the file gets its name when it is complete."""
+    columns = [pa.array(column, pa.string()) for column in zip(*files, strict=True)]
+    vectors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(images_BKD, dtype=np.float32))
+    write_table(path, pa.table([*columns, vectors], names=[*ImageFile._fields, "vectors"]))
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table; the file gets its name when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_atomic(path) as file:
+        pyarrow.parquet.write_table(table, file)
+
+
+def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
+    """Write the next numbered folder, make it the current one, and remove what it replaces."""
+    number = f"{int(state['current'] or 0) + 1:06d}"
+    directory = folder / number
+    shutil.rmtree(directory, ignore_errors=True)  # of an update that was killed
+    write_table(directory / TABLE, table)
+    gallery = _gallery(table)
+    GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, "auto").save(directory, _origin(state, directory))
+    write_digests(directory, TABLE)
+    write_json_atomic(folder / STATE, {**state, "current": number})
+    for other in folder.iterdir():
+        if other.is_dir() and other.name != number:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def load_table(folder: Path, state: dict[str, Any]) -> pa.Table:
+    """Read ids and vectors; DigestError where the file was changed."""
+    directory = folder / state["current"]
+    check_digests(directory, TABLE)
+    return pyarrow.parquet.read_table(directory / TABLE)
+
+
+def load_image_gallery(folder: Path, bundle: Path) -> tuple[Gallery, GalleryIndex]:
+    """Load a gallery and its index; refuse (GalleryIndexError) one that another model has embedded."""
+    state = read_state(folder)
+    if state is None:
+        raise GalleryError(f"{folder} holds no gallery: make it with pipelines/index.py --images FOLDER --name NAME")
+    origin = _origin({**state, "origin": bundle_origin(bundle)}, folder / state["current"])
+    return _gallery(load_table(folder, state)), GalleryIndex.load(folder / state["current"], origin)
+
+
+def _origin(state: dict[str, Any], directory: Path) -> dict[str, str]:
+    return {**state["origin"], "gallery": content_digest(directory / TABLE)}
+
+
+def _gallery(table: pa.Table) -> Gallery:
+    images_BKD = torch.from_numpy(table["vectors"].combine_chunks().to_numpy_ndarray().copy())
+    ids, uris = (table[name].to_pylist() for name in ("image_id", "image_uri"))
+    records = tuple(Record(image_id, uri, "", ()) for image_id, uri in zip(ids, uris, strict=True))
+    return Gallery(images_BKD, torch.empty(0, images_BKD.shape[-1]), records)

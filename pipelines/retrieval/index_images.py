@@ -1,0 +1,245 @@
+"""The index command for images without captions: what is new or changed is embedded, and what is gone is removed."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from pipelines.retrieval import image_gallery
+from pipelines.retrieval.image_files import ImageFile, list_images
+from pipelines.retrieval.search_model import add_tracking_option, default_tracking_uri, gallery_folder
+from pipelines.runtime import cluster
+from pipelines.runtime.cli import CommandParser, say
+from pipelines.runtime.lock import exclusive
+from pipelines.runtime.progress import progress_bar
+from pipelines.runtime.stage import StageError, fingerprint
+from preprocessing.storage import Mirror, is_s3
+
+if TYPE_CHECKING:
+    from pipelines.inference.embedder import Embedder
+
+OPTION = "--name"
+
+# Images of a part, which is what a killed process loses at most of each actor.
+_PART = 256
+_BATCH = 32
+_TIMEOUT = 60.0  # seconds for an image
+
+
+class _Skipped(NamedTuple):
+    image: str
+    reason: str
+
+
+class _Update(NamedTuple):
+    """An update of a gallery: the rows that stay, the images to embed, and how many are changed or removed."""
+
+    kept: list[pa.Table]
+    todo: list[ImageFile]
+    changed: int
+    removed: int
+
+
+class _Embedding:
+    """An actor of the pool: embeds images with a model of its own."""
+
+    def __init__(self, bundle: Path, root: str) -> None:
+        self._bundle, self._root = bundle, root
+        self._embedder: Embedder
+
+    def prepare(self) -> None:
+        """Load the model."""
+        from pipelines.inference.embedder import Embedder
+
+        self._embedder = Embedder(self._bundle / "model", self._bundle / "extractor")
+
+    def work(self, files: Sequence[ImageFile]) -> tuple[list[ImageFile], np.ndarray | None, list[_Skipped]]:
+        """Return the images that can be embedded, their vectors (B, K, D), and the others with their reasons."""
+        return embed_files(self._embedder, files, self._root)
+
+
+def embed_files(
+    embedder: Embedder, files: Sequence[ImageFile], root: str
+) -> tuple[list[ImageFile], np.ndarray | None, list[_Skipped]]:
+    """Embed images batch by batch while a thread decodes the next; links that lead out of `root` are skipped."""
+    from preprocessing.extraction.image_loader import ImageLoader
+    from preprocessing.features.images import ImageError, inside
+
+    skipped: list[_Skipped] = []
+
+    def readable() -> Iterator[tuple[ImageFile, Any]]:
+        for file, image in loader.load(files, lambda each: each.image_uri):
+            if isinstance(image, ImageError):
+                skipped.append(_Skipped(file.image_id, str(image)))
+            else:
+                yield file, image
+
+    embedded, vectors = [], []
+    with ImageLoader(lambda uri: embedder.load(inside(root, uri)), 1, 2 * _BATCH, _TIMEOUT) as loader:
+        images = readable()
+        while batch := list(islice(images, _BATCH)):
+            embedded += [file for file, _ in batch]
+            vectors.append(embedder.embed_loaded([image for _, image in batch]).numpy())
+    return embedded, np.concatenate(vectors) if vectors else None, skipped
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, and make, update or delete a gallery."""
+    options = _parsed(arguments)
+    folder: Path = options.folder
+    if options.dry_run:
+        _run(options, folder)
+        return
+    with exclusive(Mirror(folder.parent), folder):
+        _run(options, folder)
+
+
+def _run(options: argparse.Namespace, folder: Path) -> None:
+    from pipelines.registry.models import find_bundle
+
+    found = image_gallery.read_state(folder)
+    if options.delete:
+        _delete(folder, found, options.dry_run)
+        return
+    reference = options.model or (found or {}).get("model")
+    images = _address(options.images or (found or {}).get("images", ""))
+    if not reference or not images:
+        raise StageError(f"there is no gallery {folder.name!r} yet: give --model and --images to make it")
+    if found is not None and found["images"] != images:
+        raise StageError(
+            f"the gallery {folder.name!r} is of {found['images']}: give the images of {images} another {OPTION}, or "
+            "remove that gallery first (--delete)"
+        )
+    _, bundle = find_bundle(reference, options.tracking_uri or default_tracking_uri())
+    origin = image_gallery.bundle_origin(bundle)
+    files, others = list_images(images)
+    state = {"current": None, **(found or {}), "format": image_gallery.FORMAT, "images": images, "origin": origin}
+    state["model"] = str(Path(reference).absolute()) if Path(reference).is_dir() else reference
+    parts = folder / image_gallery.PARTS / fingerprint(origin)[:16]
+    update = _plan(folder, found, origin, files, parts)
+    summary = (
+        f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(update.todo):,} to embed "
+        f"({update.changed:,} changed), {update.removed:,} to remove"
+    )
+    say(summary)
+    if not options.dry_run:
+        _apply(folder, state, update, _embed(update.todo, bundle, images, parts, options.actors), len(files))
+
+
+def _plan(
+    folder: Path, found: dict[str, Any] | None, origin: dict[str, str], files: Sequence[ImageFile], parts: Path
+) -> _Update:
+    """Compare the images with the rows of the gallery, if the same model has embedded them, and of finished parts."""
+    current = found is not None and found["origin"] == origin
+    tables = [image_gallery.load_table(folder, found)] if found is not None and current else []
+    indexed = {row["image_id"]: ImageFile(**row) for table in tables for row in _ids(table)}
+    tables += [pyarrow.parquet.read_table(path) for path in sorted(parts.glob("*.parquet"))]
+    wanted, kept = set(files), []
+    for table in tables:
+        rows = [ImageFile(**row) for row in _ids(table)]
+        stays = [row in wanted for row in rows]
+        wanted -= set(rows)
+        kept.append(table.filter(pa.array(stays, pa.bool_())))
+    ids = {file.image_id for file in files}
+    changed = sum(file.image_id in indexed for file in wanted)
+    return _Update(kept, sorted(wanted), changed, len(indexed.keys() - ids))
+
+
+def _ids(table: pa.Table) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = table.select(ImageFile._fields).to_pylist()
+    return rows
+
+
+def _embed(
+    todo: Sequence[ImageFile], bundle: Path, images: str, parts: Path, actors: int
+) -> tuple[list[pa.Table], list[_Skipped]]:
+    """Embed images in Ray actors; a finished part is written, and is not done again if this process is killed."""
+    if not todo:
+        return [], []
+    cluster.connect(None)
+    import ray
+
+    from pipelines.runtime.actor_pool import map_unordered
+
+    gpus = 1 if ray.cluster_resources().get("GPU") else 0
+    actor = ray.remote(_Embedding).options(num_cpus=1, num_gpus=gpus, runtime_env={"env_vars": cluster.KEEP_MEMORY})
+    root = images if Path(images).is_dir() else ""
+    chunks = [todo[start : start + _PART] for start in range(0, len(todo), _PART)]
+    done = map_unordered(
+        start=lambda: actor.remote(bundle, root),
+        actors=min(actors, len(chunks)),
+        items=chunks,
+        describe=lambda chunk: f"the images from {chunk[0].image_id} to {chunk[-1].image_id}",
+    )
+    tables, skipped = [], []
+    with progress_bar("embed", len(todo), "images") as bar:
+        for embedded, images_BKD, refused in done:
+            skipped += refused
+            if images_BKD is not None:
+                path = parts / f"{fingerprint(embedded)[:16]}.parquet"
+                image_gallery.write_rows(path, embedded, images_BKD)
+                tables.append(pyarrow.parquet.read_table(path))
+            bar.update(len(embedded) + len(refused))
+    return tables, skipped
+
+
+def _apply(
+    folder: Path, state: dict[str, Any], update: _Update, done: tuple[list[pa.Table], list[_Skipped]], images: int
+) -> None:
+    """Publish what has changed, list the skipped images, and say what was done."""
+    tables, skipped = done
+    columns = list(zip(*skipped, strict=True)) or [(), ()]
+    report = folder / "skipped.csv"
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    pyarrow.csv.write_csv(pa.table(arrays, names=list(_Skipped._fields)), report)
+    rows = pa.concat_tables([*update.kept, *tables]) if update.kept or tables else None
+    if rows is None or not rows.num_rows:
+        raise StageError(f"none of the {images:,} images can be embedded; the reasons are in {report}")
+    order = np.argsort(np.array(rows["image_id"].to_pylist()))
+    image_gallery.publish(folder, state, rows.take(pa.array(order)))
+    embedded = sum(table.num_rows for table in tables)
+    listed = f", {len(skipped):,} skipped (reasons: {report})" if skipped else ""
+    say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {update.removed:,} removed{listed}")
+    say(f"search: python pipelines/search.py --gallery {folder.name} TEXT")
+
+
+def _delete(folder: Path, found: dict[str, Any] | None, dry_run: bool) -> None:
+    if found is None:
+        raise StageError(f"there is no gallery {folder.name!r} in {folder.parent}")
+    say(f"{folder.name}: {folder} {'would be' if dry_run else 'is'} deleted; the images of {found['images']} stay")
+    if not dry_run:
+        shutil.rmtree(folder)
+
+
+def _address(images: str) -> str:
+    return images.rstrip("/") if is_s3(images) or not images else str(Path(images).expanduser().absolute())
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = CommandParser(prog="index.py", description="Index images without captions, or update such a gallery.")
+    parser.add_argument("--model", help="registered model, as for search.py; default: that of the gallery")
+    add_tracking_option(parser)
+    images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"
+    parser.add_argument("--images", metavar="ADDRESS", help=f"{images}; default: those of the gallery")
+    parser.add_argument(OPTION, required=True, metavar="GALLERY", help="name of the gallery", dest="gallery")
+    parser.add_argument("--actors", type=int, default=1, help="processes with the model (default 1)")
+    parser.add_argument("--delete", action="store_true", help="delete the gallery; the images stay")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    parser.add_argument("--wait", action="store_true", help="wait for another process at this gallery to end")
+    options = parser.parse_args(arguments)
+    if options.actors < 1:
+        parser.error(f"--actors must be at least 1, got {options.actors}")
+    try:
+        options.folder = gallery_folder(options.gallery)
+    except ValueError as error:
+        parser.error(f"{OPTION}: {error}")
+    return options

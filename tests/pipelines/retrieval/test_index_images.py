@@ -1,0 +1,177 @@
+"""A gallery of images without captions: made, resumed, updated, searched and deleted; Ray is left out."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+
+from pipelines.inference.embedder import Embedder
+from pipelines.retrieval import image_gallery, index_images
+from pipelines.retrieval.image_files import ImageFile, list_images
+from pipelines.retrieval.search_model import SearchModel, gallery_folder, load_search_model
+from pipelines.runtime.cli import guarded
+from preprocessing.features import load_image
+from tests.pipelines.tiny_bundle import write_tiny_bundle
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_bundle(tmp_path_factory.mktemp("index") / "bundle")
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "work"))
+    folder = tmp_path / "photos"
+    (folder / "inner").mkdir(parents=True)
+    for number, name in enumerate(("a.jpg", "b.png", "inner/c.png")):
+        load_image(f"scene://0/{number}").save(folder / name)
+    (folder / "bad.jpg").write_text("no image")
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def embedded(monkeypatch: pytest.MonkeyPatch, bundle: Path) -> list[str]:
+    """The ids of the images that are embedded, by the actors' own function in this process."""
+    ids: list[str] = []
+    embedder = Embedder(bundle / "model", bundle / "extractor")
+
+    def embed(todo: list[ImageFile], _bundle: Path, images: str, parts: Path, _actors: int) -> object:
+        found, images_BKD, skipped = index_images.embed_files(embedder, todo, images if Path(images).is_dir() else "")
+        ids.extend(file.image_id for file in found)
+        if images_BKD is None:
+            return [], skipped
+        image_gallery.write_rows(parts / "0.parquet", found, images_BKD)
+        return [pyarrow.parquet.read_table(parts / "0.parquet")], skipped
+
+    monkeypatch.setattr(index_images, "_embed", embed)
+    return ids
+
+
+def index(*arguments: str) -> int:
+    return guarded(partial(index_images.main, ["--name", "holiday", *arguments]))
+
+
+def holiday() -> SearchModel:
+    return load_search_model(str(gallery_folder("holiday")), "unused")
+
+
+def ids(model: SearchModel) -> list[str]:
+    return [record.image_id for record in model.gallery.records]
+
+
+def test_the_vectors_are_those_of_the_embedder(bundle: Path, photos: Path) -> None:
+    assert index("--model", str(bundle), "--images", str(photos)) == 0
+    model = holiday()
+    assert ids(model) == ["a.jpg", "b.png", "inner/c.png"]
+    expected = Embedder(bundle / "model", bundle / "extractor").embed_images(
+        [str(photos / name) for name in ids(model)]
+    )
+    torch.testing.assert_close(model.gallery.images_BKD, expected)
+    assert model.search(str(photos / "b.png"), "image", 1, model.default_target("image"))[0].item_id == "b.png"
+    assert len(model.search("a red ring", "text", 10, "images")) == 3
+    assert "bad.jpg" in (gallery_folder("holiday") / "skipped.csv").read_text()
+
+
+def test_only_new_and_changed_files_are_embedded_and_gone_ones_removed(
+    bundle: Path, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    embedded.clear()
+    load_image("scene://0/7").save(photos / "b.png")
+    load_image("scene://0/8").save(photos / "d.png")
+    (photos / "a.jpg").unlink()
+    capsys.readouterr()
+    assert index("--dry-run") == 0
+    assert "3 to embed (1 changed), 1 to remove" in capsys.readouterr().out
+    assert not embedded
+    assert index() == 0
+    assert embedded == ["b.png", "d.png"]
+    model = holiday()
+    assert ids(model) == ["b.png", "d.png", "inner/c.png"]
+    assert model.search(str(photos / "b.png"), "image", 1, "images")[0].similarity == pytest.approx(1, abs=1e-3)
+    assert len(list(gallery_folder("holiday").glob("0*"))) == 1
+
+
+def test_finished_parts_of_a_killed_update_are_not_embedded_again(
+    bundle: Path, photos: Path, embedded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(image_gallery, "publish", lambda *_: os.kill(os.getpid(), 15))
+        assert index("--model", str(bundle), "--images", str(photos)) == 130
+    embedded.clear()
+    assert index("--model", str(bundle), "--images", str(photos)) == 0
+    assert not embedded
+    assert ids(holiday()) == ["a.jpg", "b.png", "inner/c.png"]
+
+
+def test_another_model_embeds_everything_again(bundle: Path, photos: Path, embedded: list[str]) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    embedded.clear()
+    state = image_gallery.read_state(gallery_folder("holiday"))
+    assert state is not None
+    image_gallery.write_json_atomic(
+        gallery_folder("holiday") / image_gallery.STATE, {**state, "origin": {"model": "other", "extractor": "other"}}
+    )
+    assert index() == 0
+    assert len(embedded) == 3
+
+
+def test_a_folder_that_is_empty_or_another_one_changes_nothing(
+    bundle: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    (tmp_path / "empty").mkdir()
+    assert index("--model", str(bundle), "--images", str(tmp_path / "empty")) == 1
+    assert "is of" in capsys.readouterr().err
+    photos.rename(tmp_path / "away")
+    photos.mkdir()
+    assert index() == 1
+    assert "is the folder mounted?" in capsys.readouterr().err
+    assert len(ids(holiday())) == 3
+
+
+def test_a_link_that_leads_out_is_skipped(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    load_image("scene://0/9").save(tmp_path / "secret.png")
+    (photos / "link.png").symlink_to(tmp_path / "secret.png")
+    index("--model", str(bundle), "--images", str(photos))
+    assert "link.png" not in ids(holiday())
+    assert "leads out" in (gallery_folder("holiday") / "skipped.csv").read_text()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_a_table_names_images(bundle: Path, photos: Path, suffix: str) -> None:
+    path = photos / f"table{suffix}"
+    table = pa.table({"image": ["b.png", "inner/c.png", "b.png", "gone.png"], "other": ["1", "2", "3", "4"]})
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        separator = "," if suffix == ".csv" else "\t"
+        rows = [table.column_names, *zip(*table.to_pydict().values(), strict=True)]
+        path.write_text("".join(f"{separator.join(row)}\n" for row in rows))
+    assert [file.image_id for file in list_images(str(path))[0]] == ["b.png", "gone.png", "inner/c.png"]
+    assert index("--model", str(bundle), "--images", str(path)) == 0
+    assert ids(holiday()) == ["b.png", "inner/c.png"]
+
+
+def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) -> None:
+    assert index("--delete") == 1
+    index("--model", str(bundle), "--images", str(photos))
+    assert index("--delete", "--dry-run") == 0
+    assert gallery_folder("holiday").is_dir()
+    assert index("--delete") == 0
+    assert not gallery_folder("holiday").exists()
+    assert (photos / "a.jpg").is_file()
+
+
+def test_a_damaged_gallery_is_refused(bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    (table,) = gallery_folder("holiday").glob("0*/images.parquet")
+    table.write_bytes(table.read_bytes()[:-1] + b"x")
+    assert index() == 1
+    assert "images.parquet" in capsys.readouterr().err
