@@ -14,6 +14,10 @@ _LOOPBACK = "127.0.0.1"
 _GCS_PORT = "RAY_GCS_SERVER_PORT"
 _TOKEN_VARIABLES = frozenset({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
 
+# A thread of Ray Serve's for the code of a replica costs more than it gains where that code has threads of its own, and
+# so do messages through Ray's core. Would be replaced by: options of a deployment and a handle.
+SERVE_SETTINGS = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0", "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}
+
 
 def protect_token() -> None:
     """Make the file with Ray's token readable by its owner alone, before Ray writes the token into it.
@@ -73,17 +77,6 @@ def requires_token() -> bool:
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
     return bool(is_token_auth_enabled())
-
-
-def proxy_environment(middlewares: str) -> dict[str, str]:
-    """Return the environment variable that has Ray Serve's HTTP proxy call a function for its middlewares.
-
-    Would be replaced by: `middlewares` of `ray.serve.config.HTTPOptions`, which was removed.
-
-    Args:
-        middlewares: where a function without arguments is, "package.module.function" or "package.module:function".
-    """
-    return {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": middlewares}
 
 
 def configure_train(collective_timeout: float) -> None:

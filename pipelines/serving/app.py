@@ -4,145 +4,136 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Annotated, Any
 
-from anyio import CapacityLimiter, to_thread
-from starlette.applications import Starlette
+from fastapi import Depends, FastAPI, Query, Request, Response, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipelines.serving.guard import GUARDED
-from pipelines.serving.queries import ImageQuery, RelevanceQuery, TextQuery, full_body, json_query, url_query
+from pipelines.serving.queries import (
+    Found,
+    ImageQuery,
+    Maps,
+    ModelFacts,
+    Refusal,
+    RelevanceQuery,
+    TextQuery,
+    invalid,
+    require_json,
+    require_single,
+)
 from pipelines.serving.request_error import RequestError, answer_error
-from pipelines.serving.service import IMAGE_TYPES, SearchService
+from pipelines.serving.service import IMAGE_TYPES
 
 LOG = logging.getLogger(__name__)
+
+# Calls a method of a replica of the model by its name; raises RequestError where it refuses.
+Replicas = Callable[..., Awaitable[Any]]
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
-class _Answers:
-    """The endpoints over one service. The guard limits what waits for their threads."""
-
-    def __init__(self, service: SearchService) -> None:
-        self._service = service
-        # torch uses all cores in one thread, and the parser is not thread-safe.
-        self._searching = CapacityLimiter(1)
-        self._decoding = CapacityLimiter(2)
-
-    async def health(self, _request: Request) -> Response:
-        """`GET /health`: answer as soon as the model is loaded."""
-        return JSONResponse({"status": "ok"})
-
-    async def model(self, _request: Request) -> Response:
-        """`GET /model`: describe the model, for the page."""
-        return JSONResponse(self._service.facts())
-
-    async def search(self, request: Request) -> Response:
-        """`POST /search`: search with the text of a JSON body, or with the image of an image body."""
-        kind = _content_type(request)
-        if kind in IMAGE_TYPES:
-            return await self._search_image(request, kind)
-        _require_json(kind, ("application/json", *IMAGE_TYPES))
-        query = await json_query(request, TextQuery)
-        work = partial(self._service.search_text, query.text, query.k, query.target)
-        return JSONResponse(await to_thread.run_sync(work, limiter=self._searching))
-
-    async def _search_image(self, request: Request, kind: str) -> Response:
-        query = url_query(request, ImageQuery)
-        data = await full_body(request)
-        image = await to_thread.run_sync(partial(self._service.decode, data, kind), limiter=self._decoding)
-        work = partial(self._service.search_image, image, query.k, query.target)
-        return JSONResponse(await to_thread.run_sync(work, limiter=self._searching))
-
-    async def image(self, request: Request) -> Response:
-        """`GET /images/ID`: return one image of the gallery."""
-        image_id = request.path_params["image_id"]
-        data = await to_thread.run_sync(self._service.image, image_id, limiter=self._decoding)
-        return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
-
-    async def relevance(self, request: Request) -> Response:
-        """`POST /relevance`: locate the parts of a text in an image."""
-        _require_json(_content_type(request), ("application/json",))
-        query = await json_query(request, RelevanceQuery)
-        work = partial(self._service.relevance, query.text, query.image_id)
-        return JSONResponse(await to_thread.run_sync(work, limiter=self._searching))
+def build_app(replicas: Replicas) -> FastAPI:
+    """Build the application over replicas of a model, for requests that have passed the guard."""
+    handlers = {
+        RequestError: answer_error,
+        RequestValidationError: _answer_invalid,
+        HTTPException: _answer_http,
+        Exception: _answer_fault,
+    }
+    app = FastAPIOffline(
+        title="Image-text search",
+        generate_unique_id_function=lambda route: route.name,
+        description="Searches a gallery of images and captions with a text or an image.",
+        redoc_url=None,
+        redirect_slashes=False,
+        routes=[Route(path, _page(name)) for path, name in _PAGES.items()],
+        exception_handlers=handlers,
+        responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
+    )
+    _add_searches(app, replicas)
+    _add_gallery(app, replicas)
+    return app
 
 
-def build_app(service: SearchService) -> ASGIApp:
-    """Build the application over a service, for requests that have passed the guard."""
-    answers = _Answers(service)
-    routes = [
-        Route("/", _page("index.html"), methods=["GET"]),
-        Route("/page.css", _page("page.css"), methods=["GET"]),
-        Route("/page.js", _page("page.js"), methods=["GET"]),
-        Route("/health", answers.health),
-        Route("/model", answers.model),
-        Route("/search", answers.search, methods=["POST"]),
-        Route("/images/{image_id:path}", answers.image),
-        Route("/relevance", answers.relevance, methods=["POST"]),
-    ]
-    handlers = {RequestError: answer_error, HTTPException: _answer_http, Exception: _answer_fault}
-    app = Starlette(routes=routes, exception_handlers=handlers)
-    app.router.redirect_slashes = False
-    return _Guarded(app)
+def _add_searches(app: FastAPI, replicas: Replicas) -> None:
+    @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)])
+    async def search(query: TextQuery) -> Found:
+        """Search with a text."""
+        found: Found = await replicas("search_text", query.text, query.k, query.target)
+        return found
+
+    @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)])
+    async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Found:
+        """Search with an image."""
+        if image.content_type not in IMAGE_TYPES:
+            raise RequestError(415, f"image: its Content-Type has to be one of {', '.join(IMAGE_TYPES)}")
+        data = await image.read()
+        found: Found = await replicas("search_image", data, image.content_type, query.k, query.target)
+        return found
+
+    @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)])
+    async def relevance(query: RelevanceQuery) -> Maps:
+        """Locate the parts of a text in an image."""
+        maps: Maps = await replicas("relevance", query.text, query.image_id)
+        return maps
 
 
-class _Guarded:
-    """Answers what the guard has let through, and nothing if there is no guard."""
+def _add_gallery(app: FastAPI, replicas: Replicas) -> None:
+    @app.get("/health", tags=["service"])
+    async def health() -> dict[str, str]:
+        """Answer once a replica of the model does."""
+        await replicas("facts")
+        return {"status": "ok"}
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    @app.get("/model", tags=["service"])
+    async def model() -> ModelFacts:
+        """Describe the model and its gallery, and the limits of queries."""
+        facts: ModelFacts = await replicas("facts")
+        return facts
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and GUARDED not in scope:
-            raise RuntimeError("Ray Serve's proxy runs without the guard: this version of Ray is not supported")
-        begun = False
+    shown: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}}}
 
-        async def sent(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, sent)
-        except Exception:
-            # Starlette raises an error again that it has answered, for a server's log.
-            if not begun:
-                raise
+    @app.get("/images/{image_id:path}", tags=["gallery"], response_class=Response, responses=shown)
+    async def image(image_id: str) -> Response:
+        """Return one image of the gallery."""
+        headers = {"Cache-Control": "private, max-age=3600"}
+        return Response(await replicas("image", image_id), media_type="image/jpeg", headers=headers)
 
 
-def _page(name: str) -> Response:
+_PAGES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+
+
+def _page(name: str) -> Callable[[Request], Response]:
     path = _PAGE / name
-    return Response(path.read_bytes(), media_type=_PAGE_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
+    headers = {"Cache-Control": "no-cache"}
+    page = Response(path.read_bytes(), media_type=_PAGE_TYPES[path.suffix], headers=headers)
+    return lambda _request: page
 
 
-def _content_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+async def _answer_invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return invalid(error).response()
 
 
-def _require_json(kind: str, known: Collection[str]) -> None:
-    if kind != "application/json":
-        listed = ", ".join(known)
-        raise RequestError(415, f"Content-Type has to be one of {listed}", {"Accept-Post": listed})
-
-
-async def _answer_http(request: Request, error: Exception) -> Response:
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         message = f"{request.method} is not for this path; use {(error.headers or {}).get('Allow', 'another')}"
+    elif error.status_code == 404:
+        message = "there is nothing at this path"
     else:
-        message = "there is nothing at this path" if error.status_code == 404 else error.detail
+        message = f"the body cannot be read: {error.detail}"
     return JSONResponse({"error": message}, error.status_code, error.headers)
 
 
-async def _answer_fault(request: Request, error: Exception) -> Response:
+async def _answer_fault(request: Request, error: Exception) -> JSONResponse:
     """Log the traceback of an error of our own under a number, and send the number to the client."""
     number = secrets.token_hex(4)
     LOG.error("%s %s failed (%s)", request.method, request.url.path, number, exc_info=error)

@@ -1,26 +1,28 @@
-"""The guard of the service, in Ray Serve's proxy: a request costs the model nothing before it has passed."""
+"""The guard of the service: a request costs the model nothing before it has passed."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Collection
-from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pipelines.runtime.stage import StageError
 from pipelines.serving import limits
 from pipelines.serving.request_error import RequestError
 
-# The page itself, which asks for the token, and the addresses that a load balancer asks. Ray Serve's own, "/-/...",
-# are answered by the proxy alone.
-PUBLIC = frozenset({"/", "/page.js", "/page.css", "/health", "/-/healthz"})
+TOKEN_VARIABLE = "VSE_SERVE_TOKEN"
+_SHORTEST_TOKEN = 16
+_MAKE_ONE = "make one by: openssl rand -hex 24"
 
-# The key of a request's scope that the guard sets, which no client can.
-GUARDED = "vse.guarded"
+# The page itself, which asks for the token, the description of the interface, and the address a load balancer asks.
+PUBLIC = frozenset({"/", "/page.js", "/page.css", "/health", "/docs", "/openapi.json"})
+_DOCS = "/static-offline-docs/"
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -29,13 +31,34 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# The headers that reach the replicas. Others could switch off Ray Serve's time limits; the token is of no use there.
-_PASSED = frozenset({b"host", b"content-type", b"content-length"})
+# The page of the interface is Swagger's, whose script stands in it and sets its styles.
+_DOCS_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
 
 
-def token_digest(token: str) -> str:
-    """Return the sha256 of a token, which the service keeps instead of it."""
-    return hashlib.sha256(token.encode()).hexdigest()
+def read_token(host: str, token: str | None) -> str | None:
+    """Return the token that clients of a service at an address have to carry; `token` is that of the environment.
+
+    An address that other machines can reach needs a token; a short one is refused.
+    """
+    if token and len(token) < _SHORTEST_TOKEN:
+        raise StageError(f"{TOKEN_VARIABLE} has {len(token)} characters; use {_SHORTEST_TOKEN} at least: {_MAKE_ONE}")
+    if not token and not is_loopback(host):
+        raise StageError(
+            f"--host {host} can be reached from other machines: set {TOKEN_VARIABLE} to a token that clients have to "
+            f"carry ({_MAKE_ONE}), and put TLS in front; or leave --host out"
+        )
+    return token or None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine only; the one such name is "localhost"."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Guard:
@@ -43,7 +66,7 @@ class Guard:
 
     Args:
         app: answers the others.
-        token: digest of the token that requests carry, except those for the page; None if none is needed.
+        token: carried by requests, except those for the page; None if none is needed.
         hosts: accepted host names; None accepts any. On the loopback they have to be checked: a page on the web could
             otherwise have its own name resolve to this machine, and read the answers.
         replicas: processes that answer.
@@ -51,7 +74,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str] | None, replicas: int = 1) -> None:
         self._app = app
-        self._token = token
+        # Compared as digests, whose length says nothing.
+        self._token = _digest(token) if token else None
         self._hosts = hosts
         self._requests = limits.Shares(limits.MAX_REQUESTS, "requests")
         self._bodies = limits.Shares(limits.MAX_BODIES, "uploads")
@@ -64,26 +88,33 @@ class Guard:
             await self._app(scope, receive, send)
             return
         client = (scope.get("client") or ("",))[0]
-        answer = _Answer(send)
+        answer = _Answer(send, _DOCS_POLICY if scope["path"] == "/docs" else None)
         try:
             self._check(scope)
             self._requests.take(client)
             try:
-                await self._pass(client, scope, receive, answer)
+                async with asyncio.timeout(limits.ANSWER_SECONDS):
+                    await self._pass(client, scope, receive, answer)
+            except TimeoutError:
+                message = f"there was no answer within {limits.ANSWER_SECONDS} seconds; try again in a moment"
+                raise RequestError(503, message, {"Retry-After": "1"}) from None
             finally:
                 self._requests.give_back(client)
         except RequestError as refusal:
             await refusal.response()(scope, receive, answer)
+        except Exception:
+            # Starlette raises an error again that it has answered, for a server's log; ours is written.
+            if not answer.has_begun:
+                raise
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if self._hosts is not None and _without_port(headers.get("host", "")) not in self._hosts:
             raise RequestError(400, f"this service goes by the names {', '.join(sorted(self._hosts))}")
-        if self._token is None or scope["path"] in PUBLIC:
+        if self._token is None or scope["path"] in PUBLIC or scope["path"].startswith(_DOCS):
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Compared in constant time, and as digests, whose length says nothing.
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token_digest(given.strip()), self._token):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(_digest(given.strip()), self._token):
             message = "this service needs a token: Authorization: Bearer TOKEN"
             raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
 
@@ -97,9 +128,8 @@ class Guard:
             async def received() -> Message:
                 return next(body, None) or await receive()
 
-            passed = [(name, value) for name, value in scope["headers"] if name in _PASSED]
             async with self._queue.turn(client):
-                await self._app({**scope, "headers": passed, GUARDED: True}, received, send)
+                await self._app(scope, received, send)
         finally:
             self._bodies.give_back(client, sum(map(len, parts)))
 
@@ -107,8 +137,8 @@ class Guard:
         """Read the body of a request into `parts`; refuse one that is compressed, too long, too slow, or cut short."""
         if "content-encoding" in request.headers:
             raise RequestError(415, "send the body as it is, without Content-Encoding")
-        is_image = request.headers.get("content-type", "").startswith("image/")
-        left = limit = limits.MAX_IMAGE_BYTES if is_image else limits.MAX_JSON_BYTES
+        is_form = request.headers.get("content-type", "").startswith("multipart/")
+        left = limit = limits.MAX_IMAGE_BYTES if is_form else limits.MAX_JSON_BYTES
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()):
             raise RequestError(400, "Content-Length is no number")
@@ -131,28 +161,22 @@ class Guard:
 
 
 class _Answer:
-    """Sends an answer with the security headers; errors of Ray Serve itself, which are plain text, become JSON."""
+    """Sends an answer with the security headers, and another content security policy if there is one."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, policy: str | None) -> None:
         self._send = send
-        self._is_replaced = False
+        self._headers = _HEADERS | ({"Content-Security-Policy": policy} if policy else {})
+        self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            self._is_replaced = message["status"] >= 400 and headers.get("content-type") != "application/json"
-            headers.update(_HEADERS)
-            if self._is_replaced:
-                await self._replace(message["status"])
-                return
-        if not self._is_replaced:
-            await self._send(message)
+            self.has_begun = True
+            MutableHeaders(scope=message).update(self._headers)
+        await self._send(message)
 
-    async def _replace(self, status: int) -> None:
-        reason = HTTPStatus(status).phrase.lower()
-        error = RequestError(status, f"{reason}; try again in a moment", {"Retry-After": "1", **_HEADERS}).response()
-        await self._send({"type": "http.response.start", "status": status, "headers": error.raw_headers})
-        await self._send({"type": "http.response.body", "body": error.body})
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _without_port(host: str) -> str:

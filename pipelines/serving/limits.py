@@ -23,9 +23,10 @@ ARRIVAL_SECONDS = 10
 ANSWER_SECONDS = 30
 # The work that waits, by the time that it takes.
 QUEUE_SECONDS = 8.0
-# Requests that a replica works on at a time. More of them only take time from each other; Ray Serve's own queue before
-# a replica, which polls, passes on ten a second.
-PER_REPLICA = 8
+# Requests that a replica works on at a time, and so the most that it embeds together.
+PER_REPLICA = 16
+# A search waits as long for others to be embedded with.
+BATCH_SECONDS = 0.005
 # Requests that arrive, wait or are answered, and the bodies of these in memory.
 MAX_REQUESTS = 1024
 MAX_BODIES = 128 * 1024 * 1024

@@ -1,13 +1,13 @@
-"""The queries of clients: JSON bodies and query strings, checked against their schema."""
+"""The queries of clients and the answers to them: what is sent, checked against its schema, and what is returned."""
 
 from __future__ import annotations
 
 import unicodedata
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from ray.exceptions import RayActorError
-from starlette.requests import Request
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pipelines.retrieval.search_model import Target
 from pipelines.serving.limits import MAX_RESULTS, MAX_TEXT
@@ -30,74 +30,113 @@ Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_readable)]
 Count = Annotated[int, Field(ge=1, le=MAX_RESULTS)]
 
 
-class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TextQuery(_Query):
+class TextQuery(BaseModel):
     """A search with a text."""
+
+    # Strict: neither 3.0 nor "3" is a number of results.
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     text: Text
     k: Count = _DEFAULT_RESULTS
     target: Target = "images"
 
 
-class ImageQuery(_Query):
-    """The parameters of a search with an image."""
+class ImageQuery(BaseModel):
+    """The parameters of a search with an image, in the address."""
+
+    model_config = ConfigDict(extra="forbid")
 
     k: Count = _DEFAULT_RESULTS
     target: Target = "captions"
 
 
-class RelevanceQuery(_Query):
+class RelevanceQuery(BaseModel):
     """A question where in an image the words of a text are."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     text: Text
     image_id: Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-QueryT = TypeVar("QueryT", bound=_Query)
+class Result(BaseModel):
+    """An item of the gallery: its caption, or an image's first one, and for an image where it is shown."""
+
+    id: str
+    similarity: float
+    caption: str | None
+    image_url: str | None = None
 
 
-async def json_query(request: Request, kind: type[QueryT]) -> QueryT:
-    """Return the JSON body of a request as a query."""
-    body = await full_body(request)
-    try:
-        # Strict: neither 3.0 nor "3" is a number of results.
-        return kind.model_validate_json(body, strict=True)
-    except ValidationError as error:
-        raise _refused(error) from None
+class Found(BaseModel):
+    """The nearest items of the gallery, best first."""
+
+    model: str
+    target: Target
+    results: list[Result]
 
 
-async def full_body(request: Request) -> bytes:
-    """Return the body of a request, which the guard has read and limited; refuse an empty one."""
-    try:
-        body = await request.body()
-    except RayActorError:
-        # The proxy, which has the body, ended first.
-        raise RequestError(503, "the service is being stopped") from None
-    if not body:
-        raise RequestError(400, "the body is empty")
-    return body
+class Phrase(BaseModel):
+    """A part of a text: its similarity with the image, and the relevance of each cell, row by row, 1 on average."""
+
+    text: str
+    similarity: float
+    cells: list[float]
 
 
-def url_query(request: Request, kind: type[QueryT]) -> QueryT:
-    """Return the query string of a request as a query."""
+class Maps(BaseModel):
+    """Where in an image, as a grid of rows and columns, the parts of a text are."""
+
+    rows: int
+    columns: int
+    phrases: list[Phrase]
+
+
+class ModelFacts(BaseModel):
+    """A model, its gallery, and the limits of queries."""
+
+    model: str
+    images: int
+    captions: int
+    takes_images: bool
+    finds_regions: bool
+    max_results: int
+    max_text: int
+    max_image_bytes: int
+    image_types: list[str]
+
+
+class Refusal(BaseModel):
+    """The reason why a request was refused."""
+
+    error: str
+
+
+def require_json(request: Request) -> None:
+    """Refuse a body of another type than JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        message = "Content-Type has to be application/json; an image is sent to /search/image"
+        raise RequestError(415, message, {"Accept-Post": "application/json"})
+
+
+def require_single(request: Request) -> None:
+    """Refuse an address that names a parameter twice, and a body that is no form."""
     given = request.query_params.multi_items()
     if len(given) > len(dict(given)):
         raise RequestError(422, "the address names a parameter twice")
-    try:
-        return kind.model_validate(dict(given))
-    except ValidationError as error:
-        raise _refused(error) from None
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        message = "Content-Type has to be multipart/form-data with the file as its part 'image'"
+        raise RequestError(415, message, {"Accept-Post": "multipart/form-data"})
 
 
-def _refused(error: ValidationError) -> RequestError:
+def invalid(error: RequestValidationError) -> RequestError:
     """Return the first error without the client's input, which may be long."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    reason = first["msg"].removeprefix("Value error, ")
+    first = error.errors()[0]
+    # Of "body" or "query", and the keys within; the name of an unknown key may be long as well.
+    place = ".".join(str(part) for part in first["loc"][1:])[:60]
     if first["type"] == "json_invalid":
-        return RequestError(400, f"the body is no JSON: {reason}")
-    # The name of an unknown key may be long as well.
-    place = ".".join(str(part) for part in first["loc"])[:60]
-    return RequestError(422, f"{place or 'the body'}: {reason}")
+        return RequestError(400, f"the body is no JSON: {first['ctx']['error']}")
+    if first["type"] == "missing" and not place:
+        return RequestError(400, "the body is empty")
+    return RequestError(422, f"{place or 'the body'}: {first['msg'].removeprefix('Value error, ')}")

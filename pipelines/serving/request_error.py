@@ -17,6 +17,10 @@ class RequestError(Exception):
         self.message = message
         self.headers = dict(headers or {})
 
+    def __reduce__(self) -> tuple[type[RequestError], tuple[int, str, dict[str, str]]]:
+        """Pickle the arguments, which a replica sends to the application."""
+        return type(self), (self.status, self.message, self.headers)
+
     def response(self) -> JSONResponse:
         """Return `{"error": message}`."""
         return JSONResponse({"error": self.message}, self.status, self.headers)

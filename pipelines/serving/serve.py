@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import logging
 import os
 import signal
@@ -17,34 +16,15 @@ from pipelines.retrieval.search_model import add_model_options, default_tracking
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import CommandParser
 from pipelines.runtime.stage import StageError
+from pipelines.serving.guard import TOKEN_VARIABLE, Guard, is_loopback, read_token
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from ray.serve import Application
+    from ray.serve.handle import DeploymentHandle
 
-TOKEN_VARIABLE = "VSE_SERVE_TOKEN"
 APPLICATION = "vse-search"
 
-_SHORTEST_TOKEN = 16
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-# In seconds, for the requests that are being answered when the service is stopped.
-_LAST_ANSWERS = 3.0
-
-
-class SearchServer:
-    """The deployment: a model (NAME/VERSION, or the directory of a bundle) in a process of its own."""
-
-    def __init__(self, model: str, tracking_uri: str) -> None:
-        from pipelines.retrieval.search_model import load_search_model
-        from pipelines.serving.service import SearchService
-
-        self._service = SearchService(load_search_model(model, tracking_uri))
-        self._service.warm_up()
-
-    def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Build the application that answers; Ray Serve asks for it."""
-        from pipelines.serving.app import build_app
-
-        return build_app(self._service)
 
 
 def main() -> None:
@@ -57,101 +37,77 @@ def main() -> None:
     interrupted = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: interrupted.set())
-    with serving(model, tracking_uri, options.host, options.port, token, options.replicas):
+    scale = {"replicas": options.replicas, "max_replicas": options.max_replicas, "gpus": options.gpus_per_replica}
+    with serving(model, tracking_uri, options.host, options.port, token, **scale):
         host = f"[{options.host}]" if ":" in options.host else options.host
         sys.stdout.write(f"{model} is served at http://{host}:{options.port}/ (end with Ctrl-C)\n")
         sys.stdout.flush()
         interrupted.wait()
 
 
-def read_token(host: str, token: str | None) -> str | None:
-    """Return the token that clients of a service at an address have to carry; `token` is that of the environment.
-
-    An address that other machines can reach needs a token; a short one is refused.
-    """
-    if token and len(token) < _SHORTEST_TOKEN:
-        raise StageError(f"{TOKEN_VARIABLE} has {len(token)} characters; use {_SHORTEST_TOKEN} at least: {_MAKE_ONE}")
-    if not token and not is_loopback(host):
-        raise StageError(
-            f"--host {host} can be reached from other machines: set {TOKEN_VARIABLE} to a token that clients have to "
-            f"carry ({_MAKE_ONE}), and put TLS in front; or leave --host out"
-        )
-    return token or None
-
-
-_MAKE_ONE = "make one by: openssl rand -hex 24"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is reached from this machine only; the one such name is "localhost"."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 @contextmanager
 def serving(
-    model: str, tracking_uri: str, host: str, port: int, token: str | None = None, replicas: int = 1
-) -> Iterator[None]:
+    model: str,
+    tracking_uri: str,
+    host: str,
+    port: int,
+    token: str | None = None,
+    *,
+    replicas: int = 1,
+    max_replicas: int = 1,
+    gpus: float = 0,
+) -> Iterator[int]:
     """Serve a model (NAME/VERSION, or a bundle's directory) within a ``with`` statement, which begins when it answers.
 
-    `token` is carried by clients, None if none is needed; `replicas` are processes with the model.
+    The application runs in this process, and calls the replicas of the model. The statement is given the port.
+
+    Args:
+        model: name of the model.
+        tracking_uri: MLflow address.
+        host: address to listen at.
+        port: port to listen at.
+        token: carried by clients, None if none is needed.
+        replicas: processes with the model.
+        max_replicas: as many are started where the load needs them.
+        gpus: share of a GPU that each replica has.
     """
-    was_connected = cluster.is_connected()
+    was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
+    os.environ.update(ray_internals.SERVE_SETTINGS)
     if not was_connected:
-        cluster.join_or_start(os.environ.get("RAY_ADDRESS") or None)
+        cluster.join_or_start(address)
     from ray import serve
+
+    from pipelines.serving import deployment
+    from pipelines.serving.app import build_app
+    from pipelines.serving.http_server import listening
 
     try:
         _require_authentication()
         _require_no_serve()
-        _require_room(replicas)
+        _require_room(replicas, gpus)
         try:
-            _deploy(model, tracking_uri, host, port, token, replicas)
-            yield
+            handle = _deploy(deployment.search_deployment(replicas, max_replicas, gpus).bind(model, tracking_uri))
+            hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
+            app = Guard(build_app(deployment.asking(handle)), token, hosts, max(replicas, max_replicas))
+            with listening(app, host, port) as found_port:
+                yield found_port
         finally:
-            serve.shutdown()
+            if was_connected or address:  # else it ends with the cluster
+                serve.shutdown()
     finally:
         if not was_connected:
             cluster.disconnect()
 
 
-def _deploy(model: str, tracking_uri: str, host: str, port: int, token: str | None, replicas: int) -> None:
-    """Start Ray Serve and the deployment, and wait until it answers."""
+def _deploy(application: Application) -> DeploymentHandle:
+    """Start Ray Serve without its proxies, which take longer for a request than the model, and the replicas."""
     from ray import serve
-
-    from pipelines.serving import proxy
-    from pipelines.serving.guard import token_digest
-    from pipelines.serving.limits import ANSWER_SECONDS, MAX_REQUESTS
 
     # Ray Serve's lines about its start and each request would hide errors.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    quiet = {"log_level": "WARNING", "enable_access_log": False}
-    hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
-    guard = proxy.settings(token_digest(token) if token else None, hosts, replicas)
-    callback = ray_internals.proxy_environment(f"{proxy.__name__}:{proxy.middlewares.__name__}")
-    deployment = serve.deployment(serve.ingress()(SearchServer)).options(
-        name="search",
-        num_replicas=replicas,
-        max_ongoing_requests=MAX_REQUESTS,  # the guard admits fewer
-        graceful_shutdown_timeout_s=_LAST_ANSWERS,
-        graceful_shutdown_wait_loop_s=0.1,
-        logging_config=quiet,
-    )
     try:
-        serve.start(
-            proxy_location="HeadOnly",
-            http_options={
-                "host": host,
-                "port": port,
-                "request_timeout_s": float(ANSWER_SECONDS),
-                "keep_alive_timeout_s": ANSWER_SECONDS,
-            },
-            controller_options={"runtime_env": {"env_vars": guard | callback}},
-            logging_config=quiet,
-        )
-        serve.run(deployment.bind(model, tracking_uri), name=APPLICATION, route_prefix="/")
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING", "enable_access_log": False})
+        return serve.run(application, name=APPLICATION, route_prefix=None)
     except RuntimeError as error:
         raise StageError(f"the service does not start: {_last_line(error)}") from error
 
@@ -170,7 +126,7 @@ def _require_authentication() -> None:
 
 
 def _require_no_serve() -> None:
-    """Refuse a cluster on which Ray Serve runs: its address is fixed, and may be open to other machines."""
+    """Refuse a cluster on which Ray Serve runs: ending this service would end the others."""
     import ray
 
     try:
@@ -180,13 +136,16 @@ def _require_no_serve() -> None:
     raise StageError("Ray Serve runs on this cluster already: end it (serve shutdown), or use another cluster")
 
 
-def _require_room(replicas: int) -> None:
-    """Refuse more replicas than CPU cores: Ray Serve would wait for them forever."""
+def _require_room(replicas: int, gpus: float) -> None:
+    """Refuse more replicas than CPU cores or GPUs: Ray Serve would wait for them forever."""
     import ray
 
-    cpus = ray.cluster_resources().get("CPU", 0)
-    if replicas > cpus:
-        raise StageError(f"--replicas {replicas} need a CPU core each, and Ray has {cpus:g}: use fewer")
+    has = ray.cluster_resources()
+    for needed, kind in ((replicas, "CPU"), (replicas * gpus, "GPU")):
+        if needed > has.get(kind, 0):
+            raise StageError(
+                f"--replicas {replicas} need {needed:g} {kind}s, and Ray has {has.get(kind, 0):g}: use fewer"
+            )
 
 
 def _one_version(reference: str, tracking_uri: str) -> str:
@@ -210,6 +169,8 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help=f"address to listen at; others need {TOKEN_VARIABLE}")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")
     parser.add_argument("--replicas", type=int, default=1, help="processes with the model (default 1)")
+    parser.add_argument("--max-replicas", type=int, default=1, help="start up to as many where the load needs them")
+    parser.add_argument("--gpus-per-replica", type=float, default=0, help="share of a GPU for each (default 0)")
     options = parser.parse_args()
     if not 0 < options.port < 65536:
         parser.error(f"--port must be 1 to 65535, got {options.port}")

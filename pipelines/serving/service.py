@@ -1,15 +1,16 @@
 """The answers to checked requests: searches, images and relevance maps.
 
-N regions of an image, D embedding.
+Q queries, N regions of an image, V views, D embedding.
 """
 
 from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from PIL import ImageOps
@@ -30,6 +31,25 @@ IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "
 _IMAGE_SIDE = 480  # pixels
 # About 30 kB each.
 _IMAGES_CACHED = 512
+
+
+Answer = dict[str, Any] | RequestError
+
+
+class TextSearch(NamedTuple):
+    """A search with a text for the k nearest images or captions."""
+
+    text: str
+    k: int
+    target: Target
+
+
+class ImageSearch(NamedTuple):
+    """A search with a decoded image for the k nearest images or captions."""
+
+    image: Any
+    k: int
+    target: Target
 
 
 class SearchService:
@@ -61,13 +81,15 @@ class SearchService:
             "image_types": list(IMAGE_TYPES),
         }
 
-    def search_text(self, text: str, k: int, target: Target) -> dict[str, Any]:
-        """Search with a text."""
+    def search_texts(self, queries: Sequence[TextSearch]) -> list[Answer]:
+        """Search with several texts at once; the answer to a text that the model cannot read is its refusal."""
         try:
-            queries_1VD = self._model.embed([text], "text")
+            queries_QVD = self._model.embed([query.text for query in queries], "text")
         except QueryError as error:
-            raise RequestError(422, f"text: {error.reason}") from error
-        return self._found(queries_1VD, k, target)
+            if len(queries) == 1:
+                return [RequestError(422, f"text: {error.reason}")]
+            return [answer for query in queries for answer in self.search_texts([query])]
+        return self._found(queries_QVD, queries)
 
     def decode(self, data: bytes, content_type: str) -> Any:
         """Return an image file, whose content type the client has given, as `search_image` takes it.
@@ -85,9 +107,9 @@ class SearchService:
             except ImageError as error:
                 raise RequestError(422, f"image: {error}") from error
 
-    def search_image(self, image: Any, k: int, target: Target) -> dict[str, Any]:
-        """Search with an image that `decode` has returned."""
-        return self._found(self._model.embedder.embed_loaded([image]), k, target)
+    def search_images(self, queries: Sequence[ImageSearch]) -> list[Answer]:
+        """Search with several images at once, which `decode` has returned."""
+        return self._found(self._model.embedder.embed_loaded([query.image for query in queries]), queries)
 
     def image(self, image_id: str) -> bytes:
         """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
@@ -126,9 +148,13 @@ class SearchService:
         ]
         return {"rows": rows, "columns": columns, "phrases": found}
 
-    def _found(self, queries_1VD: Tensor, k: int, target: Target) -> dict[str, Any]:
-        (hits,) = self._model.find(queries_1VD, k, target)
-        return {"model": self._name, "target": target, "results": [_shown(hit) for hit in hits]}
+    def _found(self, queries_QVD: Tensor, queries: Sequence[TextSearch | ImageSearch]) -> list[Answer]:
+        found: list[Answer] = []
+        for query_1VD, query in zip(queries_QVD.split(1), queries, strict=True):
+            (hits,) = self._model.find(query_1VD, query.k, query.target)
+            results = [_shown(hit) for hit in hits]
+            found.append({"model": self._name, "target": query.target, "results": results})
+        return found
 
     def _uri(self, image_id: str) -> str:
         # A client reaches files by ids of the gallery only.
@@ -157,7 +183,7 @@ def _check_image(data: bytes, content_type: str) -> None:
     except ImageError as error:
         raise RequestError(422, f"image: {error}") from error
     if IMAGE_TYPES[content_type] != kind:
-        raise RequestError(415, f"the body is said to be {content_type}, and is {kind}")
+        raise RequestError(415, f"image: it is said to be {content_type}, and is {kind}")
     if width * height > MAX_IMAGE_PIXELS:
         raise RequestError(413, f"image: {width} x {height} pixels, more than {MAX_IMAGE_PIXELS:,}")
     if not width * height or max(width, height) > MAX_ASPECT * min(width, height):

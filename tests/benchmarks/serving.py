@@ -1,10 +1,11 @@
-"""Requests a second and latency of the search service, at 1 and 8 clients, next to the bare work in one process.
+"""Requests a second and latency of the search service, at 1, 8 and 50 clients, next to the bare work in one process.
 
-The service is the real one: Ray Serve, its proxy and one replica. Clients are threads of another process, each with one
-connection that it keeps; queries are the captions and the images of the gallery, in turn. The reference embeds the
-same queries one by one and searches the same index in this process, and nothing else.
+The service is the real one: the application in this process, and one replica on Ray Serve. Clients are threads of
+another process, each with one connection that it keeps; queries are the captions and the images of the gallery, in
+turn. The reference embeds the same queries one by one and searches the same index in this process, and nothing else.
 
 Run: python tests/benchmarks/serving.py --model flickr8k
+A run is added to the others of its label ("after", or "before" in a checkout of an older version), to take turns.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from pipelines.retrieval.search_model import SearchModel, default_tracking_uri, 
 from pipelines.serving.serve import serving  # noqa: E402
 from preprocessing.features.images import read_image_bytes  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
+from tests.pipelines.serving.bad_requests import FORM, JSON, form  # noqa: E402
 from tests.ports import free_port  # noqa: E402
 
 QUERIES = 64
 K = 12
-JSON, JPEG = {"Content-Type": "application/json"}, {"Content-Type": "image/jpeg"}
 Query = tuple[str, bytes, dict[str, str]]
 
 
@@ -113,7 +114,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     texts, uris = [record.captions[0].text for record in records], [record.image_uri for record in records]
     bodies: dict[str, list[Query]] = {
         "text": [("/search", json.dumps({"text": text, "k": K}).encode(), JSON) for text in texts],
-        "image": [(f"/search?k={K}", read_image_bytes(uri), JPEG) for uri in uris],
+        "image": [(f"/search/image?k={K}", form(read_image_bytes(uri), "image/jpeg"), FORM) for uri in uris],
     }
     result: dict[str, Any] = {"model": model.name, "images": len(model.gallery.records), "k": K}
     result["reference"] = reference(model, texts, uris, options.seconds)
@@ -125,7 +126,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         result["service"] = {
             kind: {
                 f"{count} clients": elsewhere.submit(clients, port, queries, count, options.seconds).result()
-                for count in (1, 8)
+                for count in (1, 8, 50)
             }
             for kind, queries in bodies.items()
         }
@@ -138,9 +139,12 @@ def main() -> None:
     parser.add_argument("--tracking-uri", default=default_tracking_uri())
     parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
     parser.add_argument("--output", type=Path, default=RESULTS / "serving.json")
+    parser.add_argument("--label", default="after", choices=("before", "after"), help="the version that is measured")
     options = parser.parse_args()
     result = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), **measure(options)}
-    write_json_atomic(options.output, result)
+    runs = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
+    runs.setdefault(options.label, []).append(result)
+    write_json_atomic(options.output, runs)
     print(json.dumps(result, indent=2))
 
 

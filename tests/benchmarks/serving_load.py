@@ -1,7 +1,7 @@
 """The search service under load: what is answered and refused, how fast, and whom slow or hostile clients hold up.
 
-The service is the real one: Ray Serve, its proxy and one replica. Clients are coroutines of another process, each with
-a connection and an address of its own (127.1.0.N). A client that is refused asks its next query at once.
+The service is the real one: the application, and one replica on Ray Serve. Clients are coroutines of another process,
+each with a connection and an address of its own (127.1.0.N). A client that is refused asks its next query at once.
 
 Run: python tests/benchmarks/serving_load.py --model flickr8k
 A run is added to the others of its label ("after", or "before" in a checkout of an older version), to take turns.
@@ -30,12 +30,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported by their own names
 
 from reader import RESULTS, machine  # noqa: E402
-from serving import JPEG, JSON, QUERIES, K, Query, figures  # noqa: E402
+from serving import QUERIES, K, Query, figures  # noqa: E402
 
 from pipelines.retrieval.search_model import default_tracking_uri, load_search_model  # noqa: E402
 from pipelines.serving.serve import serving  # noqa: E402
 from preprocessing.features.images import read_image_bytes  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
+from tests.pipelines.serving.bad_requests import FORM, JSON, form  # noqa: E402
 from tests.ports import free_port  # noqa: E402
 
 SLOW_SECONDS = 25.0
@@ -91,9 +92,9 @@ async def slow_client(port: int, number: int) -> float | None:
     """Half a head (even numbers), or an upload of a byte in half a second; seconds until the server hangs up."""
     address = (f"127.1.1.{number + 1}", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=address)
-    head = b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    head = b"POST /search/image HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     if number % 2:
-        head += b"Content-Type: image/jpeg\r\nContent-Length: 1000000\r\n\r\n\xff\xd8"
+        head += b"Content-Type: multipart/form-data; boundary=a\r\nContent-Length: 1000000\r\n\r\n--a"
     writer.write(head)
     started = time.perf_counter()
     try:
@@ -146,7 +147,7 @@ def chunk_bomb() -> bytes:
 async def bomb(port: int, texts: Sequence[Query]) -> dict[str, Any]:
     """One client searches with texts while another uploads a PNG of text chunks."""
     client, hostile = Client(port, 0), Client(port, 1)
-    attack = asyncio.create_task(hostile.ask((f"/search?k={K}", chunk_bomb(), {"Content-Type": "image/png"})))
+    attack = asyncio.create_task(hostile.ask((f"/search/image?k={K}", form(chunk_bomb()), FORM)))
     turn = 0
     while not attack.done():
         await client.ask(texts[turn % len(texts)])
@@ -195,7 +196,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     texts: list[Query] = [
         ("/search", json.dumps({"text": record.captions[0].text, "k": K}).encode(), JSON) for record in records
     ]
-    images: list[Query] = [(f"/search?k={K}", read_image_bytes(record.image_uri), JPEG) for record in records]
+    images: list[Query] = [
+        (f"/search/image?k={K}", form(read_image_bytes(record.image_uri), "image/jpeg"), FORM) for record in records
+    ]
     name = model.name
     del model  # the replica has its own
     port = free_port()

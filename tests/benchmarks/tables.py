@@ -376,20 +376,34 @@ WORKS = ("training_step", "inference")
 
 
 def serving_table() -> str:
-    """The search service at one and several clients, and the bare work."""
-    result = _read("serving")
-    head = ["query", "clients", "a second", "median", "99 of 100 within", "bare work in one process"]
-    rows = []
-    for kind, ways in result["service"].items():
-        bare = f"{result['reference'][kind]['requests_per_second']:.0f} a second"
-        for clients, way in ways.items():
-            times = [f"{way[key]:.0f} ms" for key in ("p50_ms", "p99_ms")]
-            rows.append([kind, clients.removesuffix(" clients"), f"{way['requests_per_second']:.0f}", *times, bare])
-    return _table(head, rows)
+    """The search service and the bare work, before and after the application left Ray Serve's proxies: medians."""
+    runs = _read("serving")
+
+    def median(label: str, part: str, kind: str, *path: str) -> float:
+        return statistics.median(reduce(dict.__getitem__, path, run[part][kind]) for run in runs[label])
+
+    def cells(label: str, kind: str, clients: str) -> list[str]:
+        if clients not in runs[label][0]["service"][kind]:
+            return ["", "", ""]
+        rate = median(label, "service", kind, clients, "requests_per_second")
+        bare = median(label, "reference", kind, "requests_per_second")
+        return [f"{rate:.0f}", f"{rate / bare:.2f}", f"{median(label, 'service', kind, clients, 'p50_ms'):.0f} ms"]
+
+    rows = [
+        [
+            f"{kind}, {count} clients",
+            *cells("before", kind, f"{count} clients"),
+            *cells("after", kind, f"{count} clients"),
+        ]
+        for kind in ("text", "image")
+        for count in (1, 8, 50)
+    ]
+    columns = ["a second", "of the bare work's rate", "median"]
+    return _table(["queries", *(f"{label}: {column}" for label in ("before", "after") for column in columns)], rows)
 
 
 def load_table() -> str:
-    """The search service under load, before and after its limits moved into the proxy: medians of runs in turns."""
+    """The search service under load, before and after its limits moved before the model: medians of runs in turns."""
     runs = _read("serving_load")
 
     def median(label: str, *path: str) -> float:

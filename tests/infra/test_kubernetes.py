@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from ray.serve.schema import ServeDeploySchema
 
 from pipelines.config import load_config
+from pipelines.serving.deployment import ServiceArguments
 from tests.infra.pins import INFRA, ROOT, constraints, image_tag
 
 FOLDER = INFRA / "kubernetes"
@@ -56,7 +59,7 @@ def cluster_of(manifest: Manifest) -> Manifest:
     """The cluster that an object of KubeRay describes."""
     spec = manifest["spec"]
     spec = spec.get("jobTemplate", spec)
-    cluster: Manifest = spec.get("rayClusterSpec", spec)
+    cluster: Manifest = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
     return cluster
 
 
@@ -79,7 +82,7 @@ def test_kubernetes_knows_every_field_of_a_cluster_s_pods(name: str, manifest: M
 def test_there_are_the_objects_that_the_page_promises() -> None:
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert {path.name for path in FILES} == set(re.findall(r"^\| `([\w-]+\.yaml)`", readme, re.MULTILINE))
-    assert {manifest["kind"] for _, manifest in RAY} == {"RayCluster", "RayJob", "RayCronJob"}
+    assert {manifest["kind"] for _, manifest in RAY} == {"RayCluster", "RayJob", "RayCronJob", "RayService"}
 
 
 def scheduled_job() -> Manifest:
@@ -127,6 +130,22 @@ def test_the_job_starts_a_file_that_is_there_with_the_mounted_configuration() ->
         (volume,) = (v["name"] for v in pod["spec"]["volumes"] if v.get("configMap", {}).get("name") == "vse-job")
         assert {"name": volume, "mountPath": folder} in pod["spec"]["containers"][0]["volumeMounts"]
     assert config["metadata"]["name"] == "vse-job"
+
+
+def test_the_service_names_what_is_there() -> None:
+    schema = ServeDeploySchema(**yaml.safe_load(one("rayservice.yaml")["spec"]["serveConfigV2"]))
+    (application,) = schema.applications
+    module, _, function = application.import_path.partition(":")
+    built = getattr(importlib.import_module(module), function)(ServiceArguments(**application.args))
+    ingress = built._bound_deployment
+    replicas = ingress.init_args[0]._bound_deployment
+    assert (ingress.name, replicas.name) == ("ingress", "search")
+    (scaled,) = application.deployments
+    assert scaled.name == replicas.name
+    assert scaled.autoscaling_config["max_replicas"] == application.args["max_replicas"]
+    for pod in pods_of(one("rayservice.yaml")):
+        secrets = [source["secretRef"]["name"] for source in pod["spec"]["containers"][0]["envFrom"]]
+        assert "vse-search" in secrets
 
 
 def test_the_mounted_configuration_is_one(tmp_path: Path) -> None:

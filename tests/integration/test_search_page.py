@@ -12,10 +12,11 @@ import uvicorn
 
 from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
-from pipelines.serving.guard import Guard, token_digest
+from pipelines.serving.guard import Guard
 from pipelines.serving.service import SearchService
 from preprocessing.features import load_image
 from tests.integration import browser
+from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
 
 TOKEN = "a token of some length"
@@ -37,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> SearchModel:
 @contextmanager
 def served(model: SearchModel, token: str | None = None) -> Iterator[str]:
     """The address of the application in a thread of this process."""
-    app = Guard(build_app(SearchService(model)), token_digest(token) if token else None, ["127.0.0.1"])
+    app = Guard(build_app(local_replicas(SearchService(model))), token, ["127.0.0.1"])
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

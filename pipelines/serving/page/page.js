@@ -57,9 +57,10 @@ function searchImage(file) {
   const shown = element("query-image");
   URL.revokeObjectURL(shown.src);
   shown.src = URL.createObjectURL(file);
-  const options = { method: "POST", headers: { "Content-Type": file.type }, body: file };
+  const body = new FormData();
+  body.append("image", file);
   const target = facts.captions ? "captions" : "images";
-  return search(async () => (await ask(`search?target=${target}`, options)).json(), null);
+  return search(async () => (await ask(`search/image?target=${target}`, { method: "POST", body })).json(), null);
 }
 
 function show(found, text) {

@@ -15,8 +15,8 @@ import ray
 import ray.autoscaler.sdk
 import ray.train
 import ray.util.state
-from ray.serve.config import HTTPOptions
-from starlette.middleware import Middleware
+from ray import serve
+from ray.serve.handle import DeploymentHandle
 
 from pipelines.runtime import ray_internals
 
@@ -109,15 +109,16 @@ def test_no_file_is_made_where_ray_makes_none(
     assert not any(tmp_path.iterdir())
 
 
-def test_http_options_take_no_middlewares() -> None:
-    """The other way is the variable; it is read when the module is imported."""
-    with pytest.raises(ValueError, match="has been removed"):
-        HTTPOptions(middlewares=[Middleware(HTTPOptions)])  # type: ignore[arg-type]
-    ((name, value),) = ray_internals.proxy_environment("json:dumps").items()
-    program = f"from ray.serve._private import constants; print(constants.{name})"
-    environment = {**os.environ, name: value}
+def test_ray_serve_has_no_options_for_its_threads_and_messages() -> None:
+    """The other way is the variables; they are read when the module is imported."""
+    options = {*inspect.signature(serve.deployment).parameters, *inspect.signature(DeploymentHandle.options).parameters}
+    found = [name for name in options if "thread" in name or "grpc" in name]
+    assert not found, f"Ray Serve has {found} now: set them in deployment.py, not in ray_internals.SERVE_SETTINGS"
+    names = ", ".join(f"constants.{name}" for name in ray_internals.SERVE_SETTINGS)
+    program = f"from ray.serve._private import constants; print({names})"
+    environment = {**os.environ, **ray_internals.SERVE_SETTINGS}
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.split()[-1] == value
+    assert run.stdout.split()[-2:] == ["False", "True"]
 
 
 def test_ray_train_has_no_fields_for_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:

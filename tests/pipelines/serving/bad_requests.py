@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 JSON = {"Content-Type": "application/json"}
+FORM = {"Content-Type": "multipart/form-data; boundary=limit"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ def encoded(kind: str, width: int = 40, height: int = 30, colour: str = "orange"
     data = io.BytesIO()
     Image.new("RGB", (width, height), colour).save(data, kind)
     return data.getvalue()
+
+
+def form(data: bytes, kind: str = "image/png", name: str = "image") -> bytes:
+    """A multipart body with one file, of type :data:`FORM`."""
+    head = f'--limit\r\nContent-Disposition: form-data; name="{name}"; filename="a"\r\nContent-Type: {kind}\r\n\r\n'
+    return head.encode() + data + b"\r\n--limit--\r\n"
 
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:
@@ -69,7 +76,7 @@ def _json(name: str, content: object, status: int, message: str, path: str = "/s
 
 
 def _picture(name: str, body: bytes, status: int, message: str, kind: str = "image/png", query: str = "") -> BadRequest:
-    return BadRequest(name, "POST", f"/search{query}", status, message, body, {"Content-Type": kind})
+    return BadRequest(name, "POST", f"/search/image{query}", status, message, form(body, kind), FORM)
 
 
 def _bodies() -> list[BadRequest]:
@@ -79,13 +86,9 @@ def _bodies() -> list[BadRequest]:
         "an open brace": b"{",
         "words": b"a red ring",
         "single quotes": b"{'text': 'a'}",
-        "invalid UTF-8": b'{"text": "caf\xe9"}',
-        "UTF-16": '{"text": "a"}'.encode("utf-16"),
         "two documents": b'{"text": "a"} {"text": "b"}',
         "a comma too many": b'{"text": "a",}',
         "a comment": b'{"text": "a"} // b',
-        "deep nesting": b"[" * 10_000,
-        "half a surrogate pair": b'{"text": "\\ud800"}',
         "a raw newline in a string": b'{"text": "a\nb"}',
         "a NUL": b"\x00",
         "XML": b"<text>a</text>",
@@ -103,6 +106,7 @@ def _bodies() -> list[BadRequest]:
         "a bell": "ring \x07",
         "an escape": "\x1b[2J",
         "a delete": "a\x7f",
+        "half a surrogate pair": "\ud800",
         "1,001 letters": "a" * 1001,
         "16,000 blanks": " " * 16_000,
     }
@@ -130,6 +134,8 @@ def _bodies() -> list[BadRequest]:
             _json(f"target is {name}", {**text, "target": value}, 422, "target: ")
             for name, value in wrong_target.items()
         ),
+        _json("body is deep nesting", b"[" * 10_000, 400, "the body cannot be read"),
+        _json("body is invalid UTF-8", b'{"text": "caf\xe9"}', 400, "the body cannot be read"),
         _json("a list for a body", [text], 422, "the body: "),
         _json("null for a body", None, 422, "the body: "),
         _json("a string for a body", "a red ring", 422, "the body: "),
@@ -195,8 +201,8 @@ def _paths() -> list[BadRequest]:
         "/%2e%2e/%2e%2e/etc/passwd",
         "/etc/passwd",
         "/page.js%00",
-        "/docs",
-        "/openapi.json",
+        "/redoc",
+        "/openapi.yaml",
         "/health/live",
         "/models",
     ]
@@ -253,6 +259,18 @@ def _pictures() -> list[BadRequest]:
         "?text=a": "text: ",
         f"?{'x' * 4000}=1": "xxx: ",
     }
+    boundless = {"Content-Type": "multipart/form-data"}
+    text_part = b'--limit\r\nContent-Disposition: form-data; name="image"\r\n\r\nabc\r\n--limit--\r\n'
+    forms = [
+        ("without a boundary", 400, "the body cannot be read", form(png), boundless),
+        ("with another boundary", 400, "the body", form(png), {"Content-Type": "multipart/form-data; boundary=other"}),
+        ("of noise", 400, "the body", b"\0" * 1000, FORM),
+        ("of nothing", 422, "image: ", b"--limit--\r\n", FORM),
+        ("without an image", 422, "image: ", form(png, name="picture"), FORM),
+        ("with a text for the image", 422, "image: ", text_part, FORM),
+        ("of 2,000 parts", 400, "the body cannot be read", form(b"").removesuffix(b"--limit--\r\n") * 2000, FORM),
+        ("with a long head", 400, "the body", b"--limit\r\n" + b"X-A: " + b"a" * 100_000, FORM),
+    ]
     noise = {
         "text": b"no picture",
         "an SVG": b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>',
@@ -269,7 +287,11 @@ def _pictures() -> list[BadRequest]:
         *(_picture(f"{name} as PNG", body, 422, "image: ") for name, body in noise.items()),
         *(_picture(f"half a {kind}", data[: len(data) // 2], 422, "image: ", kind) for kind, data in good.items()),
         *(_picture(f"{kind} of one byte", data[:1], 422, "image: ", kind) for kind, data in good.items()),
-        *(_picture(f"empty {kind}", b"", 400, "the body is empty", kind) for kind in good),
+        *(_picture(f"empty {kind}", b"", 422, "image: ", kind) for kind in good),
+        *(
+            _picture(f"part of type {kind!r}", png, 415, "image: its Content-Type", kind)
+            for kind in ("image/svg+xml", "image/tiff", "image/*", "*/*", "text/plain", "", "application/json")
+        ),
         _picture("a PNG as JPEG", png, 415, "said to be image/jpeg, and is PNG", "image/jpeg"),
         _picture("a JPEG as PNG", jpeg, 415, "said to be image/png, and is JPEG"),
         _picture("a GIF as WebP", gif, 415, "said to be image/webp, and is GIF", "image/webp"),
@@ -289,6 +311,16 @@ def _pictures() -> list[BadRequest]:
         _picture("no pixels", png_bomb(0, 0, 1), 422, "image: "),
         _picture("11 MiB", jpeg + bytes(11 * 1024 * 1024), 413, "longer than 10,485,760 bytes", "image/jpeg"),
         *(_picture(f"query {query[:20]}", png, 422, message, query=query) for query, message in queries.items()),
+        *(
+            BadRequest(
+                f"an image as {kind}", "POST", "/search/image", 415, "has to be multipart", png, {"Content-Type": kind}
+            )
+            for kind in ("image/png", "application/json", "application/x-www-form-urlencoded", "")
+        ),
+        *(
+            BadRequest(f"a form {name}", "POST", "/search/image", status, message, body, headers)
+            for name, status, message, body, headers in forms
+        ),
     ]
 
 

@@ -11,6 +11,7 @@ from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
 from pipelines.serving.service import SearchService
+from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 HOSTS = ("127.0.0.1", "localhost")
@@ -28,5 +29,5 @@ def service(search_model: SearchModel) -> SearchService:
 
 @pytest.fixture
 def client(service: SearchService) -> Iterator[TestClient]:
-    with TestClient(Guard(build_app(service), None, HOSTS), base_url="http://127.0.0.1") as client:
+    with TestClient(Guard(build_app(local_replicas(service)), None, HOSTS), base_url="http://127.0.0.1") as client:
         yield client

@@ -5,26 +5,34 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
+from ray.exceptions import ActorDiedError
+from ray.serve._private.common import DeploymentID
+from ray.serve.exceptions import DeploymentUnavailableError
 from starlette.testclient import TestClient
 
 from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
+from pipelines.serving.deployment import asking
 from pipelines.serving.guard import Guard
-from pipelines.serving.service import SearchService
+from pipelines.serving.request_error import RequestError
+from pipelines.serving.service import SearchService, TextSearch
 from preprocessing.features import load_image
-from tests.pipelines.serving.bad_requests import BAD_REQUESTS, BadRequest, encoded
+from tests.pipelines.serving.bad_requests import BAD_REQUESTS, FORM, BadRequest, encoded, form
+from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
 
 
 def guarded(service: SearchService) -> Guard:
-    return Guard(build_app(service), None, None)
+    return Guard(build_app(local_replicas(service)), None, None)
 
 
 def resident_megabytes() -> float:
@@ -51,10 +59,10 @@ def test_an_image_finds_captions_and_images(client: TestClient, search_model: Se
     record = search_model.gallery.records[2]
     data = io.BytesIO()
     load_image(record.image_uri).save(data, kind)
-    headers = {"Content-Type": f"image/{kind.lower()}"}
-    found = client.post("/search?k=4", content=data.getvalue(), headers=headers).json()
+    files = {"image": ("a", data.getvalue(), f"image/{kind.lower()}")}
+    found = client.post("/search/image?k=4", files=files).json()
     assert (found["target"], len(found["results"])) == ("captions", 4)
-    found = client.post("/search?k=2&target=images", content=data.getvalue(), headers=headers).json()
+    found = client.post("/search/image?k=2&target=images", files=files).json()
     assert len(found["results"]) == 2
     if kind == "PNG":  # the others lose something
         assert found["results"][0]["id"] == record.image_id
@@ -133,7 +141,7 @@ def test_bad_requests_leave_nothing_in_memory(client: TestClient) -> None:
 
 def test_a_body_without_a_length_is_read_no_further_than_its_limit(client: TestClient) -> None:
     body = (bytes(65536) for _ in range(200))
-    answer = client.post("/search", content=body, headers={"Content-Type": "image/jpeg"})
+    answer = client.post("/search/image", content=body, headers=FORM)
     assert (answer.status_code, answer.json()["error"][:19]) == (413, "the body is longer ")
 
 
@@ -143,7 +151,7 @@ def test_an_error_of_our_own_shows_no_trace(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret /path")
 
-    monkeypatch.setattr(service, "search_text", broken)
+    monkeypatch.setattr(service, "search_texts", broken)
     with TestClient(guarded(service), base_url="http://127.0.0.1") as client:
         answer = client.post("/search", json={"text": "a ring"})
         assert answer.status_code == 500
@@ -154,12 +162,36 @@ def test_an_error_of_our_own_shows_no_trace(
         assert client.get("/health").status_code == 200
 
 
-def test_nobody_is_answered_without_the_guard(service: SearchService) -> None:
-    with (
-        TestClient(build_app(service), base_url="http://127.0.0.1") as client,
-        pytest.raises(RuntimeError, match="proxy runs without the guard"),
-    ):
-        client.get("/health")
+def test_searches_that_come_together_are_embedded_together(service: SearchService, search_model: SearchModel) -> None:
+    """A text that the model cannot read is refused alone."""
+    queries = [TextSearch(text, 2, "images") for text in ("a red ring", "!" * 200, "a blue star")]
+    first, refused, last = service.search_texts(queries)
+    assert isinstance(refused, RequestError)
+    assert refused.status == 422
+    for query, answer in zip((queries[0], queries[2]), (first, last), strict=True):
+        assert [answer] == service.search_texts([query])
+
+
+def test_the_interface_describes_itself_and_needs_nothing_from_elsewhere(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    assert set(schema["paths"]) == {"/search", "/search/image", "/relevance", "/health", "/model", "/images/{image_id}"}
+    assert schema["paths"]["/search/image"]["post"]["requestBody"]["content"].keys() == {"multipart/form-data"}
+    page = client.get("/docs")
+    assert "'unsafe-inline'" in page.headers["content-security-policy"]
+    for address in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+        assert address.startswith("/")
+        assert client.get(address).status_code == 200
+
+
+@pytest.mark.parametrize("error", [ActorDiedError(), DeploymentUnavailableError(DeploymentID("search"))])
+def test_without_a_replica_a_client_is_told_to_try_again(error: Exception) -> None:
+    async def fail() -> None:
+        raise error
+
+    handle = SimpleNamespace(facts=SimpleNamespace(remote=fail))
+    with TestClient(Guard(build_app(asking(handle)), None, None)) as client:  # type: ignore[arg-type]
+        answer = client.get("/health")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
 def test_an_image_is_decoded_while_a_search_runs(service: SearchService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,12 +203,12 @@ def test_an_image_is_decoded_while_a_search_runs(service: SearchService, monkeyp
         decoded.set()
         return image
 
-    monkeypatch.setattr(service, "search_text", lambda *_: held.wait(20) and {})
+    answer = {"model": "a", "target": "images", "results": []}
+    monkeypatch.setattr(service, "search_texts", lambda _: held.wait(20) and [answer])
     monkeypatch.setattr(service, "decode", seen)
     with TestClient(guarded(service), base_url="http://127.0.0.1") as client, ThreadPoolExecutor(2) as threads:
         text = threads.submit(client.post, "/search", json={"text": "a ring"})
-        headers = {"Content-Type": "image/png"}
-        image = threads.submit(client.post, "/search", content=encoded("PNG"), headers=headers)
+        image = threads.submit(client.post, "/search/image", content=form(encoded("PNG")), headers=FORM)
         assert decoded.wait(10)
         assert client.get("/health").status_code == 200
         assert not text.done()

@@ -1,19 +1,17 @@
-"""The server of the proxy hangs up on heads that do not arrive, and on nobody else."""
+"""The HTTP server hangs up on heads that do not arrive, and on nobody else."""
 
 from __future__ import annotations
 
 import http.client
 import socket
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from pipelines.serving import proxy
-from tests.ports import free_port
+from pipelines.runtime.stage import StageError
+from pipelines.serving import http_server
 
 LIMIT = 0.6  # seconds
 
@@ -28,17 +26,9 @@ async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(proxy, "ARRIVAL_SECONDS", LIMIT)
-    port = free_port()
-    config = uvicorn.Config(answer_late, port=port, http=proxy.PunctualProtocol, lifespan="off", log_level="critical")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield port
-    server.should_exit = True
-    thread.join()
+    monkeypatch.setattr(http_server, "ARRIVAL_SECONDS", LIMIT)
+    with http_server.listening(answer_late, "127.0.0.1", 0) as port:
+        yield port
 
 
 def seconds_until_closed(connection: socket.socket) -> float:
@@ -93,13 +83,10 @@ def test_a_slow_body_and_a_pause_between_requests_are_none_of_its_business(port:
     connection.close()
 
 
-def test_the_guard_is_built_from_the_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uvicorn.config, "HTTP_PROTOCOLS", dict(uvicorn.config.HTTP_PROTOCOLS))
-    for name, value in proxy.settings("digest", ["localhost"], 3).items():
-        monkeypatch.setenv(name, value)
-    (middleware,) = proxy.middlewares()
-    assert middleware.kwargs == {"token": "digest", "hosts": ["localhost"], "replicas": 3}
-    assert uvicorn.Config(answer_late).http == "auto"
-    loaded = uvicorn.Config(answer_late)
-    loaded.load()
-    assert loaded.http_protocol_class is proxy.PunctualProtocol
+def test_an_address_that_is_taken_is_one_message() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(StageError, match=r"cannot listen at 127\.0\.0\.1, port .*: Address already in use; use another"),
+        http_server.listening(answer_late, "127.0.0.1", taken.getsockname()[1]),
+    ):
+        pass
