@@ -5,6 +5,7 @@ B images, C captions, K views, D embedding.
 
 import json
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -102,6 +104,14 @@ class Embedder:
         """Embed a batch of images that `load` has returned, as `embed_images` does."""
         images_BKD: Tensor = embed_images(self.model, [self._inputs(self._extractor(images))])
         return images_BKD
+
+    def embed_pil(self, images: Sequence[Image.Image]) -> Tensor:
+        """Embed decoded images, as `embed_images` does; they pass through lossless files, which all extractors read."""
+        with tempfile.TemporaryDirectory(prefix="vse-images-") as folder:
+            paths = [Path(folder) / f"{number}.png" for number in range(len(images))]
+            for image, path in zip(images, paths, strict=True):
+                image.save(path)
+            return self.embed_images([str(path) for path in paths])
 
     @property
     def takes_images(self) -> bool:

@@ -131,7 +131,10 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
         f"({update.changed:,} changed), {update.removed:,} to remove"
     )
     say(summary)
-    if not options.dry_run:
+    current = found is not None and found["origin"] == origin and not parts.exists()
+    if current and not update.todo and not update.removed:
+        say(f"{folder.name}: up to date")
+    elif not options.dry_run:
         _apply(folder, state, update, _embed(update.todo, bundle, images, parts, options.actors), len(files))
 
 

@@ -107,7 +107,7 @@ class BackboneEncoder(nn.Module):
         ``kept_BN`` says which cells belong to the set; size augmentation leaves some out. Class tokens always belong to
         it. Other shapes, and an image that keeps no cell, are a ValueError.
         """
-        side, batch = self.image_size, len(pixels_BCHW)
+        side, batch = self.image_size, pixels_BCHW.shape[0]
         if pixels_BCHW.shape[1:] != (3, side, side) or kept_BN.shape != (batch, self.cells):
             raise ValueError(
                 f"this backbone takes pixels (B, 3, {side}, {side}) and kept cells (B, {self.cells}), got "
@@ -235,5 +235,7 @@ def _as_set(output: Any) -> Tensor:
 def _compacted(cells_BNF: Tensor, kept_BN: Tensor) -> tuple[Tensor, Tensor]:
     """The kept cells of each image at its front, in their order, and how many they are; the rest is padding."""
     lengths_B = kept_BN.sum(dim=1)
+    if torch.onnx.is_in_onnx_export():  # an exported graph is for inference, which keeps all cells
+        return cells_BNF, lengths_B
     order_BN = torch.argsort(~kept_BN, dim=1, stable=True)[:, : int(lengths_B.max())]
     return cells_BNF.gather(1, order_BN.unsqueeze(-1).expand(-1, -1, cells_BNF.shape[-1])), lengths_B

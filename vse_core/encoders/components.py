@@ -7,11 +7,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from vse_core.encoders.gru_start import GRUStart, start_gru
-from vse_core.encoders.text import gru_states
 from vse_core.encoders.word_vectors import fill_embedding
+from vse_core.recurrent import gru_states, last_state
 from vse_core.similarity import unit_length
 
 
@@ -71,8 +70,7 @@ class NeuralCombiner(nn.Module):
 
     def sentences(self, words_CLD: Tensor, lengths_C: Tensor) -> Tensor:
         """Read C sequences of different lengths (C,): (C, D) last states of unit length."""
-        packed = pack_padded_sequence(words_CLD, lengths_C.cpu(), batch_first=True, enforce_sorted=False)
-        return unit_length(self.gru(packed)[1][0])
+        return unit_length(last_state(self.gru, words_CLD, lengths_C))
 
     def phrases(self, words_UD: Tensor, phrases_MK: Tensor) -> Tensor:
         """Read M sequences of up to K words, rows of ``words_UD`` before any -1: (M, D) last states of unit length.

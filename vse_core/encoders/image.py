@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vse_core.encoders.normalize import GlobalBatchNorm
-from vse_core.pooling.masks import check_lengths, valid_mask
+from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask
 from vse_core.similarity import unit_length
 
 
@@ -86,9 +86,7 @@ class FeatureEncoder(nn.Module):
         rows_MD = self.fc(rows_MF)
         if self.mlp is not None:
             rows_MD = rows_MD + self.mlp(rows_MF, self._padding(mask_BN, rows_MF))
-        sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
-        sets_BND[mask_BN] = self.dropout(rows_MD)
-        return sets_BND, mask_BN
+        return into_sets(self.dropout(rows_MD), mask_BN), mask_BN
 
     def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """Return the sums of the MLP's batch norm over a part of a batch (:meth:`GlobalBatchNorm.sums`)."""
@@ -98,8 +96,7 @@ class FeatureEncoder(nn.Module):
 
     def _rows(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         mask_BN = valid_mask(features_BNF, lengths_B)
-        # Padding is left out before the layers rather than masked after them: less work, and no trace of it anywhere.
-        return features_BNF[mask_BN].to(self.fc.weight.dtype), mask_BN
+        return real_rows(features_BNF, mask_BN).to(self.fc.weight.dtype), mask_BN
 
     def _padding(self, mask_BN: Tensor, rows_MF: Tensor) -> int:
         return mask_BN.numel() - len(rows_MF) if self.norm_rows == "padded" and self.training else 0
@@ -116,7 +113,7 @@ class ResidualMLP(nn.Module):
 
     def forward(self, rows_MF: Tensor, padding: int = 0) -> Tensor:
         """Map rows (M, F) to (M, D); ``padding`` rows of zeros join them in the statistics of the batch norm."""
-        normed_MH = self.norm(self.hidden_rows(rows_MF, padding))[: len(rows_MF)]
+        normed_MH = self.norm(self.hidden_rows(rows_MF, padding))[: rows_MF.shape[0]]
         out: Tensor = self.out(torch.relu(normed_MH))
         return out
 

@@ -1,9 +1,8 @@
 """Image encoder that keeps the regions: every feature vector in the joint space, and their aggregate (UniVSE)."""
 
-import torch
 from torch import Tensor, nn
 
-from vse_core.pooling.masks import check_lengths, valid_mask
+from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask
 from vse_core.similarity import unit_length
 
 
@@ -29,23 +28,17 @@ class RegionEncoder(nn.Module):
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Return the regions' unit vectors (B, N, D), zero for padding, and the mask (B, N) of real regions."""
         rows_MD, mask_BN = self._project(features_BNF, lengths_B)
-        return _into_sets(unit_length(rows_MD), mask_BN), mask_BN
+        return into_sets(unit_length(rows_MD), mask_BN), mask_BN
 
     def images_and_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the results of :meth:`forward` and :meth:`regions` by one projection."""
         rows_MD, mask_BN = self._project(features_BNF, lengths_B)
-        return self._pool(rows_MD, mask_BN, lengths_B), _into_sets(unit_length(rows_MD), mask_BN), mask_BN
+        return self._pool(rows_MD, mask_BN, lengths_B), into_sets(unit_length(rows_MD), mask_BN), mask_BN
 
     def _project(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         check_lengths(features_BNF, lengths_B)
         mask_BN = valid_mask(features_BNF, lengths_B)
-        return self.projection(features_BNF[mask_BN].to(self.projection.weight.dtype)), mask_BN
+        return self.projection(real_rows(features_BNF, mask_BN).to(self.projection.weight.dtype)), mask_BN
 
     def _pool(self, rows_MD: Tensor, mask_BN: Tensor, lengths_B: Tensor) -> Tensor:
-        return unit_length(self.pooling(_into_sets(rows_MD, mask_BN), lengths_B)).unsqueeze(1)
-
-
-def _into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
-    """Put the rows of all sets, one after the other, into a tensor (B, N, D) padded with zeros."""
-    sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
-    return torch.index_put(sets_BND, (mask_BN,), rows_MD)
+        return unit_length(self.pooling(into_sets(rows_MD, mask_BN), lengths_B)).unsqueeze(1)

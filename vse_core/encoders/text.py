@@ -1,10 +1,10 @@
 """Text encoder over word indices: embedding, GRU, aggregator."""
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vse_core.encoders.gru_start import GRUStart, start_gru
 from vse_core.encoders.word_vectors import fill_embedding
+from vse_core.recurrent import gru_states
 from vse_core.similarity import unit_length
 
 
@@ -55,16 +55,3 @@ class BiGRUEncoder(nn.Module):
         """Return the GRU's states (C, L, D), one a word; zero beyond a caption's end."""
         words_CLE = self.dropout(self.embed(tokens_CL))
         return gru_states(self.rnn, words_CLE, lengths_C)
-
-
-def gru_states(gru: nn.GRU, words_CLE: Tensor, lengths_C: Tensor) -> Tensor:
-    """Return the states (C, L, D) of a GRU over words (C, L, E), the mean of both directions where it has two.
-
-    They are zero beyond a caption's end.
-    """
-    packed = pack_padded_sequence(words_CLE, lengths_C.cpu(), batch_first=True, enforce_sorted=False)
-    hidden_CLH = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=words_CLE.shape[1])[0]
-    if gru.bidirectional:
-        forward_CLD, backward_CLD = hidden_CLH.chunk(2, dim=-1)
-        hidden_CLH = (forward_CLD + backward_CLD) / 2
-    return hidden_CLH

@@ -4,11 +4,11 @@ B sets, N padded set elements, M the same elements as seen from another one, D d
 """
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from vse_core.pooling.masks import check_lengths, valid_mask
 from vse_core.pooling.simple import MeanPooling
 from vse_core.precision import at_least_float32, full_precision
+from vse_core.recurrent import last_state
 
 
 class Seq2SeqPooling(nn.Module):
@@ -25,10 +25,7 @@ class Seq2SeqPooling(nn.Module):
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
         """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
-        elements_BND = at_least_float32(features_BND)
-        packed = pack_padded_sequence(elements_BND, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
-        last_BD: Tensor = self.gru(packed)[1][0]
-        return last_BD.to(features_BND.dtype)
+        return last_state(self.gru, at_least_float32(features_BND), lengths_B).to(features_BND.dtype)
 
 
 class SelfAttentionPooling(nn.Module):

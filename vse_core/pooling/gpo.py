@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vse_core.pooling.masks import check_lengths
 from vse_core.pooling.rank_gru import bidirectional_states
 from vse_core.pooling.sorting import rank_weighted_sum
 from vse_core.precision import at_least_float32, full_precision
+from vse_core.recurrent import gru_states
 
 
 class GeneralizedPooling(nn.Module):
@@ -47,42 +47,45 @@ class GeneralizedPooling(nn.Module):
         weights_BN = length_weights(self._scores, lengths_B, size, self.temperature)
         return weights_BN.to(at_least_float32(self.linear.weight).dtype)
 
-    def _scores(self, sizes_U: Tensor) -> Tensor:
-        codes_NP = rank_codes(int(sizes_U[-1]), self.position_dim).to(self.linear.weight)
+    def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
+        codes_NP = rank_codes(longest, self.position_dim).to(self.linear.weight)
         states_UNH = rank_states(self.gru, codes_NP, sizes_U)
         return nn.functional.linear(states_UNH, self.linear.weight.to(states_UNH)).squeeze(-1)
 
 
 def length_weights(
-    scores: Callable[[Tensor], Tensor], lengths_B: Tensor, size: int | None, temperature: float
+    scores: Callable[[Tensor, int], Tensor], lengths_B: Tensor, size: int | None, temperature: float
 ) -> Tensor:
     """Return the weights (B, size) of ranks whose scores depend on the length of the set alone: a softmax over ranks.
 
-    ``scores`` gives (U, N) for the U distinct lengths, ascending, up to the longest N; ``size`` is N where it is None.
+    ``scores`` gives (U, N) for the U distinct lengths and the longest, N; ``size`` is N where it is None.
     """
-    sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
-    longest = int(sizes_U[-1])
+    sizes_U, row_of_B = distinct_lengths(lengths_B)
+    longest = size if size is not None and torch.onnx.is_in_onnx_export() else int(sizes_U[-1])
     # The temperature multiplies every error of a score by ten: half precision would not do.
     with full_precision(lengths_B):
-        scores_UN = at_least_float32(scores(sizes_U)) / temperature
+        scores_UN = at_least_float32(scores(sizes_U, longest)) / temperature
     padded_UN = torch.arange(longest, device=lengths_B.device) >= sizes_U.unsqueeze(-1)
     weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
     return nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
 
 
+def distinct_lengths(lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct lengths (U,), ascending, and the row (B,) of each set's own among them.
+
+    An exported graph, which cannot have a number of rows that depends on values, takes every length for its own.
+    """
+    if torch.onnx.is_in_onnx_export():
+        return lengths_B, torch.arange(lengths_B.shape[0])
+    sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
+    return sizes_U, row_of_B
+
+
 def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
     """The mean of both directions' states of a GRU that reads the first n rank codes, for every size n: (U, N, H)."""
-    if codes_NP.device.type == "cpu":
+    if codes_NP.device.type == "cpu" and not torch.onnx.is_in_onnx_export():
         return bidirectional_states(gru, codes_NP, sizes_U)
-    return packed_states(gru, codes_NP.expand(len(sizes_U), -1, -1), sizes_U)
-
-
-def packed_states(gru: nn.GRU, inputs_BNP: Tensor, lengths_B: Tensor) -> Tensor:
-    """The mean of both directions' states (B, N, H) by PyTorch's own GRU, in the precision of its weights."""
-    packed = pack_padded_sequence(inputs_BNP, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
-    hidden_BNH = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=inputs_BNP.shape[1])[0]
-    forward_BNH, backward_BNH = hidden_BNH.chunk(2, dim=-1)
-    return (forward_BNH + backward_BNH) / 2
+    return gru_states(gru, codes_NP.expand(sizes_U.shape[0], -1, -1), sizes_U)
 
 
 def rank_codes(count: int, dim: int) -> Tensor:

@@ -7,10 +7,11 @@ generator, D dimensions.
 import torch
 from torch import Tensor, nn
 
-from vse_core.pooling.gpo import length_weights, packed_states, rank_codes, rank_states
+from vse_core.pooling.gpo import distinct_lengths, length_weights, rank_codes, rank_states
 from vse_core.pooling.masks import check_lengths, softmax_weighted_sum, valid_mask
 from vse_core.pooling.sorting import rank_weighted_sum, sort_sets
 from vse_core.precision import full_precision
+from vse_core.recurrent import gru_states
 
 _HEADS = 4
 
@@ -40,10 +41,10 @@ class TransformerGenerator(nn.Module):
         """The weights (B, size) of the ranks for sets of the given lengths: each row sums to 1."""
         return length_weights(self._scores, lengths_B, size, self.temperature)
 
-    def _scores(self, sizes_U: Tensor) -> Tensor:
-        codes_NP = rank_codes(int(sizes_U[-1]), self.linear.in_features).to(self.linear.weight)
-        padded_UN = torch.arange(len(codes_NP), device=sizes_U.device) >= sizes_U.unsqueeze(-1)
-        states_UNP = self.layer(codes_NP.expand(len(sizes_U), -1, -1), src_key_padding_mask=padded_UN)
+    def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
+        codes_NP = rank_codes(longest, self.linear.in_features).to(self.linear.weight)
+        padded_UN = torch.arange(codes_NP.shape[0], device=sizes_U.device) >= sizes_U.unsqueeze(-1)
+        states_UNP = self.layer(codes_NP.expand(sizes_U.shape[0], -1, -1), src_key_padding_mask=padded_UN)
         scores_UN: Tensor = self.linear(states_UNP).squeeze(-1)
         return scores_UN
 
@@ -60,7 +61,7 @@ class DimensionGenerator(nn.Module):
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
         """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
-        sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
+        sizes_U, row_of_B = distinct_lengths(lengths_B)
         codes_NP = rank_codes(features_BND.shape[1], self.gru.input_size).to(self.linear.weight)
         with full_precision(features_BND):
             scores_UND = self.linear(rank_states(self.gru, codes_NP, sizes_U).to(codes_NP)) / self.temperature
@@ -87,8 +88,8 @@ class FeatureGenerator(nn.Module):
         check_lengths(features_BND, lengths_B)
         ranked_BND = sort_sets(features_BND, lengths_B)
         codes_NP = rank_codes(ranked_BND.shape[1], self.position_dim).to(ranked_BND)
-        inputs_BNP = torch.cat((codes_NP.expand(len(ranked_BND), -1, -1), ranked_BND), dim=-1)
+        inputs_BNP = torch.cat((codes_NP.expand(ranked_BND.shape[0], -1, -1), ranked_BND), dim=-1)
         with full_precision(features_BND):
-            scores_BN1 = self.linear(packed_states(self.gru, inputs_BNP, lengths_B)) / self.temperature
+            scores_BN1 = self.linear(gru_states(self.gru, inputs_BNP, lengths_B)) / self.temperature
         valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
         return softmax_weighted_sum(scores_BN1, ranked_BND, valid_BN1).to(features_BND.dtype)

@@ -13,8 +13,8 @@ def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
             f"pooling takes features (B, N, D) and lengths (B,), got {tuple(features_BND.shape)} "
             f"and {tuple(lengths_B.shape)}"
         )
-    if lengths_B.numel() == 0:
-        return
+    if torch.onnx.is_in_onnx_export() or lengths_B.numel() == 0:
+        return  # an exported graph cannot refuse
     shortest, longest = (int(x) for x in torch.aminmax(lengths_B))
     if shortest < 1:
         index = int(lengths_B.argmin())
@@ -32,6 +32,28 @@ def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
 def valid_mask(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
     """Return the mask (B, N) of real elements of padded features."""
     return torch.arange(features_BND.shape[1], device=features_BND.device) < lengths_B.unsqueeze(-1)
+
+
+def real_rows(features_BNF: Tensor, mask_BN: Tensor) -> Tensor:
+    """Return the real elements of all sets, one after the other: (M, F).
+
+    Padding is left out before layers rather than masked after them: less work, and no trace of it anywhere. An exported
+    graph, which cannot have a number of rows that depends on values, has all B * N.
+    """
+    if torch.onnx.is_in_onnx_export():
+        return features_BNF.flatten(0, 1)
+    rows_MF: Tensor = features_BNF[mask_BN]
+    return rows_MF
+
+
+def into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
+    """Put the rows of :func:`real_rows`, of any width, back into sets (B, N, D) padded with zeros."""
+    if torch.onnx.is_in_onnx_export():
+        split_BND: Tensor = rows_MD.unflatten(0, mask_BN.shape)
+        return split_BND.masked_fill(~mask_BN.unsqueeze(-1), 0.0)
+    sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
+    filled_BND: Tensor = torch.index_put(sets_BND, (mask_BN,), rows_MD)
+    return filled_BND
 
 
 def softmax_weighted_sum(logits: Tensor, values_BND: Tensor, valid_BN1: Tensor) -> Tensor:

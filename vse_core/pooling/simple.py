@@ -70,4 +70,4 @@ class LastPooling(nn.Module):
     def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
         """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
         check_lengths(features_BND, lengths_B)
-        return features_BND[torch.arange(len(features_BND), device=features_BND.device), lengths_B - 1]
+        return features_BND[torch.arange(features_BND.shape[0], device=features_BND.device), lengths_B - 1]

@@ -50,7 +50,8 @@ def sort_sets(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
 
 
 def _sorts_by_key(features_BND: Tensor) -> bool:
-    return features_BND.device.type == "cpu" and features_BND.dtype == torch.float32
+    on_cpu = features_BND.device.type == "cpu" and features_BND.dtype == torch.float32
+    return on_cpu and not torch.onnx.is_in_onnx_export()
 
 
 def _needs_grad(*tensors: Tensor) -> bool:

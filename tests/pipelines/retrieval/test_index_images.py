@@ -175,3 +175,12 @@ def test_a_damaged_gallery_is_refused(bundle: Path, photos: Path, capsys: pytest
     table.write_bytes(table.read_bytes()[:-1] + b"x")
     assert index() == 1
     assert "images.parquet" in capsys.readouterr().err
+
+
+def test_a_second_run_does_no_work(bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "bad.jpg").unlink()
+    index("--model", str(bundle), "--images", str(photos))
+    before = (gallery_folder("holiday") / image_gallery.STATE).read_bytes()
+    assert index() == 0
+    assert "up to date" in capsys.readouterr().out
+    assert (gallery_folder("holiday") / image_gallery.STATE).read_bytes() == before

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vse_core.pooling.gpo import packed_states
 from vse_core.pooling.rank_gru import bidirectional_states
+from vse_core.recurrent import gru_states
 
 
 @settings(deadline=None, max_examples=30)
@@ -20,7 +20,7 @@ def test_states_and_gradients_are_those_of_pytorch_in_float64(sizes: set[int], w
     codes_64 = codes.detach().double().requires_grad_()
     real_UN1 = (torch.arange(max(sizes)) < sizes_U.unsqueeze(-1)).unsqueeze(-1)
     ours = bidirectional_states(gru, codes, sizes_U) * real_UN1
-    theirs = packed_states(exact, codes_64.expand(len(sizes_U), -1, -1), sizes_U) * real_UN1
+    theirs = gru_states(exact, codes_64.expand(len(sizes_U), -1, -1), sizes_U) * real_UN1
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
     probe = torch.randn_like(ours)
     found = torch.autograd.grad((ours * probe).sum(), [codes, *gru.parameters()])
@@ -30,9 +30,10 @@ def test_states_and_gradients_are_those_of_pytorch_in_float64(sizes: set[int], w
 
 
 def test_large_weights_saturate_without_overflow():
+    torch.manual_seed(0)  # of 1,000 seeds 2 bring a gate to its threshold, where rounding decides
     gru = torch.nn.GRU(2, 3, batch_first=True, bidirectional=True)
     for parameter in gru.parameters():
         torch.nn.init.uniform_(parameter, -1e4, 1e4)
     codes, sizes = torch.ones(5, 2), torch.tensor([5])
     states = bidirectional_states(gru, codes, sizes)
-    torch.testing.assert_close(states.float(), packed_states(gru, codes.unsqueeze(0), sizes))
+    torch.testing.assert_close(states.float(), gru_states(gru, codes.unsqueeze(0), sizes))

@@ -1,0 +1,121 @@
+"""The export command: a registered model becomes a folder for the hub, sentence-transformers and ONNX runtimes."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from pipelines.retrieval.search_model import add_model_options, default_tracking_uri
+from pipelines.runtime.cli import CommandParser, say
+from pipelines.runtime.stage import StageError
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime", "sentence_transformers")
+ONNX = "onnx"
+# Embeddings have unit length: what differs more than this is no rounding.
+TOLERANCE = 1e-4
+_CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a man in a red shirt rides a bicycle")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, export, check, and push where asked."""
+    parser = CommandParser(description="Export a registered model: Hugging Face hub, sentence-transformers, ONNX")
+    add_model_options(parser)
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="a new folder")
+    parser.add_argument("--push", metavar="OWNER/NAME", help="upload the folder to a repository on the hub")
+    parser.add_argument("--private", action="store_true", help="with --push: make the repository a private one")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    options = parser.parse_args(arguments)
+    _require(options)
+    from pipelines.registry.models import find_bundle
+
+    name, bundle = find_bundle(options.model, options.tracking_uri or default_tracking_uri())
+    if options.dry_run:
+        say(f"would export {name} to {options.output}" + (f" and push it to {options.push}" if options.push else ""))
+        return
+    for line in export_bundle(name, bundle, options.output):
+        say(line)
+    if options.push:
+        from vse_core.models.hub import push_folder
+
+        say(f"pushed: {push_folder(options.output, options.push, options.private)}")
+
+
+def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
+    """Write a bundle's model into a new folder; return what was written, a line each.
+
+    `model` and `extractor` as they are registered, `modules.json` for sentence-transformers, `onnx` with both towers
+    where the model has such a form, and `README.md`. Raises StageError for a model without embeddings, or where ONNX
+    gives other vectors than PyTorch.
+    """
+    from pipelines.inference.sentence_module import write_modules
+    from pipelines.kinds import saved_kind
+    from vse_core.models.hub import CARD, card_text
+    from vse_core.models.onnx import OnnxError
+
+    try:
+        kind = saved_kind(bundle / "model")
+    except ValueError as error:
+        raise StageError(f"{name} cannot be exported: {error}") from error
+    if not kind.has_embeddings:
+        raise StageError(f"{name}: {kind.title} compares an image with a text anew for each pair and has no vectors "
+                         "to export; export a two-tower model or UniVSE")  # fmt: skip
+    for part in ("model", "extractor"):
+        shutil.copytree(bundle / part, output / part)
+    write_modules(output)
+    lines = [f"model: {output / 'model'}", f"sentence-transformers: {output}"]
+    try:
+        found = _write_onnx(output)
+        lines += [f"ONNX: {output / ONNX / file}, {value:.1e} from PyTorch at most" for file, value in found.items()]
+    except OnnxError as error:
+        found = {}
+        lines.append(f"ONNX: none ({error})")
+    (output / CARD).write_text(card_text(_card(name, found)), encoding="utf-8")
+    return lines
+
+
+def _write_onnx(folder: Path) -> Mapping[str, float]:
+    from pipelines.inference.embedder import Embedder
+    from vse_core.models.onnx import export_onnx, onnx_difference
+
+    embedder = Embedder(folder / "model", folder / "extractor", device="cpu")
+    export_onnx(embedder.model, folder / ONNX)
+    found = onnx_difference(embedder.model, folder / ONNX, list(embedder.texts.batches(_CAPTIONS)))
+    for file, value in found.items():
+        if value > TOLERANCE:
+            raise StageError(
+                f"{folder / ONNX / file} differs by {value:.1e} from the model, more than {TOLERANCE}: "
+                "do not use it, and report the model"
+            )
+    return found
+
+
+def _require(options: argparse.Namespace) -> None:
+    """Raise StageError before any work: a package is missing, or the folder is there already."""
+    missing = [package for package in PACKAGES if find_spec(package) is None]
+    if missing:
+        raise StageError(f"exporting needs {', '.join(missing)}: pip install 'vse-pipeline[export]'")
+    if options.private and not options.push:
+        raise StageError("--private has an effect with --push alone")
+    if options.output.exists():
+        raise StageError(f"{options.output} is there already: name a new folder, or remove it")
+
+
+def _card(name: str, onnx: Mapping[str, float]) -> str:
+    towers = "".join(f"\n- `{ONNX}/{file}`: at most {value:.1e} from PyTorch" for file, value in onnx.items())
+    return f"""# {name}
+
+A model of images and sentences in one space; the inner product of two vectors is their similarity.
+
+```python
+from sentence_transformers import SentenceTransformer  # with vse-pipeline installed, whose module is imported
+
+model = SentenceTransformer("FOLDER_OR_NAME", trust_remote_code=True)
+texts = model.encode(["a dog runs along the beach"])
+```
+
+`model` holds safetensors, JSON and what turns captions into tokens; `extractor` what images are read with.
+{"ONNX graphs, for inputs of any number and length:" + towers if towers else "There is no ONNX form of this model."}
+"""

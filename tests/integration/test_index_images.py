@@ -1,0 +1,50 @@
+"""Images without captions from the command line to the page: indexed by Ray actors, updated, and found in Chromium."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.retrieval.search_model import gallery_folder, load_search_model
+from preprocessing.features import load_image
+from tests.integration import browser
+from tests.integration.test_search_page import served
+from tests.pipelines.tiny_bundle import write_tiny_bundle
+
+ROOT = Path(__file__).parents[2]
+SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length"
+
+
+def index(*arguments: str) -> str:
+    command = [sys.executable, "pipelines/index.py", "--name", "holiday", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_images_are_indexed_updated_and_found_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "work"))
+    bundle = write_tiny_bundle(tmp_path / "bundle")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(6):
+        load_image(f"scene://0/{number}").save(photos / f"{number}.png")
+    (photos / "bad.jpg").write_text("no image")
+    assert "6 images; 6 embedded, 0 removed, 1 skipped" in index("--model", str(bundle), "--images", str(photos))
+    (photos / "0.png").unlink()
+    (photos / "bad.jpg").unlink()
+    assert "5 images; 0 embedded, 1 removed" in index()
+
+    model = load_search_model(str(gallery_folder("holiday")), "unused")
+    with browser.running() as page, served(model) as address:
+        page.open(address)
+        page.wait_for("document.getElementById('model').textContent.includes('holiday: 5 images')")
+        page.evaluate("document.getElementById('text').focus()")
+        page.type("a red ring")
+        page.press_enter()
+        page.wait_for(f"{SHOWN} === 5")
+        page.choose_file("#file", photos / "3.png")
+        page.wait_for("document.querySelector('#results li')?.textContent.includes('3.png')")

@@ -1,0 +1,157 @@
+"""Both towers of a model as ONNX graphs, for runtimes without PyTorch.
+
+B images, N features of width F, S side of the pixels; C captions, L tokens; K views, D dimensions.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from vse_core.models.model import Model
+from vse_core.models.two_tower import TwoTower
+
+IMAGES, TEXTS = "images.onnx", "texts.onnx"
+
+_Inputs = list[tuple[nn.Module, tuple[Tensor, ...]]]
+
+
+class OnnxError(ValueError):
+    """A model has no form in ONNX; the message says why."""
+
+
+class _Features(nn.Module):
+    """Features (B, N, F), padded, and their lengths (B,) become (B, K, D)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.encode = model.image_encoder
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        images_BKD: Tensor = self.encode(features, lengths)
+        return images_BKD
+
+
+class _Pixels(nn.Module):
+    """Pixels (B, 3, S, S), red first, from 0 to 255, become (B, K, D)."""
+
+    def __init__(self, model: Model, cells: int) -> None:
+        super().__init__()
+        self.encode, self.cells = model.image_encoder, cells
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        kept_BN = torch.ones(pixels.shape[0], self.cells, dtype=torch.bool)
+        images_BKD: Tensor = self.encode(pixels, kept_BN)
+        return images_BKD
+
+
+class _Texts(nn.Module):
+    """Token ids (C, L), padded, and their lengths (C,) become (C, D)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.encode = model.text_encoder
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        texts_CD: Tensor = self.encode(tokens, lengths)
+        return texts_CD
+
+
+def export_onnx(model: Model, directory: Path) -> None:
+    """Write ``images.onnx`` and ``texts.onnx``: graphs for any number of inputs of any lengths.
+
+    ``texts.onnx`` takes ``tokens`` (C, L) and ``lengths`` (C,), both int64, and gives ``embeddings`` (C, D).
+    ``images.onnx`` takes ``features`` (B, N, F) and ``lengths`` (B,), or ``pixels`` (B, 3, S, S) from 0 to 255, and
+    gives ``embeddings`` (B, K, D). Rows at or beyond a length are padding, of any value. The model must be on the CPU.
+
+    Raises OnnxError for a model that reads more than features or pixels and token ids.
+    """
+    if not isinstance(model, TwoTower):
+        raise OnnxError(
+            f"a {type(model).__name__} has no ONNX form: it reads captions together with what a parser finds in them, "
+            "which is no tensor; two-tower models have one"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    lengths = torch.tensor([5, 2, 3])
+    sets = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
+    side = getattr(model.image_encoder, "image_size", None)
+    tokens_CL = torch.ones(3, 5, dtype=torch.long)
+    _write(_Texts(model), (tokens_CL, lengths), sets, ("tokens", "lengths"), directory / TEXTS)
+    if side is not None:
+        images = _Pixels(model, int(model.image_encoder.cells))  # type: ignore[arg-type]
+        _write(images, (torch.rand(3, 3, side, side) * 255,), ({0: Dim.DYNAMIC},), ("pixels",), directory / IMAGES)
+        return
+    features_BNF = torch.rand(3, 5, int(model.image_encoder.feature_dim))  # type: ignore[arg-type]
+    _write(_Features(model), (features_BNF, lengths), sets, ("features", "lengths"), directory / IMAGES)
+
+
+def onnx_difference(model: Model, directory: Path, captions: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Return the largest absolute difference of either graph in onnxruntime from the model, by its file.
+
+    The captions are batches of tokens (C, L) and lengths (C,); images are random sets of 1 to 9 features, or pixels.
+    """
+    import onnxruntime
+
+    side = getattr(model.image_encoder, "image_size", None)
+    generator = torch.Generator().manual_seed(0)
+    if side is None:
+        width = int(model.image_encoder.feature_dim)  # type: ignore[arg-type]
+        sets = (torch.randn(4, 9, width, generator=generator), torch.tensor([1, 9, 4, 2]))
+        images: _Inputs = [(_Features(model), sets)]
+    else:
+        pixels_BCHW = torch.rand(4, 3, side, side, generator=generator) * 255
+        images = [(_Pixels(model, int(model.image_encoder.cells)), (pixels_BCHW,))]  # type: ignore[arg-type]
+    batches: dict[str, _Inputs] = {IMAGES: images, TEXTS: [(_Texts(model), batch) for batch in captions]}
+    differences = {}
+    for name, inputs in batches.items():
+        session = onnxruntime.InferenceSession(directory / name)
+        names = [entry.name for entry in session.get_inputs()]
+        found = []
+        for tower, given in inputs:
+            theirs: Any = session.run(None, {key: value.numpy() for key, value in zip(names, given, strict=True)})[0]
+            with torch.no_grad():
+                found.append(float((tower(*given) - torch.from_numpy(theirs)).abs().max()))
+        differences[name] = max(found)
+    return differences
+
+
+def _write(
+    tower: nn.Module,
+    example: tuple[Tensor, ...],
+    shapes: tuple[dict[int, Dim], ...],
+    names: tuple[str, ...],
+    path: Path,
+) -> None:
+    with torch.no_grad(), _quietly():
+        program = torch.onnx.export(
+            tower.eval(),
+            example,
+            dynamo=True,
+            dynamic_shapes=shapes,
+            input_names=names,
+            output_names=["embeddings"],
+            verbose=False,
+        )
+    assert program is not None
+    program.save(path)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Silence the exporter, which names every node that it does not fold."""
+    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

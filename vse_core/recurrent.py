@@ -1,0 +1,62 @@
+"""GRUs over padded sequences: their states, by PyTorch's own operator and by that of ONNX.
+
+B sequences, N padded elements, E width of an element, H width of the GRU, R directions (1 or 2).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
+    """Return the states (B, N, H) of a GRU of one layer, the mean of both directions' where it has two.
+
+    They are zero beyond a sequence's end.
+    """
+    if torch.onnx.is_in_onnx_export():
+        states_BNH = _onnx_states(gru, inputs_BNE, lengths_B)
+    else:
+        packed = pack_padded_sequence(inputs_BNE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+        states_BNH = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=inputs_BNE.shape[1])[0]
+    if gru.bidirectional:
+        forward_BNH, backward_BNH = states_BNH.chunk(2, dim=-1)
+        states_BNH = (forward_BNH + backward_BNH) / 2
+    return states_BNH
+
+
+def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
+    """Return the state (B, H) that a GRU of one layer and direction ends in."""
+    if torch.onnx.is_in_onnx_export():
+        states_BNH = _onnx_states(gru, inputs_BNE, lengths_B)
+        return states_BNH[torch.arange(lengths_B.shape[0]), lengths_B - 1]
+    packed = pack_padded_sequence(inputs_BNE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+    state_BH: Tensor = gru(packed)[1][0]
+    return state_BH
+
+
+def _onnx_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
+    """The states (B, N, R * H) by ONNX's operator, which takes lengths; PyTorch's exporter would unroll the steps."""
+    directions = ("_l0", "_l0_reverse") if gru.bidirectional else ("_l0",)
+    weights, recurrent, biases_in, biases = (
+        torch.stack([_onnx_gates(getattr(gru, name + direction)) for direction in directions])
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    batch, count, _ = inputs_BNE.shape
+    states_NRBH = torch.onnx.ops.symbolic(
+        "GRU",
+        [inputs_BNE.transpose(0, 1), weights, recurrent, torch.cat([biases_in, biases], dim=1), lengths_B.int()],
+        {
+            "hidden_size": gru.hidden_size,
+            "linear_before_reset": 1,
+            "direction": "bidirectional" if gru.bidirectional else "forward",
+        },
+        dtype=inputs_BNE.dtype,
+        shape=(count, len(directions), batch, gru.hidden_size),
+    )
+    return states_NRBH.permute(2, 0, 1, 3).flatten(2)
+
+
+def _onnx_gates(rows: Tensor) -> Tensor:
+    """Rows of the gates in ONNX's order, update before reset."""
+    reset, update, new = rows.chunk(3)
+    return torch.cat([update, reset, new])
