@@ -27,7 +27,9 @@ def listening(app: ASGIApp, host: str, port: int) -> Iterator[int]:
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise StageError(f"cannot listen at {host}, port {port}: {os.strerror(error.errno or 0)}; use another --port") from error
+        raise StageError(
+            f"cannot listen at {host}, port {port}: {os.strerror(error.errno or 0)}; use another --port"
+        ) from error
     config = uvicorn.Config(
         app,
         http=PunctualProtocol,

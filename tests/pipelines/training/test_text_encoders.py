@@ -225,7 +225,8 @@ def test_options_go_with_their_encoder() -> None:
     with pytest.raises(ConfigError, match=r"model\.text\.word_dim: unknown key"):
         make_config(name, "model.text.word_dim=3")
     with pytest.raises(
-        ConfigError, match=r"model\.text\.name: must be one of bigru, bert, dual_encoder, components, role_graphs; got 'brt'"
+        ConfigError,
+        match=r"model\.text\.name: must be one of bigru, bert, dual_encoder, components, role_graphs; got 'brt'",
     ):
         make_config("model.text.name=brt")
     assert make_config("model.text.word_dim=5").model.text.name == "bigru"
