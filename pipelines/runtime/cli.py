@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+import argcomplete
 from rich.console import Console
 from rich.text import Text
 
@@ -32,7 +33,22 @@ _LOG_COLUMNS = 180
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that exits with status 1 and one message for a wrong command line, as scripts do for any user error."""
+    """A parser that exits with status 1 and one message for a wrong command line, as scripts do for any user error.
+
+    It answers a shell that completes a command line, and has the name that the command was called by.
+    """
+
+    # "vse VERB" where it was called by that; else the script's name.
+    called: str | None = None
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | ({"prog": self.called} if self.called else {}))
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        """Parse arguments, or tell the shell what may follow."""
+        argcomplete.autocomplete(self)
+        parsed: argparse.Namespace = super().parse_args(args, namespace)
+        return parsed
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""

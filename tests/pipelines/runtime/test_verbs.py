@@ -1,0 +1,79 @@
+"""`vse VERB` is `python pipelines/VERB.py`: listed, completed, and run with what follows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipelines.runtime.verbs import verbs
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND = [sys.executable, "-c", "from pipelines.runtime.verbs import main; main()"]
+
+
+def vse(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run([*COMMAND, *arguments], cwd="/", env=variables, capture_output=True, text=True)
+
+
+def completed(line: str) -> list[str]:
+    """What a shell offers for a line."""
+    program = f"import os, sys; os.dup2(1, 8); os.dup2(2, 9); sys.argv = ['vse']; {COMMAND[-1]}"
+    shell = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **shell}
+    run = subprocess.run([sys.executable, "-c", program], cwd="/", env=variables, capture_output=True, text=True)
+    return [word.strip() for word in run.stdout.splitlines()]
+
+
+def test_every_script_is_a_verb_with_a_line() -> None:
+    scripts = {path.stem for path in (ROOT / "pipelines").glob("[!_]*.py")}
+    assert set(verbs()) == scripts
+    text = vse("--help").stdout
+    assert all(f"  {verb:<12}{line}" in text for verb, line in verbs().items())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert vse("--version").stdout == f"vse {project['version']}\n"
+    assert project["scripts"] == {"vse": "pipelines.runtime.verbs:main"}
+
+
+def test_a_verb_is_its_script() -> None:
+    script = subprocess.run(
+        [sys.executable, str(ROOT / "pipelines" / "search.py"), "--help"], capture_output=True, text=True, check=True
+    )
+    assert vse("search", "--help").stdout.split() == script.stdout.replace("search.py", "vse search").split()
+    wrong = vse("search", "--nothing")
+    assert (wrong.returncode, wrong.stderr.splitlines()[0].startswith("error: ")) == (1, True)
+
+
+def test_an_unknown_verb_is_one_message() -> None:
+    run = vse("serach")
+    assert run.returncode == 1
+    assert run.stderr.startswith("error: argument VERB: invalid choice: 'serach'")
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("vse se", {"search", "serve"}), ("vse serve --max", {"--max-replicas"}), ("vse nope ", set())],
+)
+def test_shells_complete_verbs_and_their_options(line: str, expected: set[str]) -> None:
+    assert set(completed(line)) == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_are_told_how(shell: str) -> None:
+    assert "vse" in vse(f"--completion={shell}").stdout
+
+
+def test_packages_tell_that_they_are_typed() -> None:
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package in ("infra", "pipelines", "preprocessing", "vse_core"):
+        assert (ROOT / package / "py.typed").is_file()
+        assert "py.typed" in data[package]
