@@ -28,7 +28,7 @@ from pipelines.schema.encoders import (
     BiGRUTextEncoderConfig,
     FeatureImageEncoderConfig,
 )
-from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, TripletLoss
+from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, SigmoidLoss, TripletLoss
 from preprocessing.reading import damage_as, parse_json
 
 KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKind())
@@ -53,7 +53,7 @@ TextEncoderConfig = Annotated[
 ]
 
 LossConfig = Annotated[
-    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
+    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | SigmoidLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
     Field(discriminator="name"),
 ]
 

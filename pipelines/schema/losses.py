@@ -109,3 +109,11 @@ class InfoNceLoss(SoftmaxLoss):
 
     name: Literal["infonce"]
     temperature: Float = Field(gt=0, description="divisor of the similarities")
+
+
+class SigmoidLoss(SoftmaxLoss):
+    """A binary decision for every image and caption of the global batch (SigLIP, section 3.2)."""
+
+    name: Literal["sigmoid"]
+    temperature: Float = Field(0.1, gt=0, description="divisor of the similarities (SigLIP begins with 0.1)")
+    bias: Float = Field(-10.0, description="added to the divided similarities (SigLIP begins with -10)")

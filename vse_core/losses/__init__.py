@@ -9,6 +9,7 @@ from vse_core.losses.infonce import InfoNCELoss
 from vse_core.losses.multi_view import MultiViewLoss
 from vse_core.losses.pair_loss import PairLoss
 from vse_core.losses.result import LossResult
+from vse_core.losses.sigmoid import SigmoidLoss
 from vse_core.losses.triplet import TripletLoss
 from vse_core.registry import choose
 
@@ -17,6 +18,7 @@ LOSSES: dict[str, Callable[..., GlobalLoss]] = {
     "multi_view": MultiViewLoss,
     "adopt": AdoptLoss,
     "infonce": InfoNCELoss,
+    "sigmoid": SigmoidLoss,
 }
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "LossResult",
     "MultiViewLoss",
     "PairLoss",
+    "SigmoidLoss",
     "TripletLoss",
     "build_loss",
 ]

@@ -128,3 +128,12 @@ def infonce(s: Sims, ids: list[int], tau: float, mask: bool) -> float:
             everything = sum(math.exp(similarity(c) / tau) for c in [a, *others(ids, a, mask)])
             total -= math.log(math.exp(similarity(a) / tau) / everything)
     return total / 2 / len(ids)
+
+
+def sigmoid(s: Sims, ids: list[int], tau: float, bias: float, mask: bool) -> float:
+    total = 0.0
+    for i in range(len(ids)):
+        for j in [i, *others(ids, i, mask)]:
+            sign = 1 if i == j else -1
+            total += math.log(1 + math.exp(-sign * (best(s, i, j) / tau + bias)))
+    return total / len(ids)

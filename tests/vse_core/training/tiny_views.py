@@ -29,6 +29,7 @@ LOSSES = {
     "adopt-random": {"name": "adopt", "count": "random"},
     "infonce": {"name": "infonce"},
     "infonce-joint": {"name": "infonce", "bound": "joint"},
+    "sigmoid": {"name": "sigmoid"},
 }
 
 

@@ -1,0 +1,41 @@
+"""The sigmoid loss against a loop over its definition."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.vse_core.losses import oracles
+from tests.vse_core.losses.batches import nested, pair_counts, random_batch, seeds, view_counts
+from vse_core.losses import build_loss
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=seeds, pairs=pair_counts, views=view_counts, mask=st.booleans())
+def test_against_loops_over_the_definition(seed, pairs, views, mask):
+    images, texts, ids = random_batch(seed, pairs, views)
+    result = build_loss("sigmoid", temperature=0.2, bias=-3.0, mask_same_image=mask)(images, texts, ids)
+    expected = oracles.sigmoid(nested(images, texts), ids.tolist(), 0.2, -3.0, mask)
+    assert result.total.item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_without_similarity_and_bias_every_decision_costs_a_bit():
+    images, texts = torch.eye(8)[:4].unsqueeze(1), torch.eye(8)[4:]
+    total = build_loss("sigmoid", bias=0.0)(images, texts, torch.arange(4)).total
+    assert total.item() == pytest.approx(4 * math.log(2))
+
+
+@pytest.mark.parametrize("bound", ["max", "avg", "up", "joint"])
+def test_gradients(bound: str):
+    images, texts, ids = random_batch(8, 4, 2, dim=3)
+    loss = build_loss("sigmoid", temperature=0.3, bias=-1.0, mask_same_image=True, bound=bound)
+    inputs = images.requires_grad_(), texts.requires_grad_()
+    assert torch.autograd.gradcheck(lambda i, t: loss(i, t, ids).total, inputs)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"bound": "journal"}, {"lam": 2.0}])
+def test_bad_options_are_refused(options: dict[str, object]):
+    with pytest.raises(ValueError, match=r"must"):
+        build_loss("sigmoid", **options)
