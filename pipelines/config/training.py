@@ -56,6 +56,9 @@ class TrainingConfig(Strict):
     batch_size: Int = Field(gt=1, description="image-caption pairs in a global batch (papers: 128)")
     learning_rate: Float = Field(gt=0, description="highest rate of AdamW (VSE-infinity: 5e-4)")
     weight_decay: Float = Field(ge=0, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
+    norm_weight_decay: Float | None = Field(
+        None, ge=0, description="weight decay of norms and biases (CLIP: 0); by default that of all others"
+    )
     gradient_clip: Float = Field(gt=0, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)")
     initial: AbsolutePath | None = Field(
         None, description="directory of a model whose weights training begins with; by default random ones"

@@ -111,7 +111,11 @@ class Trainer:
         start_from_word_vectors(self.model, directory)
         start_from_initial(self.model, caption_encoder, directory)
         self.optimizer = build_optimizer(
-            self.model, training.learning_rate, training.weight_decay, rate_factors(settings.model)
+            self.model,
+            training.learning_rate,
+            training.weight_decay,
+            rate_factors(settings.model),
+            training.norm_weight_decay,
         )
         use_tf32(training.precision == "tf32")
         self.precision = MixedPrecision(training.precision, device)

@@ -10,7 +10,11 @@ PART, RATE_FACTOR = "part", "rate_factor"
 
 
 def build_optimizer(
-    model: nn.Module, learning_rate: float, weight_decay: float, rate_factors: Mapping[str, float] | None = None
+    model: nn.Module,
+    learning_rate: float,
+    weight_decay: float,
+    rate_factors: Mapping[str, float] | None = None,
+    norm_weight_decay: float | None = None,
 ) -> torch.optim.AdamW:
     """AdamW over all trainable parameters with PyTorch's default betas, as in all released VSE-infinity configurations.
 
@@ -23,14 +27,19 @@ def build_optimizer(
         rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
             one is inside another, the inner one counts. All else trains at the base rate, in the first group. One that
             does not exist, or has no trainable parameters, is a ValueError.
+        norm_weight_decay: weight decay of norms and biases, the parameters of fewer than two dimensions, in groups of
+            their own (CLIP: 0); None for that of all others, as published.
     """
     factors = dict(rate_factors or {})
-    groups: dict[str, list[nn.Parameter]] = {"": [], **{prefix: [] for prefix in factors}}
+    decays = [weight_decay] if norm_weight_decay is None else [weight_decay, norm_weight_decay]
+    groups: dict[tuple[str, float], list[nn.Parameter]] = {
+        (prefix, decay): [] for prefix in ("", *factors) for decay in decays
+    }
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups[_innermost(name, factors)].append(parameter)
+            groups[_innermost(name, factors), decays[-1] if parameter.ndim < 2 else weight_decay].append(parameter)
     for prefix in factors:
-        if not groups[prefix]:
+        if not any(groups[prefix, decay] for decay in decays):
             raise ValueError(f"rate_factors: the model has no trainable parameters under {prefix!r}")
     return torch.optim.AdamW(
         [
@@ -39,8 +48,9 @@ def build_optimizer(
                 "lr": learning_rate * factors.get(prefix, 1.0),
                 PART: prefix,
                 RATE_FACTOR: factors.get(prefix, 1.0),
+                "weight_decay": decay,
             }
-            for prefix, parameters in groups.items()
+            for (prefix, decay), parameters in groups.items()
             if parameters
         ],
         lr=learning_rate,

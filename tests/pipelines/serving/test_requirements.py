@@ -1,0 +1,89 @@
+"""A registered model runs with nothing but the packages that it says it needs, and what those need themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.serving.requirements import pip_requirements
+from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# Hides every installed package that the requirements do not bring, as in an environment made from them alone.
+PROGRAM = """
+import sys
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+bundle, *needed = sys.argv[1:]
+known, left = set(), [Requirement(line) for line in needed]
+while left:
+    requirement = left.pop()
+    name = canonicalize_name(requirement.name)
+    try:
+        lines = distribution(name).requires or []
+    except PackageNotFoundError:
+        continue
+    if name not in known:
+        known.add(name)
+        left += [inner for inner in map(Requirement, lines) if inner.marker is None or inner.marker.evaluate({"extra": ""})]
+hidden = {
+    package for package, owners in packages_distributions().items()
+    if not known & {canonicalize_name(owner) for owner in owners}
+} - {"pipelines", "preprocessing", "vse_core", "infra", "packaging"}
+
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Hidden())
+import torch
+from pathlib import Path
+from pipelines.inference.embedder import Embedder
+from pipelines.retrieval.gallery import Gallery
+
+uri = Gallery.load(Path(bundle) / "gallery").records[0].image_uri
+embedder = Embedder(Path(bundle) / "model", Path(bundle) / "extractor")
+print(embedder.embed_texts(["a small red circle"]).shape[0], embedder.embed_images([uri]).shape[0])
+"""
+
+
+@pytest.mark.parametrize("write", [write_tiny_bundle, write_tiny_unified_bundle])
+def test_a_model_needs_what_it_says(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    bundle = write(tmp_path / "bundle")
+    command = [sys.executable, "-c", PROGRAM, str(bundle), *pip_requirements(bundle)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stdout.split()) == (0, ["1", "1"]), run.stderr
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "package"),
+    [
+        ("model/model.json", {"text": {"name": "components"}}, "spacy"),
+        ("model/model.json", {"image": {"name": "dual_encoder", "lora": {"rank": 2}}}, "peft"),
+        ("extractor/extractor.json", {"name": "frames"}, "av"),
+        ("extractor/extractor.json", {"name": "several", "options": {"of": [{"name": "frames"}]}}, "av"),
+    ],
+)
+def test_packages_of_parts(tmp_path: Path, part: str, change: dict[str, object], package: str) -> None:
+    bundle = write_tiny_bundle(tmp_path / "bundle")
+    assert package not in names(bundle)
+    path = bundle / part
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert package in names(bundle)
+
+
+def names(bundle: Path) -> set[str]:
+    return {requirement.partition("==")[0] for requirement in pip_requirements(bundle)}
