@@ -4,11 +4,10 @@ What is registered is a "bundle", a directory with four parts: `model`, `extract
 and `index` (of the gallery). MLflow keeps copies of them with the code that reads them.
 """
 
-import importlib.metadata
 import re
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,20 +33,6 @@ FINGERPRINT_TAG = "vse.fingerprint"
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("vse_core", "preprocessing", "pipelines")
-REQUIREMENTS = (
-    "mlflow",
-    "nltk",
-    "numpy",
-    "pandas",
-    "peft",
-    "pillow",
-    "safetensors",
-    "tokenizers",
-    "torch",
-    "torchvision",
-    "transformers",
-)
-
 # A folder in the current directory that only happens to be called like a registered model is not meant.
 _PATHS = ("/", "./", "../", "~")
 _REFERENCE = re.compile(r"(?P<name>[^@/]+)(?:@(?P<alias>[^@/]+)|/(?P<version>\d+))?")
@@ -80,13 +65,18 @@ def find_registered(client: MlflowClient, name: str, fingerprint: str) -> Regist
 
 
 def register_bundle(
-    bundle: Path, name: str, fingerprint: str, tags: Mapping[str, str], metrics: Mapping[str, float]
+    bundle: Path,
+    name: str,
+    fingerprint: str,
+    requirements: Sequence[str],
+    tags: Mapping[str, str],
+    metrics: Mapping[str, float],
 ) -> RegisteredVersion:
     """Log a bundle as a pyfunc in the active run and register it under the alias "challenger".
 
-    A fingerprint that is registered already is not registered again. The tags go to the version, the metrics to the
-    active run with the id of the logged model, so that MLflow shows them with the model. Raises RuntimeError where no
-    run is active.
+    A fingerprint that is registered already is not registered again. The requirements are what pip installs for the
+    model. The tags go to the version, the metrics to the active run with the id of the logged model, so that MLflow
+    shows them with the model. Raises RuntimeError where no run is active.
     """
     run = mlflow.active_run()
     if run is None:
@@ -94,7 +84,7 @@ def register_bundle(
     client = MlflowClient()
     found = find_registered(client, name, fingerprint)
     if found is None:
-        info = _log_bundle(bundle, name, tags)
+        info = _log_bundle(bundle, name, requirements, tags)
         mlflow.log_metrics(dict(metrics), run_id=run.info.run_id, model_id=info.model_id)
         version = mlflow.register_model(info.model_uri, name, tags={**tags, FINGERPRINT_TAG: fingerprint})
         found = RegisteredVersion(name, int(version.version), info.model_id)
@@ -102,7 +92,7 @@ def register_bundle(
     return found
 
 
-def _log_bundle(bundle: Path, name: str, tags: Mapping[str, str]) -> ModelInfo:
+def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapping[str, str]) -> ModelInfo:
     with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
         code = Path(folder) / "packages.zip"
         _pack_code(code)
@@ -111,7 +101,7 @@ def _log_bundle(bundle: Path, name: str, tags: Mapping[str, str]) -> ModelInfo:
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
             artifacts={part: str(bundle / part) for part in BUNDLE_PARTS},
             code_paths=[str(code)],
-            pip_requirements=[f"{package}=={importlib.metadata.version(package)}" for package in REQUIREMENTS],
+            pip_requirements=list(requirements),
             signature=model_signature(),
             input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
             tags=dict(tags),

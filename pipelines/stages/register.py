@@ -55,6 +55,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         StageError: there is no trained and evaluated model yet, or MLflow does not take it.
     """
     from pipelines.registry.models import describe_version, register_bundle
+    from pipelines.serving.requirements import pip_requirements
     from pipelines.tracking.client import outages, reason_of
 
     stage = _stage(config, upstream)
@@ -79,7 +80,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tracker.log_artifact(card)
     try:
         with tracker.active():
-            registered = register_bundle(stage.path, config.registered_model, stage.fingerprint, tags, named)
+            needed = pip_requirements(stage.path)
+            registered = register_bundle(stage.path, config.registered_model, stage.fingerprint, needed, tags, named)
         text = model_card.description(card.read_text(encoding="utf-8"))
         describe_version(registered.name, registered.version, text, config.tracking_uri)
     except outages() as error:

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 
 from pipelines.config import load_config
 from pipelines.registry.models import describe_version, register_bundle
+from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking import PipelineRuns
 from preprocessing.storage import S3Storage
 from tests.infra.pins import INFRA
@@ -200,7 +201,9 @@ def test_a_pipeline_logs_and_registers_through_the_server(
             tracker.log_figure(figure, "plots/recall.png")
         with runs.child("register") as register, register.active():
             bundle = write_tiny_bundle(tmp_path / "bundle")
-            version = register_bundle(bundle, "tiny", "abc", {"vse.seed": "0"}, {"dev/rsum": 119.0})
+            version = register_bundle(
+                bundle, "tiny", "abc", pip_requirements(bundle), {"vse.seed": "0"}, {"dev/rsum": 119.0}
+            )
             describe_version("tiny", version.version, "Trained on six scenes.", address)
 
     client = MlflowClient(address, address)

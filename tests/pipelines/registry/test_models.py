@@ -29,6 +29,7 @@ from pipelines.registry.models import (
     resolve,
 )
 from pipelines.retrieval.gallery import Gallery
+from pipelines.serving.requirements import pip_requirements
 from preprocessing.features import TINY_RESNET, build_extractor
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
 from tests.preprocessing.features.arrays import arrays
@@ -48,8 +49,12 @@ class Registered:
         experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
         with mlflow.start_run(experiment_id=experiment) as run:
             self.run_id = run.info.run_id
-            self.version = register_bundle(self.bundle, "tiny", "abc", TAGS, {"dev/rsum": 12.0})
-            self.again = register_bundle(self.bundle, "tiny", "abc", TAGS, {"dev/rsum": 12.0})
+            self.version = register_bundle(
+                self.bundle, "tiny", "abc", pip_requirements(self.bundle), TAGS, {"dev/rsum": 12.0}
+            )
+            self.again = register_bundle(
+                self.bundle, "tiny", "abc", pip_requirements(self.bundle), TAGS, {"dev/rsum": 12.0}
+            )
         self.artifacts = folder / "artifacts"
 
 
@@ -99,7 +104,7 @@ def test_nothing_registered_is_a_pickle(registered: Registered, tmp_path: Path) 
     suffixes = {path.suffix or path.name for path in files if "english" not in path.parts}
     page = {".html", ".css", ".js", ".csv"}  # of the search service and the report, which are part of the code
     words = {".txt", ".xz"}  # WordNet is compressed JSON
-    assert suffixes <= {".py", ".json", ".safetensors", ".faiss", ".yaml", "MLmodel", *page, *words}
+    assert suffixes <= {".py", ".typed", ".json", ".safetensors", ".faiss", ".yaml", "MLmodel", *page, *words}
     assert not [path for path in files if path.read_bytes()[:2] in {bytes([128, protocol]) for protocol in range(2, 6)}]
     assert not [path for path in files if "__pycache__" in path.parts]
 
@@ -144,7 +149,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 def test_registering_needs_a_run(registered: Registered) -> None:
     with pytest.raises(RuntimeError, match="start one before"):
-        register_bundle(registered.bundle, "tiny", "abc", TAGS, {})
+        register_bundle(registered.bundle, "tiny", "abc", [], TAGS, {})
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class Place:
         mlflow.set_registry_uri(self.uri)
         experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
         with mlflow.start_run(experiment_id=experiment):
-            register_bundle(self.bundle, "tiny", "abc", {}, {})
+            register_bundle(self.bundle, "tiny", "abc", [], {}, {})
 
 
 @pytest.fixture(scope="module")

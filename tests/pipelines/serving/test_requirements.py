@@ -34,21 +34,26 @@ while left:
         continue
     if name not in known:
         known.add(name)
-        left += [inner for inner in map(Requirement, lines) if inner.marker is None or inner.marker.evaluate({"extra": ""})]
+        inner = [Requirement(line) for line in lines]
+        left += [one for one in inner if one.marker is None or one.marker.evaluate({"extra": ""})]
 hidden = {
     package for package, owners in packages_distributions().items()
     if not known & {canonicalize_name(owner) for owner in owners}
 } - {"pipelines", "preprocessing", "vse_core", "infra", "packaging"}
 
 
-class Hidden:
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None if name.partition(".")[0] in hidden else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):  # metadata of packages
+        return getattr(self.finder, name)
 
 
-sys.meta_path.insert(0, Hidden())
-import torch
+sys.meta_path = [Hiding(finder) for finder in sys.meta_path]
 from pathlib import Path
 from pipelines.inference.embedder import Embedder
 from pipelines.retrieval.gallery import Gallery
