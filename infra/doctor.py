@@ -42,7 +42,7 @@ Offsets = dict[str, tuple[float, float]]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each check; return 0 if all pass, otherwise 1."""
-    parser = config_parser("Check versions, GPUs, storage, MLflow, disk and clocks of all machines.")
+    parser = config_parser()
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config, options.set)

@@ -16,7 +16,7 @@ from pipelines.stages.runner import report
 
 def main() -> None:
     """Read the command line, and write the report of that configuration's run."""
-    options = config_parser("Write the report of a pipeline run.").parse_args()
+    options = config_parser().parse_args()
     sys.stdout.write(f"{report(load_config(options.config, options.set))}\n")
 
 

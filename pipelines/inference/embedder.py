@@ -5,8 +5,7 @@ B images, C captions, K views, D embedding.
 
 import json
 import shutil
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -21,9 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 from pipelines.inference.image_inputs import feature_width, pixel_format, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
-from preprocessing.features.extractor import ExtractorError, ImageExtractor
-from preprocessing.features.images import ImageError
-from preprocessing.features.jpeg import JpegExtractor
+from preprocessing.features.extractor import ExtractorError, FileExtractor
+from preprocessing.features.images import ImageError, image_bytes
 from preprocessing.loading.pixels import decode_pixels, full_view
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.names import require_inner_name
@@ -96,27 +94,25 @@ class Embedder:
         images_BKD: Tensor = embed_images(self.model, (self._features(uris, start) for start in starts))
         return images_BKD
 
-    def load(self, uri: str) -> Any:
-        """Read and decode an image for `embed_loaded`; needs no model, may run in other threads; raises ImageError."""
-        return self._extractor.load(uri)
+    def decode(self, data: bytes, seen: Callable[[Image.Image], object] = id) -> Any:
+        """Decode an image file for `embed_decoded`, and let `seen` see it; raises ImageError; for any thread."""
+        if not isinstance(self._extractor, FileExtractor):
+            raise ImageError("the model needs features that were computed elsewhere")
+        return self._extractor.decode(data, seen)
 
-    def embed_loaded(self, images: Sequence[Any]) -> Tensor:
-        """Embed a batch of images that `load` has returned, as `embed_images` does."""
+    def embed_decoded(self, images: Sequence[Any]) -> Tensor:
+        """Embed a batch of images that `decode` has returned, as `embed_images` does."""
         images_BKD: Tensor = embed_images(self.model, [self._inputs(self._extractor(images))])
         return images_BKD
 
     def embed_pil(self, images: Sequence[Image.Image]) -> Tensor:
         """Embed decoded images, as `embed_images` does; they pass through lossless files, which all extractors read."""
-        with tempfile.TemporaryDirectory(prefix="vse-images-") as folder:
-            paths = [Path(folder) / f"{number}.png" for number in range(len(images))]
-            for image, path in zip(images, paths, strict=True):
-                image.save(path)
-            return self.embed_images([str(path) for path in paths])
+        return self.embed_decoded([self.decode(image_bytes(image, "PNG")) for image in images])
 
     @property
     def takes_images(self) -> bool:
         """Return whether the extractor reads image files, rather than rows of published features or videos."""
-        return isinstance(self._extractor, ImageExtractor | JpegExtractor)
+        return isinstance(self._extractor, FileExtractor)
 
     @property
     def finds_regions(self) -> bool:

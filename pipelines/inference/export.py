@@ -21,7 +21,7 @@ _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, export, check, and push where asked."""
-    parser = CommandParser(description="Export a registered model: Hugging Face hub, sentence-transformers, ONNX")
+    parser = CommandParser()
     add_model_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="a new folder")
     parser.add_argument("--push", metavar="OWNER/NAME", help="upload the folder to a repository on the hub")

@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(description="Draw a figure of the papers.")
+    parser = CommandParser()
     names = parser.add_subparsers(dest="figure", required=True, metavar="FIGURE")
     for name, figure in FIGURES.items():
         child = names.add_parser(name, help=figure.title, description=f"Draw the {figure.title}.")

@@ -128,7 +128,7 @@ def main() -> None:
     from pipelines.runtime.cli import make_parser, say
     from pipelines.stages.model_evaluation import compare_references
 
-    parser = make_parser("Promote a registered model to champion where it is better.")
+    parser = make_parser()
     parser.add_argument("--model", metavar="MODEL", help="the challenger (default: NAME@challenger, the newest)")
     parser.add_argument("--rollback", action="store_true", help="make the champion before this one champion again")
     options = parser.parse_args()

@@ -219,6 +219,6 @@ def main() -> None:
     from pipelines.config import load_config
     from pipelines.runtime.cli import make_parser, say
 
-    options = make_parser("Retrain where the data has grown, and promote the model where it is better.").parse_args()
+    options = make_parser().parse_args()
     config = load_config(options.config, options.set)
     say(preview(config) if options.dry_run else retrain(config))

@@ -4,7 +4,6 @@ A relevant result carries a green frame and a tick, an irrelevant one a grey fra
 can be told apart without colours. An image that cannot be read is replaced by its name.
 """
 
-import io
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from PIL import Image, ImageOps
 from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.sheet_rows import SheetRow
 from pipelines.templates.render import data_uri, render
-from preprocessing.features.images import ImageError, load_image
+from preprocessing.features.images import ImageError, image_bytes, load_image
 
 # Okabe-Ito green and vermillion, and neutrals with enough contrast on white.
 GREEN, ORANGE = "#009E73", "#D55E00"
@@ -82,9 +81,7 @@ def _at_least_one(rows: Sequence[SheetRow]) -> Sequence[SheetRow]:
 def _thumbnail_uri(uri: str, pixels: int) -> str | None:
     if (image := _thumbnail(uri, pixels)) is None:
         return None
-    content = io.BytesIO()
-    image.save(content, "JPEG", quality=85)
-    return data_uri(content.getvalue(), "jpeg")
+    return data_uri(image_bytes(image, "JPEG", quality=85), "jpeg")
 
 
 def _thumbnail(uri: str, pixels: int) -> Image.Image | None:

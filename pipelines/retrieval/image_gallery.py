@@ -2,7 +2,7 @@
 
 A gallery's folder holds `gallery.json`, `skipped.csv`, and one numbered folder with `images.parquet`, the index and
 their digests. An update writes the next number and then names it in `gallery.json`, so that a killed one changes
-nothing. `parts` are the images that an unfinished update has embedded.
+nothing. `parts` are the images that an unfinished update has embedded; `thumbnails` are small JPEG files for the page.
 
 B images, K views, D embedding.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ import torch
 from pipelines.retrieval.faiss_index import GalleryIndex
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.image_files import ImageFile
-from pipelines.runtime.stage import content_digest
+from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import open_atomic, write_json_atomic
@@ -31,8 +31,17 @@ from vse_core.digests import DIGESTS, check_digests, write_digests
 STATE = "gallery.json"
 TABLE = "images.parquet"
 PARTS = "parts"
+THUMBNAILS = "thumbnails"
 # Raised when the files of a gallery change.
 FORMAT = 1
+
+
+class Embedded(NamedTuple):
+    """Some images, their vectors (B, K, D) and their thumbnails."""
+
+    files: Sequence[ImageFile]
+    images_BKD: np.ndarray
+    thumbnails: Sequence[bytes]
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
@@ -54,11 +63,21 @@ def bundle_origin(bundle: Path) -> dict[str, str]:
     }
 
 
-def write_rows(path: Path, files: Sequence[ImageFile], images_BKD: np.ndarray) -> None:
-    """Write the rows of some images; the file gets its name when it is complete."""
+def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:
+    """Write the thumbnails of some images, and then their rows, and return these."""
+    for file, thumbnail in zip(embedded.files, embedded.thumbnails, strict=True):
+        path = _thumbnail(folder, file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(thumbnail)
+    table = _rows(embedded.files, embedded.images_BKD)
+    write_table(parts / f"{fingerprint(embedded.files)[:16]}.parquet", table)
+    return table
+
+
+def _rows(files: Sequence[ImageFile], images_BKD: np.ndarray) -> pa.Table:
     columns = [pa.array(column, pa.string()) for column in zip(*files, strict=True)]
     vectors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(images_BKD, dtype=np.float32))
-    write_table(path, pa.table([*columns, vectors], names=[*ImageFile._fields, "vectors"]))
+    return pa.table([*columns, vectors], names=[*ImageFile._fields, "vectors"])
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -79,8 +98,12 @@ def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
     write_digests(directory, TABLE)
     write_json_atomic(folder / STATE, {**state, "current": number})
     for other in folder.iterdir():
-        if other.is_dir() and other.name != number:
+        if other.is_dir() and other.name not in (number, THUMBNAILS):
             shutil.rmtree(other, ignore_errors=True)
+    shown = set(_thumbnails(folder, table).values())
+    for path in (folder / THUMBNAILS).glob("*/*"):
+        if path not in shown:
+            path.unlink()
 
 
 def load_table(folder: Path, state: dict[str, Any]) -> pa.Table:
@@ -90,13 +113,28 @@ def load_table(folder: Path, state: dict[str, Any]) -> pa.Table:
     return pyarrow.parquet.read_table(directory / TABLE)
 
 
-def load_image_gallery(folder: Path, bundle: Path) -> tuple[Gallery, GalleryIndex]:
-    """Load a gallery and its index; refuse (GalleryIndexError) one that another model has embedded."""
+def load_image_gallery(folder: Path, bundle: Path) -> tuple[Gallery, GalleryIndex, dict[str, Path]]:
+    """Load a gallery, its index and thumbnails; refuse (GalleryIndexError) one that another model has embedded."""
     state = read_state(folder)
     if state is None:
         raise GalleryError(f"{folder} holds no gallery: make it with pipelines/index.py --images FOLDER --name NAME")
     origin = _origin({**state, "origin": bundle_origin(bundle)}, folder / state["current"])
-    return _gallery(load_table(folder, state)), GalleryIndex.load(folder / state["current"], origin)
+    table = load_table(folder, state)
+    return _gallery(table), GalleryIndex.load(folder / state["current"], origin), _thumbnails(folder, table)
+
+
+def image_files(table: pa.Table) -> list[ImageFile]:
+    """Return the images of rows."""
+    return [ImageFile(**row) for row in table.select(ImageFile._fields).to_pylist()]
+
+
+def _thumbnails(folder: Path, table: pa.Table) -> dict[str, Path]:
+    return {file.image_id: _thumbnail(folder, file) for file in image_files(table)}
+
+
+def _thumbnail(folder: Path, file: ImageFile) -> Path:
+    name = fingerprint(file)[:24]
+    return folder / THUMBNAILS / name[:2] / f"{name}.jpg"
 
 
 def _origin(state: dict[str, Any], directory: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from pipelines.retrieval import image_gallery
 from pipelines.retrieval.image_files import ImageFile, list_images
+from pipelines.retrieval.image_gallery import Embedded
 from pipelines.retrieval.search_model import add_tracking_option, default_tracking_uri, gallery_folder
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import CommandParser, say
@@ -62,17 +63,15 @@ class _Embedding:
 
         self._embedder = Embedder(self._bundle / "model", self._bundle / "extractor")
 
-    def work(self, files: Sequence[ImageFile]) -> tuple[list[ImageFile], np.ndarray | None, list[_Skipped]]:
-        """Return the images that can be embedded, their vectors (B, K, D), and the others with their reasons."""
+    def work(self, files: Sequence[ImageFile]) -> tuple[Embedded | None, list[_Skipped]]:
+        """Return the images that can be embedded, and the others with their reasons."""
         return embed_files(self._embedder, files, self._root)
 
 
-def embed_files(
-    embedder: Embedder, files: Sequence[ImageFile], root: str
-) -> tuple[list[ImageFile], np.ndarray | None, list[_Skipped]]:
+def embed_files(embedder: Embedder, files: Sequence[ImageFile], root: str) -> tuple[Embedded | None, list[_Skipped]]:
     """Embed images batch by batch while a thread decodes the next; links that lead out of `root` are skipped."""
     from preprocessing.extraction.image_loader import ImageLoader
-    from preprocessing.features.images import ImageError, inside
+    from preprocessing.features.images import ImageError, inside, read_image_bytes, thumbnail
 
     skipped: list[_Skipped] = []
 
@@ -83,13 +82,19 @@ def embed_files(
             else:
                 yield file, image
 
-    embedded, vectors = [], []
-    with ImageLoader(lambda uri: embedder.load(inside(root, uri)), 1, 2 * _BATCH, _TIMEOUT) as loader:
+    def load(uri: str) -> tuple[Any, bytes]:
+        small: list[bytes] = []
+        image = embedder.decode(read_image_bytes(inside(root, uri)), lambda decoded: small.append(thumbnail(decoded)))
+        return image, small[0]
+
+    embedded, vectors, thumbnails = [], [], []
+    with ImageLoader(load, 1, 2 * _BATCH, _TIMEOUT) as loader:
         images = readable()
         while batch := list(islice(images, _BATCH)):
             embedded += [file for file, _ in batch]
-            vectors.append(embedder.embed_loaded([image for _, image in batch]).numpy())
-    return embedded, np.concatenate(vectors) if vectors else None, skipped
+            vectors.append(embedder.embed_decoded([image for _, (image, _) in batch]).numpy())
+            thumbnails += [small for _, (_, small) in batch]
+    return Embedded(embedded, np.concatenate(vectors), thumbnails) if vectors else None, skipped
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -135,7 +140,7 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
     if current and not update.todo and not update.removed:
         say(f"{folder.name}: up to date")
     elif not options.dry_run:
-        _apply(folder, state, update, _embed(update.todo, bundle, images, parts, options.actors), len(files))
+        _apply(folder, state, update, _embed(update.todo, bundle, images, folder, parts, options.actors), len(files))
 
 
 def _plan(
@@ -144,26 +149,21 @@ def _plan(
     """Compare the images with the rows of the gallery, if the same model has embedded them, and of finished parts."""
     current = found is not None and found["origin"] == origin
     tables = [image_gallery.load_table(folder, found)] if found is not None and current else []
-    indexed = {row["image_id"]: ImageFile(**row) for table in tables for row in _ids(table)}
+    indexed = {file.image_id for table in tables for file in image_gallery.image_files(table)}
     tables += [pyarrow.parquet.read_table(path) for path in sorted(parts.glob("*.parquet"))]
     wanted, kept = set(files), []
     for table in tables:
-        rows = [ImageFile(**row) for row in _ids(table)]
+        rows = image_gallery.image_files(table)
         stays = [row in wanted for row in rows]
         wanted -= set(rows)
         kept.append(table.filter(pa.array(stays, pa.bool_())))
     ids = {file.image_id for file in files}
     changed = sum(file.image_id in indexed for file in wanted)
-    return _Update(kept, sorted(wanted), changed, len(indexed.keys() - ids))
-
-
-def _ids(table: pa.Table) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = table.select(ImageFile._fields).to_pylist()
-    return rows
+    return _Update(kept, sorted(wanted), changed, len(indexed - ids))
 
 
 def _embed(
-    todo: Sequence[ImageFile], bundle: Path, images: str, parts: Path, actors: int
+    todo: Sequence[ImageFile], bundle: Path, images: str, folder: Path, parts: Path, actors: int
 ) -> tuple[list[pa.Table], list[_Skipped]]:
     """Embed images in Ray actors; a finished part is written, and is not done again if this process is killed."""
     if not todo:
@@ -185,13 +185,11 @@ def _embed(
     )
     tables, skipped = [], []
     with progress_bar("embed", len(todo), "images") as bar:
-        for embedded, images_BKD, refused in done:
+        for embedded, refused in done:
             skipped += refused
-            if images_BKD is not None:
-                path = parts / f"{fingerprint(embedded)[:16]}.parquet"
-                image_gallery.write_rows(path, embedded, images_BKD)
-                tables.append(pyarrow.parquet.read_table(path))
-            bar.update(len(embedded) + len(refused))
+            if embedded is not None:
+                tables.append(image_gallery.write_part(folder, parts, embedded))
+            bar.update((len(embedded.files) if embedded is not None else 0) + len(refused))
     return tables, skipped
 
 
@@ -228,7 +226,7 @@ def _address(images: str) -> str:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(prog="index.py", description="Index images without captions, or update such a gallery.")
+    parser = CommandParser(prog="index.py")
     parser.add_argument("--model", help="registered model, as for search.py; default: that of the gallery")
     add_tracking_option(parser)
     images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"

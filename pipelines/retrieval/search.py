@@ -78,7 +78,7 @@ def _search_batch(options: argparse.Namespace, model: SearchModel) -> str:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(prog="search.py", description="Search a registered model's gallery with a text or an image.")
+    parser = CommandParser(prog="search.py")
     parser.add_argument("text", nargs="?", help="the text to search with")
     parser.add_argument("--image", metavar="PATH", help="the image to search with, instead of a text")
     parser.add_argument("--queries", metavar="FILE", help="search with every line of a file; needs --output")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,13 +33,17 @@ class SearchError(StageError):
 
 @dataclass(frozen=True)
 class SearchModel:
-    """A model with its gallery and index; `has_stored_index` is False if the index was built on loading."""
+    """A model with its gallery and index, which is built on loading unless it is stored.
+
+    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has.
+    """
 
     name: str
     embedder: Embedder
     gallery: Gallery
     index: GalleryIndex
-    has_stored_index: bool
+    has_stored_index: bool = True
+    thumbnails: Mapping[str, Path] = field(default_factory=dict)
 
     def default_target(self, kind: Kind) -> Target:
         """Return what a query of a kind looks for: the other kind, or images where there are no captions."""
@@ -119,8 +123,9 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     name, bundle = find_bundle(reference if own_images is None else own_images["model"], tracking_uri)
     try:
         if own_images is not None:
-            gallery, index = load_image_gallery(Path(reference), bundle)
-            return SearchModel(reference, Embedder(bundle / "model", bundle / "extractor"), gallery, index, True)
+            gallery, index, thumbnails = load_image_gallery(Path(reference), bundle)
+            embedder = Embedder(bundle / "model", bundle / "extractor")
+            return SearchModel(reference, embedder, gallery, index, thumbnails=thumbnails)
         embedder = Embedder(bundle / "model", bundle / "extractor")
         gallery = Gallery.load(bundle / "gallery")
         has_stored_index = (bundle / "index").is_dir()

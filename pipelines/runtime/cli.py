@@ -35,14 +35,19 @@ _LOG_COLUMNS = 180
 class CommandParser(argparse.ArgumentParser):
     """A parser that exits with status 1 and one message for a wrong command line, as scripts do for any user error.
 
-    It answers a shell that completes a command line, and has the name that the command was called by.
+    It answers a shell that completes a command line, and has the name that the command was called by. Its help begins
+    with the docstring of the command's script.
     """
 
     # "vse VERB" where it was called by that; else the script's name.
     called: str | None = None
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options | ({"prog": self.called} if self.called else {}))
+        defaults = {
+            "description": sys.modules["__main__"].__doc__,
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+        }
+        super().__init__(**defaults | options | ({"prog": self.called} if self.called else {}))
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         """Parse arguments, or tell the shell what may follow."""
@@ -55,9 +60,9 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(1, printable(redacted(f"error: {message}\n{self.format_usage()}")))
 
 
-def make_parser(description: str) -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return a parser with the options of every script that does work."""
-    parser = config_parser(description)
+    parser = config_parser()
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     parser.add_argument(
         _WAIT, action="store_true", help="wait for another process at this work to end, instead of exiting with 75"
@@ -65,9 +70,9 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def config_parser(description: str) -> argparse.ArgumentParser:
+def config_parser() -> argparse.ArgumentParser:
     """Return a parser with the options that name a configuration."""
-    parser = CommandParser(description=description)
+    parser = CommandParser()
     add_config_options(parser)
     return parser
 

@@ -59,7 +59,6 @@ def _parser() -> argparse.ArgumentParser:
         usage="vse [-h] [--version] [--completion=SHELL] VERB ...",
         description=f"Visual-semantic embedding: from images and captions to a registered model.\n\nverbs:\n{listed}",
         epilog="vse VERB --help tells more of a verb.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('vse-pipeline')}")
     completion = 'complete commands: eval "$(vse --completion=bash)"; or zsh, fish'

@@ -164,7 +164,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _parsed() -> argparse.Namespace:
-    parser = CommandParser(prog="serve.py", description="Serve a registered model: a search page and its interface.")
+    parser = CommandParser(prog="serve.py")
     add_model_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help=f"address to listen at; others need {TOKEN_VARIABLE}")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")

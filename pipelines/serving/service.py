@@ -5,15 +5,12 @@ Q queries, N regions of an image, V views, D embedding.
 
 from __future__ import annotations
 
-import io
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from PIL import ImageOps
 from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
@@ -21,14 +18,13 @@ from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.search_model import SearchModel, Target
 from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
-from preprocessing.features.images import ImageError, load_image, probe_image
+from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail
 from preprocessing.storage import StorageError
 from vse_core.evaluation.relevance import relevance
 
 # Content type -> Pillow's name, of the formats of browsers and cameras.
 IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "image/gif": "GIF"}
 
-_IMAGE_SIDE = 480  # pixels
 # About 30 kB each.
 _IMAGES_CACHED = 512
 
@@ -99,17 +95,14 @@ class SearchService:
         if not self._model.embedder.takes_images:
             raise RequestError(409, "this model needs features that were computed elsewhere: search with a text")
         _check_image(data, content_type)
-        with tempfile.TemporaryDirectory(prefix="vse-query-") as folder:
-            path = Path(folder) / "image"
-            path.write_bytes(data)
-            try:
-                return self._model.embedder.load(str(path))
-            except ImageError as error:
-                raise RequestError(422, f"image: {error}") from error
+        try:
+            return self._model.embedder.decode(data)
+        except ImageError as error:
+            raise RequestError(422, f"image: {error}") from error
 
     def search_images(self, queries: Sequence[ImageSearch]) -> list[Answer]:
         """Search with several images at once, which `decode` has returned."""
-        return self._found(self._model.embedder.embed_loaded([query.image for query in queries]), queries)
+        return self._found(self._model.embedder.embed_decoded([query.image for query in queries]), queries)
 
     def image(self, image_id: str) -> bytes:
         """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
@@ -164,16 +157,16 @@ class SearchService:
         return uri
 
     def _image(self, image_id: str) -> bytes:
+        uri = self._uri(image_id)
         try:
-            image = load_image(self._uri(image_id))
+            return self._model.thumbnails[image_id].read_bytes()
+        except (KeyError, OSError):  # a model's gallery keeps none, and one's own may have lost it
+            pass
+        try:
+            return thumbnail(load_image(uri))
         except (ImageError, StorageError) as error:
             # The message may name a path or an address.
             raise RequestError(404, "the image of this id cannot be read") from error
-        data = io.BytesIO()
-        if max(image.size) > _IMAGE_SIDE:
-            image = ImageOps.contain(image, (_IMAGE_SIDE, _IMAGE_SIDE))
-        image.save(data, "JPEG", quality=85)
-        return data.getvalue()
 
 
 def _check_image(data: bytes, content_type: str) -> None:

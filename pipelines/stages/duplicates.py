@@ -18,7 +18,7 @@ def main() -> None:
         ConfigError: the distance is out of range.
         DatasetError: the data set is not as configured.
     """
-    parser = config_parser("Report images that look alike in different splits of a configuration's data set.")
+    parser = config_parser()
     parser.add_argument("--distance", type=int, default=DEFAULT_DISTANCE, help="bits of 64 that may differ (default 6)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write all pairs to this JSON file")
     options = parser.parse_args()

@@ -160,7 +160,7 @@ def require_same_items(models: Sequence[NamedModel]) -> None:
 
 def evaluate_main() -> None:
     """Read the command line, and evaluate the configured model or the models that it names."""
-    parser = make_parser("Evaluate the best checkpoint of the configured run, any other model, or several together.")
+    parser = make_parser()
     parser.add_argument(
         "--model",
         nargs="+",
@@ -202,7 +202,7 @@ def _named(words: Sequence[str], file: Path | None, split: str | None, overrides
 
 def compare_main() -> None:
     """Read the command line, and compare two models."""
-    parser = make_parser("Compare two models on the same queries.")
+    parser = make_parser()
     parser.add_argument("first", metavar="MODEL", help=_MODEL)
     parser.add_argument("second", metavar="OTHER", help=f"the model to compare with: {_MODEL}")
     parser.add_argument(

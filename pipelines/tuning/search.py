@@ -30,7 +30,7 @@ BEST, TABLE = "best.yaml", "trials.csv"
 
 def main() -> None:
     """Read the command line and search."""
-    parser = make_parser("Search hyperparameters around a configuration.")
+    parser = make_parser()
     parser.add_argument("--search", type=Path, required=True, metavar="FILE", help="YAML file of the search")
     parser.add_argument(
         "--search-set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the search"

@@ -1,7 +1,7 @@
 """The protocol of the feature extractors, and the error for one that cannot be built or run."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -77,16 +77,33 @@ class Extractor(Protocol):
         ...
 
 
-class ImageExtractor(ABC):
-    """An extractor of still images, which may share a decoded image with others (:class:`SeveralExtractor`)."""
+class FileExtractor(ABC):
+    """An extractor that reads image files."""
 
     name: str
     max_pixels: int = MAX_PIXELS
 
     def load(self, uri: str) -> Any:
         """Return one image, read and decoded, as the model takes it; raises ImageError."""
-        with bounded_image(read_image_bytes(uri), self.max_pixels) as image:
-            return self.pixels(image)
+        return self.decode(read_image_bytes(uri))
+
+    def decode(self, data: bytes, seen: Callable[[Image.Image], object] = id) -> Any:
+        """Return the image of a file as the model takes it, once `seen` has had it decoded; raises ImageError."""
+        with bounded_image(data, self.max_pixels) as image:
+            seen(image)
+            return self.prepare(data, image)
+
+    @abstractmethod
+    def prepare(self, data: bytes, image: Image.Image, /) -> Any:
+        """Return one image, given by its file and decoded, as the model takes it; raises ImageError."""
+
+
+class ImageExtractor(FileExtractor):
+    """An extractor of still images, which may share a decoded image with others (:class:`SeveralExtractor`)."""
+
+    def prepare(self, _data: bytes, image: Image.Image, /) -> Any:
+        """Return one decoded image as the model takes it; raises ImageError."""
+        return self.pixels(image)
 
     @abstractmethod
     def pixels(self, image: Image.Image) -> Any:

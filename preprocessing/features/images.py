@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
@@ -258,6 +258,20 @@ def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
         image.draft(image.mode, (width // reduction, height // reduction))
     if image.width * image.height > max_pixels:
         raise ImageError(f"{width} x {height} pixels, more than the limit of {max_pixels}")
+
+
+def image_bytes(image: Image.Image, form: str, side: int | None = None, **options: int) -> bytes:
+    """Encode an image as a file of one of FORMATS, made smaller where its longer side has more than `side` pixels."""
+    if side is not None and max(image.size) > side:
+        image = ImageOps.contain(image, (side, side))
+    data = io.BytesIO()
+    image.save(data, form, **options)
+    return data.getvalue()
+
+
+def thumbnail(image: Image.Image) -> bytes:
+    """Return an image as a JPEG of at most 480 pixels a side, for a page; about 30 kB."""
+    return image_bytes(image, "JPEG", side=480, quality=85)
 
 
 def is_plain_jpeg(data: bytes) -> bool:

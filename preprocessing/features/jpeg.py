@@ -1,20 +1,19 @@
 """Images themselves as the "feature": JPEG files for networks that are trained from pixels."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from PIL import Image, features
 
-from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.images import MAX_PIXELS, bounded_image, is_plain_jpeg, read_image_bytes
+from preprocessing.features.extractor import ExtractorError, FileExtractor
+from preprocessing.features.images import image_bytes, is_plain_jpeg
 
 _VERSION = 1
 # What is encoded here was encoded before, mostly: a second loss should not be seen.
 _QUALITY = 95
 
 
-class JpegExtractor:
+class JpegExtractor(FileExtractor):
     """Stores each image as a JPEG file whose largest side is bounded.
 
     A file that already is such a JPEG (8-bit RGB or grey, upright) keeps its bytes. Any other image is converted as
@@ -23,30 +22,22 @@ class JpegExtractor:
     """
 
     name = "jpg"
-    max_pixels = MAX_PIXELS
 
     def __init__(self, largest_side: int = 640) -> None:
         if largest_side < 1:
             raise ExtractorError(f"largest_side must be at least 1 pixel, got {largest_side}")
         self._largest_side = largest_side
 
-    def load(self, uri: str) -> bytes:
-        """The JPEG file of one image."""
-        data = read_image_bytes(uri)
-        with bounded_image(data, self.max_pixels) as image:
-            return self._stored(data, image)
-
-    def _stored(self, data: bytes, image: Image.Image) -> bytes:
+    def prepare(self, data: bytes, image: Image.Image, /) -> bytes:
+        """Return the JPEG file of one image."""
         if max(image.size) <= self._largest_side and is_plain_jpeg(data):
             return data
         if max(image.size) > self._largest_side:
             scale = self._largest_side / max(image.size)
             width, height = (max(1, round(side * scale)) for side in image.size)
             image = image.resize((width, height), Image.Resampling.BICUBIC)
-        buffer = io.BytesIO()
         # Colour at full resolution: drawn edges and letters would blur.
-        image.save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
-        return buffer.getvalue()
+        return image_bytes(image, "JPEG", quality=_QUALITY, subsampling=0)
 
     def __call__(self, items: Sequence[bytes]) -> list[bytes]:
         """Return the files as `load` gave them."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from preprocessing.features.extractor import ExtractorError, ImageExtractor, RegionFeatures
-from preprocessing.features.images import MAX_PIXELS, bounded_image, read_image_bytes
+from PIL import Image
+
+from preprocessing.features.extractor import ExtractorError, FileExtractor, ImageExtractor, RegionFeatures
 
 # The extractors of still images by a network: all of them are ImageExtractors.
 SHARING = ("butd", "grid", "patches", "pyramid")
 
 
-class SeveralExtractor:
+class SeveralExtractor(FileExtractor):
     """Feeds each image, read and decoded once, to extractors of different names; their features stand under one key.
 
     An image that one of them cannot use is skipped for all, so that all features are of the same images.
     """
 
     name = "several"
-    max_pixels = MAX_PIXELS
 
     def __init__(self, extractors: Sequence[ImageExtractor]) -> None:
         names = [extractor.name for extractor in extractors]
@@ -27,10 +27,9 @@ class SeveralExtractor:
             raise ExtractorError(f"features of one image need different names, got {', '.join(names)}")
         self._extractors = tuple(extractors)
 
-    def load(self, uri: str) -> tuple[Any, ...]:
-        """One image as each of the models takes it."""
-        with bounded_image(read_image_bytes(uri), self.max_pixels) as image:
-            return tuple(extractor.pixels(image) for extractor in self._extractors)
+    def prepare(self, _data: bytes, image: Image.Image, /) -> tuple[Any, ...]:
+        """Return one image as each of the models takes it."""
+        return tuple(extractor.pixels(image) for extractor in self._extractors)
 
     def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Mapping[str, RegionFeatures]]:
         """Return for each image of a batch the features by name."""

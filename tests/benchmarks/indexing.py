@@ -19,6 +19,7 @@ from pipelines.inference.embedder import Embedder
 from pipelines.retrieval import image_gallery
 from pipelines.retrieval.image_files import list_images
 from pipelines.retrieval.index_images import embed_files
+from preprocessing.features.images import decode_image, thumbnail
 from preprocessing.storage.atomic import write_json_atomic
 
 RESULTS = Path(__file__).with_name("results")
@@ -43,19 +44,21 @@ def main() -> None:
     embedder = Embedder(options.model / "model", options.model / "extractor")
     files = list_images(options.images)[0][: options.count]
     embed_files(embedder, files[:BATCH], "")
-    loaded = [embedder.load(file.image_uri) for file in files]
+    images = [Path(file.image_uri).read_bytes() for file in files]
+    loaded = [embedder.decode(image) for image in images]
     batches = [loaded[start : start + BATCH] for start in range(0, len(loaded), BATCH)]
     rows = {
-        "network": seconds(lambda: [embedder.embed_loaded(batch) for batch in batches]),
-        "decode": seconds(lambda: [embedder.load(file.image_uri) for file in files]),
+        "network": seconds(lambda: [embedder.embed_decoded(batch) for batch in batches]),
+        "decode": seconds(lambda: [embedder.decode(image) for image in images]),
+        "thumbnail": seconds(lambda: [thumbnail(decode_image(image)) for image in images]),
+        "both": seconds(lambda: [embedder.decode(image, thumbnail) for image in images]),
         "embed": seconds(lambda: embed_files(embedder, files, options.images)),
         "list": seconds(lambda: list_images(options.images)),
     }
-    embedded, images_BKD, _ = embed_files(embedder, files, options.images)
-    assert images_BKD is not None
+    embedded, _ = embed_files(embedder, files, options.images)
+    assert embedded is not None
     with tempfile.TemporaryDirectory() as folder:
-        part = Path(folder) / "part.parquet"
-        rows["write"] = seconds(lambda: image_gallery.write_rows(part, embedded, images_BKD))
+        rows["write"] = seconds(lambda: image_gallery.write_part(Path(folder), Path(folder) / "parts", embedded))
     result = {
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads",
         "images": len(files),

@@ -10,6 +10,8 @@ import pytest
 
 from pipelines.retrieval.search_model import gallery_folder, load_search_model
 from preprocessing.features import load_image
+from preprocessing.features.images import image_bytes
+from preprocessing.storage.s3 import S3Storage
 from tests.integration import browser
 from tests.integration.test_search_page import served
 from tests.pipelines.tiny_bundle import write_tiny_bundle
@@ -18,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length"
 
 
-def index(*arguments: str) -> str:
-    command = [sys.executable, "pipelines/index.py", "--name", "holiday", *arguments]
+def index(*arguments: str, name: str = "holiday") -> str:
+    command = [sys.executable, "pipelines/index.py", "--name", name, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -48,3 +50,17 @@ def test_images_are_indexed_updated_and_found_on_the_page(tmp_path: Path, monkey
         page.wait_for(f"{SHOWN} === 5")
         page.choose_file("#file", photos / "3.png")
         page.wait_for("document.querySelector('#results li')?.textContent.includes('3.png')")
+
+
+@pytest.mark.usefixtures("s3_client")
+def test_images_on_s3_are_indexed_and_updated(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "work"))
+    bundle = write_tiny_bundle(tmp_path / "bundle")
+    folder = S3Storage(f"{bucket}/holiday")
+    for number in range(3):
+        folder.write(f"{number}.png", image_bytes(load_image(f"scene://0/{number}"), "PNG"))
+    found = index("--model", str(bundle), "--images", f"{bucket}/holiday", name="far")
+    assert "3 images; 3 embedded, 0 removed" in found
+    folder.delete("0.png")
+    folder.write("1.png", image_bytes(load_image("scene://0/7"), "PNG"))
+    assert "1 to embed (1 changed), 1 to remove" in index("--dry-run", name="far")

@@ -14,7 +14,10 @@ from pipelines.retrieval import image_gallery, index_images
 from pipelines.retrieval.image_files import ImageFile, list_images
 from pipelines.retrieval.search_model import SearchModel, gallery_folder, load_search_model
 from pipelines.runtime.cli import guarded
+from pipelines.serving.request_error import RequestError
+from pipelines.serving.service import SearchService
 from preprocessing.features import load_image
+from preprocessing.features.images import thumbnail
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 
@@ -41,13 +44,12 @@ def embedded(monkeypatch: pytest.MonkeyPatch, bundle: Path) -> list[str]:
     ids: list[str] = []
     embedder = Embedder(bundle / "model", bundle / "extractor")
 
-    def embed(todo: list[ImageFile], _bundle: Path, images: str, parts: Path, _actors: int) -> object:
-        found, images_BKD, skipped = index_images.embed_files(embedder, todo, images if Path(images).is_dir() else "")
-        ids.extend(file.image_id for file in found)
-        if images_BKD is None:
+    def embed(todo: list[ImageFile], _bundle: Path, images: str, folder: Path, parts: Path, _actors: int) -> object:
+        found, skipped = index_images.embed_files(embedder, todo, images if Path(images).is_dir() else "")
+        if found is None:
             return [], skipped
-        image_gallery.write_rows(parts / "0.parquet", found, images_BKD)
-        return [pyarrow.parquet.read_table(parts / "0.parquet")], skipped
+        ids.extend(file.image_id for file in found.files)
+        return [image_gallery.write_part(folder, parts, found)], skipped
 
     monkeypatch.setattr(index_images, "_embed", embed)
     return ids
@@ -184,3 +186,18 @@ def test_a_second_run_does_no_work(bundle: Path, photos: Path, capsys: pytest.Ca
     assert index() == 0
     assert "up to date" in capsys.readouterr().out
     assert (gallery_folder("holiday") / image_gallery.STATE).read_bytes() == before
+
+
+def test_thumbnails_are_shown_though_the_images_are_away(bundle: Path, photos: Path) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    (photos / "a.jpg").unlink()
+    index()
+    photos.rename(photos.with_name("away"))
+    model = holiday()
+    kept = sorted(gallery_folder("holiday").glob("thumbnails/*/*.jpg"))
+    assert kept == sorted(model.thumbnails.values())
+    shown = SearchService(model).image("b.png")
+    assert shown == thumbnail(load_image(str(photos.with_name("away") / "b.png")))
+    model.thumbnails["b.png"].unlink()
+    with pytest.raises(RequestError, match="cannot be read"):
+        SearchService(model).image("b.png")

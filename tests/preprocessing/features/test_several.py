@@ -9,7 +9,8 @@ import pytest
 
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
-from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, several
+from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor
+from preprocessing.features import extractor as extractor_module
 from preprocessing.shards import ShardReader, read_arrays
 
 NETWORK = {"weights": TINY_RESNET, "seed": 0}
@@ -45,8 +46,8 @@ def test_an_image_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         decoded.append(data)
         return plain(data, limit)
 
-    plain = several.bounded_image
-    monkeypatch.setattr(several, "bounded_image", bounded_image)
+    plain = extractor_module.bounded_image
+    monkeypatch.setattr(extractor_module, "bounded_image", bounded_image)
     extractor = build_extractor("several", of=PARTS[:2])
     extractor.load(SCENES[0])
     assert len(decoded) == 1
