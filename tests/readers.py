@@ -59,7 +59,7 @@ from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from tests.preprocessing.datasets.hgr_files import write_hgr
-from vse_core.models import build_model, load_model, save_model
+from vse_core.models import build_model, load_model
 from vse_core.models.released import CheckpointError, read_released
 from vse_core.training.state import Progress, load_state, read_progress, save_state
 
@@ -166,7 +166,7 @@ def read_shards(folder: Path) -> None:
 
 def write_model(folder: Path) -> None:
     torch.manual_seed(0)
-    save_model(build_model(**SPECIFICATION), SPECIFICATION, folder)
+    build_model(**SPECIFICATION).save(folder)
 
 
 def optimizer() -> torch.optim.Optimizer:

@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -22,8 +21,7 @@ from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import locked, sync_directory
 from preprocessing.storage.mirror import CONTENTS
 from vse_core.digests import DigestError, check_digests, file_digest, write_digests
-from vse_core.models import Model, save_model
-from vse_core.models.bundle import SPECIFICATION, WEIGHTS
+from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 from vse_core.training.state import Progress, read_progress, save_state
 
 log = logging.getLogger(__name__)
@@ -34,19 +32,16 @@ class Checkpoints:
     one.
 
     The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``; the checkpoint before the newest stays
-    until there is another, in case the newest is damaged. `specification` holds the keyword
-    arguments of ``vse_core.models.build_model``; `write_sidecars` writes next to a model what it is used with.
+    until there is another, in case the newest is damaged. `write_sidecars` writes next to a model what it is used with.
     """
 
     def __init__(
         self,
         directory: Path,
-        specification: dict[str, Any],
         write_sidecars: Callable[[Path], None],
         mirror: Mirror,
     ) -> None:
         self.directory = directory
-        self.specification = specification
         self._write_sidecars = write_sidecars
         self.uploads = CheckpointUploads(directory, mirror)
         self._written: list[Path] = []
@@ -104,7 +99,7 @@ class Checkpoints:
         return [folder for folder in folders if folder.is_dir()]
 
     def _write_model(self, model: Model, directory: Path) -> None:
-        save_model(model, self.specification, directory)
+        model.save(directory)
         self._write_sidecars(directory)
 
     def _prune(self, kept: set[Path]) -> None:

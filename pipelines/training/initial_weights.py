@@ -16,7 +16,7 @@ from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.storage import Mirror
 from vse_core.digests import check_digests
 from vse_core.models import Model, start_from
-from vse_core.models.bundle import WEIGHTS
+from vse_core.models.model import WEIGHTS
 
 INITIAL = "initial"
 

@@ -92,7 +92,7 @@ class Trainer:
         self.observer = observer
         self.on_epoch = on_epoch
         specification = model_specification(settings.model, train.reader, caption_encoder)
-        self.checkpoints = Checkpoints(directory, specification, self._write_sidecars, settings.mirror)
+        self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
         if training.compile:

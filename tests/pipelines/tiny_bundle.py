@@ -12,7 +12,7 @@ from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.shards import Sample, ShardReader, write_shard
-from vse_core.models import build_model, load_model, save_model
+from vse_core.models import build_model, load_model
 
 IMAGES = 6
 EMBED_DIM = 16
@@ -43,7 +43,7 @@ def write_tiny_bundle(directory: Path) -> Path:
     }
     torch.manual_seed(0)
     (directory / "model").mkdir()
-    save_model(build_model(**specification), specification, directory / "model")
+    build_model(**specification).save(directory / "model")
     save_caption_encoder(vocabulary, directory / "model")
     write_extractor(directory / "extractor", "grid", options)
     embedded = gallery(directory, shards, vocabulary)
@@ -67,7 +67,7 @@ def write_tiny_unified_bundle(directory: Path) -> Path:
     }
     torch.manual_seed(0)
     (directory / "model").mkdir(parents=True)
-    save_model(build_model(**specification), specification, directory / "model")
+    build_model(**specification).save(directory / "model")
     save_caption_encoder(vocabulary, directory / "model")
     write_parser(directory / "model", None)
     write_extractor(directory / "extractor", "grid", options)

@@ -46,12 +46,22 @@ def build_model(
     """Build a model by the names of its sides: one of `BUILDERS`, or else two towers.
 
     ``image`` and ``text`` are name and options of either side; see
-    :func:`~vse_core.models.two_tower.build_two_tower` and the builders.
+    :func:`~vse_core.models.two_tower.build_two_tower` and the builders. The model keeps the arguments, with which it is
+    saved.
 
     Raises:
         ValueError: a name or an option is unknown, the two sides do not go together, or pretrained weights cannot be
             used.
     """
+    model = _build(feature_dim, vocabulary_size, embed_dim, image, text)
+    sizes = {"feature_dim": feature_dim, "vocabulary_size": vocabulary_size, "embed_dim": embed_dim}
+    model.specification = {**sizes, "image": image, "text": text}
+    return model
+
+
+def _build(
+    feature_dim: int | None, vocabulary_size: int, embed_dim: int | None, image: dict[str, Any], text: dict[str, Any]
+) -> Model:
     names = (image.get("name", "features"), text.get("name", "bigru"))
     for one, other in BUILDERS:
         if (names[0] == one) != (names[1] == other):

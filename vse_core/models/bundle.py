@@ -1,41 +1,15 @@
-"""A model on disk: its weights as safetensors next to the JSON that rebuilds it. No pickle."""
+"""Loading models that `Model.save` has written: safetensors, next to the JSON that rebuilds the model. No pickle."""
 
 import json
 from pathlib import Path
-from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from vse_core.damage import damage_named
-from vse_core.digests import check_digests, write_digests
+from vse_core.digests import check_digests
 from vse_core.models.build import build_model
-from vse_core.models.model import Model
-
-WEIGHTS = "model.safetensors"
-SPECIFICATION = "model.json"
-
-
-def save_model(model: Model, specification: dict[str, Any], directory: Path) -> None:
-    """Write ``model.safetensors`` and ``model.json``, the arguments of :func:`build_model`, with their digests.
-
-    Where an encoder started from pretrained weights, its architecture takes their place in the JSON: they are all in
-    the model now, and are not needed to load it.
-    """
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, directory / WEIGHTS)
-    (directory / SPECIFICATION).write_text(
-        json.dumps(_self_contained(model, specification), indent=2) + "\n", encoding="utf-8"
-    )
-    write_digests(directory, WEIGHTS, SPECIFICATION)
-
-
-def _self_contained(model: Model, specification: dict[str, Any]) -> dict[str, Any]:
-    towers: dict[str, Any] = {"image": model.image_encoder, "text": model.text_encoder}
-    content = dict(specification)
-    for side, encoder in towers.items():
-        if "weights" in specification[side]:
-            options = {key: value for key, value in specification[side].items() if key != "weights"}
-            content[side] = {**options, **encoder.rebuilt_by}
-    return content
+from vse_core.models.hub import MODEL, local_folder
+from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 
 
 def load_model(directory: Path | str, device: str = "cpu") -> Model:
@@ -55,6 +29,12 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
         model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))
     load_weights(model, directory)
     return model.to(device).eval()
+
+
+def from_pretrained(name: str | Path, revision: str | None = None, device: str = "cpu") -> Model:
+    """Load a model from a folder, or by its name on the hub, in evaluation mode; errors are those of `load_model`."""
+    folder = local_folder(name, revision)
+    return load_model(folder / MODEL if (folder / MODEL).is_dir() else folder, device)
 
 
 def load_weights(model: Model, directory: Path) -> None:

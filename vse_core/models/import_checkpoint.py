@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vse_core.models import build_model, save_model
+from vse_core.models import build_model
 from vse_core.models.released import CheckpointError, ConvertedCheckpoint, convert, read_released
 
 
@@ -32,7 +32,7 @@ def import_checkpoint(
     except (RuntimeError, ValueError) as error:  # sizes that no encoder has; names missing, shapes that do not fit
         raise CheckpointError(f"{file} does not fit the architecture that it seems to have: {error}") from error
     directory.mkdir(parents=True, exist_ok=True)
-    save_model(model, converted.specification, directory)
+    model.save(directory)
     return converted
 
 

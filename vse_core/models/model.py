@@ -1,11 +1,20 @@
 """The interface of models: two encoders whose outputs are compared."""
 
+import json
+import tempfile
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vse_core.digests import write_digests
+from vse_core.models.hub import CARD, card_text, push_folder
 from vse_core.outputs import Images, Texts
+
+WEIGHTS = "model.safetensors"
+SPECIFICATION = "model.json"
 
 
 class Model(nn.Module, ABC):
@@ -13,6 +22,46 @@ class Model(nn.Module, ABC):
 
     image_encoder: nn.Module
     text_encoder: nn.Module
+    specification: dict[str, Any]
+    """The arguments of :func:`~vse_core.models.build_model` that the model was built from."""
+
+    def save(self, directory: Path) -> None:
+        """Write ``model.safetensors`` and ``model.json``, the specification, with their digests.
+
+        Where an encoder started from pretrained weights, its architecture takes their place in the JSON: they are all
+        in the model now, and are not needed to load it.
+        """
+        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, directory / WEIGHTS)
+        content = json.dumps(self._self_contained(), indent=2)
+        (directory / SPECIFICATION).write_text(content + "\n", encoding="utf-8")
+        write_digests(directory, WEIGHTS, SPECIFICATION)
+
+    def _self_contained(self) -> dict[str, Any]:
+        towers: dict[str, Any] = {"image": self.image_encoder, "text": self.text_encoder}
+        content = dict(self.specification)
+        for side, encoder in towers.items():
+            if "weights" in content[side]:
+                options = {key: value for key, value in content[side].items() if key != "weights"}
+                content[side] = {**options, **encoder.rebuilt_by}
+        return content
+
+    def save_pretrained(self, directory: Path | str, card: str = "") -> None:
+        """Write the model with a card, Markdown without metadata: ``model.safetensors``, ``model.json``, ``README.md``.
+
+        :func:`~vse_core.models.from_pretrained` loads it.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.save(directory)
+        text = card or "# A visual-semantic embedding\n\n`vse_core.models.from_pretrained` loads it.\n"
+        (directory / CARD).write_text(card_text(text), encoding="utf-8")
+
+    def push_to_hub(self, repository: str, card: str = "", private: bool = False) -> str:
+        """Upload the model as :meth:`save_pretrained` writes it to OWNER/NAME, and return the commit's address."""
+        with tempfile.TemporaryDirectory(prefix="vse-hub-") as folder:
+            self.save_pretrained(folder, card)
+            return push_folder(Path(folder), repository, private)
 
     @abstractmethod
     def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Images:

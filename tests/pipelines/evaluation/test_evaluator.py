@@ -11,7 +11,7 @@ from pipelines.config import load_config
 from pipelines.evaluation.evaluator import EvaluationData, embed_split, pooling_figures
 from pipelines.inference.feature_check import require_features, write_feature_key
 from pipelines.runtime.stage import StageError
-from vse_core.models import build_model, save_model
+from vse_core.models import build_model
 
 SPECIFICATION = {
     "feature_dim": 5,
@@ -27,7 +27,7 @@ def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path
     data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, config.model.text, config.pools)
     with pytest.raises(StageError, match=r"evaluate: .* holds no model: model\.json is missing"):
         embed_split(data, tmp_path)
-    save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
+    build_model(**SPECIFICATION).save(tmp_path)
     with pytest.raises(StageError, match=r"no vocabulary\.json or tokenizer\.json"):
         embed_split(data, tmp_path)
 

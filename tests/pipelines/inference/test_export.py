@@ -16,8 +16,7 @@ from pipelines.runtime.stage import StageError
 from preprocessing.features import load_image
 from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle
 from vse_core.encoders.pretrained import architecture_of
-from vse_core.models import build_model, load_model
-from vse_core.models.hub import from_pretrained, push_to_hub
+from vse_core.models import build_model, from_pretrained, load_model
 from vse_core.models.onnx import OnnxError, export_onnx, onnx_difference
 
 TEXTS = ["a red circle", "two small blue squares above a big green triangle on the left", "a square"]
@@ -127,8 +126,7 @@ def test_a_model_is_pushed_as_it_is_saved(exported: Path, tmp_path: Path, monkey
             return f"https://hub/{repo_id}"
 
     monkeypatch.setattr("huggingface_hub.HfApi", Api)
-    specification = json.loads((exported / "model" / "model.json").read_text())
-    address = push_to_hub(from_pretrained(exported), specification, "me/vse", "# Mine\n", private=True)
+    address = from_pretrained(exported).push_to_hub("me/vse", "# Mine\n", private=True)
     assert address == "https://hub/me/vse"
     assert calls[0] == ("create", ("me/vse", True, True))
     assert {"README.md", "model.json", "model.safetensors"} <= set(calls[1][1])

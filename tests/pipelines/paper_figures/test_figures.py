@@ -32,7 +32,7 @@ from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import Caption, Record
 from preprocessing.features import TINY_RESNET
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
-from vse_core.models import build_model, save_model
+from vse_core.models import build_model
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_coefficients_of_any_image_encoder(
         "text": {"pooling": {"name": "gpo"}, "word_dim": 4},
     }
     (tmp_path / "model").mkdir()
-    save_model(build_model(**specification), specification, tmp_path / "model")
+    build_model(**specification).save(tmp_path / "model")
     save_caption_encoder(vocabulary, tmp_path / "model")
     write_extractor(tmp_path / "extractor", extractor, options)
     record = Record("0", "scene://0/0", "dev", (Caption("0#0", "a red circle"),))

@@ -27,7 +27,7 @@ SPECIFICATION: dict[str, Any] = {
 
 
 def checkpoints_in(directory: Path) -> Checkpoints:
-    return Checkpoints(directory, SPECIFICATION, lambda model: None, NO_MIRROR)
+    return Checkpoints(directory, lambda model: None, NO_MIRROR)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pipelines.training.checkpoints import adopt_checkpoints
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.storage import Mirror
-from vse_core.models import build_model, save_model
+from vse_core.models import build_model
 
 SPECIFICATION: dict[str, Any] = {
     "feature_dim": 6,
@@ -34,7 +34,7 @@ def saved(directory: Path, words: Vocabulary, **changes: Any) -> Path:
     directory.mkdir(parents=True)
     specification = {**SPECIFICATION, "vocabulary_size": len(words), **changes}
     torch.manual_seed(5)
-    save_model(build_model(**specification), specification, directory)
+    build_model(**specification).save(directory)
     save_caption_encoder(words, directory)
     return directory
 

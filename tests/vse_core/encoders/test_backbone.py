@@ -14,7 +14,7 @@ from transformers import AutoModel, ConvNextConfig, PretrainedConfig, ResNetConf
 from vse_core.encoders import build_image_encoder
 from vse_core.encoders.backbone import BackboneEncoder, parameter_blocks
 from vse_core.encoders.resnet import GridResNet
-from vse_core.models import build_model, load_model, save_model
+from vse_core.models import build_model, load_model
 from vse_core.pooling import build_pooling
 from vse_core.training.schedule import fixed_blocks
 
@@ -190,7 +190,7 @@ def test_a_bundle_needs_no_pretrained_weights(tmp_path: Path) -> None:
     }
     model = build_model(**specification).eval()
     bundle.mkdir()
-    save_model(model, specification, bundle)
+    model.save(bundle)
     for file in weights.iterdir():
         file.unlink()
     batch = pictures(), torch.ones(3, 4, dtype=torch.bool)

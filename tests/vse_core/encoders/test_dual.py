@@ -14,7 +14,7 @@ from preprocessing.captions import SubwordTokenizer
 from preprocessing.loading.batch import pad_tokens
 from preprocessing.loading.pixels import decode_pixels, full_view
 from tests.dual_encoders import POSITIONS, SIDE, write_dual_encoder
-from vse_core.models import Model, build_model, load_model, save_model
+from vse_core.models import Model, build_model, load_model
 
 TEXTS = ["a red square above a blue star", "two dogs run.", "a star", "the man isn't on a green bicycle " * 8]
 
@@ -108,7 +108,7 @@ def test_fine_tuned_saved_and_loaded_without_the_weights(
         optimizer.step()
     changed = [name for name, tensor in frozen.items() if not torch.equal(tensor, model.state_dict()[name])]
     assert bool(changed) == (lora is None)
-    save_model(model, specification(folder, lora), tmp_path)
+    model.save(tmp_path)
     assert str(folder) not in (tmp_path / "model.json").read_text()
     after = encoded(load_model(tmp_path), folder)
     for ours, now, first in zip(encoded(model.eval(), folder), after, before, strict=True):

@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from vse_core.digests import DIGESTS, DigestError, write_digests
-from vse_core.models import build_model, load_model, save_model
+from vse_core.models import build_model, load_model
 
 SPECIFICATION = {
     "feature_dim": 5,
@@ -23,7 +23,7 @@ SPECIFICATION = {
 def test_round_trip(tmp_path: Path):
     torch.manual_seed(0)
     model = build_model(**SPECIFICATION)
-    save_model(model, SPECIFICATION, tmp_path)
+    model.save(tmp_path)
     loaded = load_model(tmp_path)
     assert not loaded.training
     features, lengths = torch.randn(2, 3, 5), torch.tensor([3, 1])
@@ -43,7 +43,7 @@ def test_pretrained_weights_are_not_needed_any_more(tmp_path: Path):
     text = {"name": "bert", "weights": str(weights), "pooling": {"name": "gpo"}}
     model = build_model(**SPECIFICATION | {"text": text}).eval()
     bundle.mkdir()
-    save_model(model, SPECIFICATION | {"text": text}, bundle)
+    model.save(bundle)
     shutil.rmtree(weights)
     assert str(weights) not in (bundle / "model.json").read_text()
     tokens, lengths = torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
@@ -51,7 +51,7 @@ def test_pretrained_weights_are_not_needed_any_more(tmp_path: Path):
     assert torch.equal(loaded.encode_texts(tokens, lengths), model.encode_texts(tokens, lengths))
     again = tmp_path / "again"
     again.mkdir()
-    save_model(loaded, json.loads((bundle / "model.json").read_text()), again)
+    loaded.save(again)
     for file in ("model.json", "model.safetensors"):
         assert (again / file).read_bytes() == (bundle / file).read_bytes()
 
@@ -66,7 +66,7 @@ def test_text_encoders_go_by_their_names():
 def test_missing_and_misfitting_files_are_named(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"model\.json is missing"):
         load_model(tmp_path)
-    save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
+    build_model(**SPECIFICATION).save(tmp_path)
     (tmp_path / "model.json").write_text(json.dumps(SPECIFICATION | {"embed_dim": 4}))
     write_digests(tmp_path)
     with pytest.raises(ValueError, match="do not fit"):
@@ -74,7 +74,7 @@ def test_missing_and_misfitting_files_are_named(tmp_path: Path):
 
 
 def test_a_flipped_bit_of_the_weights_is_refused(tmp_path: Path):
-    save_model(build_model(**SPECIFICATION), SPECIFICATION, tmp_path)
+    build_model(**SPECIFICATION).save(tmp_path)
     load_model(tmp_path)
     weights = bytearray((tmp_path / "model.safetensors").read_bytes())
     weights[-5] ^= 1
