@@ -12,9 +12,9 @@ from transformers import (
     AutoBackbone,
     AutoModel,
     Dinov2WithRegistersConfig,
-    MaskFormerSwinConfig,
     PretrainedConfig,
     ResNetConfig,
+    RTDetrResNetConfig,
     SwinConfig,
     ViTConfig,
 )
@@ -42,7 +42,7 @@ PATCHES: dict[str, PretrainedConfig] = {
 # Of a network whose state is a feature map; the second one is known to AutoBackbone alone.
 MAPS: dict[str, PretrainedConfig] = {
     "resnet": ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
-    "maskformer_swin": MaskFormerSwinConfig(**_SWIN),
+    "rt_detr_resnet": RTDetrResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
 }
 TIMM_PATCHES = {"test_vit": {"img_size": SIDE}}
 # The second one gives its map channels last.

@@ -7,7 +7,7 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, AutoModel, BertConfig, MaskFormerSwinBackbone
+from transformers import AutoImageProcessor, AutoModel, BertConfig, RTDetrResNetBackbone
 
 from preprocessing.features import ExtractorError, build_extractor, load_image
 from tests.dual_encoders import write_dual_encoder
@@ -35,11 +35,11 @@ def of_timm(name: str, folder: Path) -> torch.Tensor:
 @torch.inference_mode()
 def of_transformers(name: str, folder: Path) -> torch.Tensor:
     """The network's own features of the scenes, by transformers alone."""
-    network = MaskFormerSwinBackbone if name == "maskformer_swin" else AutoModel
+    network = RTDetrResNetBackbone if name == "rt_detr_resnet" else AutoModel
     images = [load_image(uri) for uri in SCENES]
     pixels = AutoImageProcessor.from_pretrained(folder)(images=images, return_tensors="pt")["pixel_values"]
     output = network.from_pretrained(folder).eval()(pixels)
-    if name == "maskformer_swin":
+    if name == "rt_detr_resnet":
         return output.feature_maps[-1].flatten(2).transpose(1, 2)
     state = output.last_hidden_state
     return state.flatten(2).transpose(1, 2) if name == "resnet" else state
