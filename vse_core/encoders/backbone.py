@@ -17,6 +17,8 @@ from vse_core.encoders.resnet import GridResNet
 BLOCKS = 4
 # oneDNN's AVX2 kernel for 1x1 convolutions is safe from this number of input channels on.
 _SAFE_CHANNELS = 8
+# The share of a network's parameters that its list of layers has at least.
+_MOST = 0.8
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -35,7 +37,7 @@ class BackboneEncoder(nn.Module):
 
     Args:
         network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels
-            (a tensor, or an attribute `last_hidden_state` of what it returns).
+            (a tensor, or `last_hidden_state` or the last of `feature_maps` of what it returns).
         architecture: what rebuilds it without weights (see :func:`vse_core.encoders.networks.build_network`).
         embed_dim: D, width of the joint space.
         pooling: aggregator called with ``(features_BND, lengths_B)``.
@@ -144,10 +146,20 @@ def _parts(network: nn.Module) -> list[str]:
     if isinstance(network, GridResNet):
         return ["layer1", "layer2", "layer3", "layer4"]
     lists = {name: module for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
-    if not lists:
-        raise ValueError(f"{type(network).__name__} has no list of stages or layers to be unfrozen one after another")
-    largest = max(lists, key=lambda name: sum(parameter.numel() for parameter in lists[name].parameters()))
-    return [f"{largest}.{i}" for i in range(len(lists[largest]))]
+    if lists:
+        largest = max(lists, key=lambda name: _size(lists[name]))
+        return [f"{largest}.{i}" for i in range(len(lists[largest]))]
+    # timm's networks: what all is in has the stages, or a list of layers, as its children.
+    name, children = "", dict(network.named_children())
+    while (most := max(children, key=lambda child: _size(children[child]), default=None)) is not None:
+        if _size(children[most]) < _MOST * _size(network):
+            return [f"{name}{child}" for child in children if _size(children[child])]
+        name, children = f"{name}{most}.", dict(children[most].named_children())
+    raise ValueError(f"{type(network).__name__} has no list of stages or layers to be unfrozen one after another")
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 @dataclass(frozen=True)
@@ -221,7 +233,12 @@ def _require_repeatable(network: nn.Module, image_size: int) -> None:
 
 
 def _state(output: Any) -> Tensor:
-    state: Tensor = output if isinstance(output, Tensor) else output.last_hidden_state
+    if isinstance(output, Tensor):
+        state = output
+    elif hasattr(output, "feature_maps"):  # of AutoBackbone
+        state = output.feature_maps[-1]
+    else:
+        state = output.last_hidden_state
     if state.ndim not in (3, 4):
         raise ValueError(f"the state has the shape {tuple(state.shape)}, where (B, F, h, w) or (B, N, F) is needed")
     return state
