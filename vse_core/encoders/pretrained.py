@@ -39,7 +39,7 @@ def load_pretrained(weights: str) -> nn.Module:
                 raise ValueError("config.json names code of its own, auto_map, which never runs here")
             if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
                 config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
-            model, report = _auto_class(config).from_pretrained(
+            model, report = _network_class(config).from_pretrained(
                 name, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **origin
             )
     except _LOADING_ERRORS as error:
@@ -63,11 +63,12 @@ def load_pretrained(weights: str) -> nn.Module:
 def build_from_architecture(architecture: dict[str, Any]) -> nn.Module:
     """Build a network with random weights from what :func:`architecture_of` gave; ValueError if it is not known."""
     import transformers
-    from transformers import AutoConfig
+    from transformers import MODEL_MAPPING, AutoBackbone, AutoConfig, AutoModel
 
     try:
         config = AutoConfig.for_model(**architecture)
-        network: nn.Module = _auto_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
+        auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+        network: nn.Module = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except _LOADING_ERRORS as error:
         raise ValueError(
             f"transformers {transformers.__version__} cannot build a network of the type "
@@ -76,11 +77,14 @@ def build_from_architecture(architecture: dict[str, Any]) -> nn.Module:
     return network
 
 
-def _auto_class(config: Any) -> Any:
-    """Return the auto class that knows a network: AutoModel, or AutoBackbone for those that are backbones alone."""
-    from transformers import MODEL_MAPPING, AutoBackbone, AutoModel
+def _network_class(config: Any) -> Any:
+    """Return the class that AutoModel, or of a backbone alone AutoBackbone, has for a configuration.
 
-    return AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+    AutoBackbone itself loads no local folders.
+    """
+    from transformers import MODEL_FOR_BACKBONE_MAPPING, MODEL_MAPPING
+
+    return (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
 
 
 def architecture_of(network: Any) -> dict[str, Any]:

@@ -162,8 +162,7 @@ def _check_files(folder: Path, seeded: bool) -> None:
 
 def _check_config(weights: str, config: Any, folder: Path | None) -> None:
     """Raise ExtractorError for a network that reads no images, or has no settings for them."""
-    mapping = MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING
-    read = mapping[type(config)].main_input_name
+    read = _network_class(config).main_input_name
     if read != "pixel_values":
         raise ExtractorError(
             f"weights {weights!r} are a network of the type {config.model_type}, which reads {read}, no images; name a "
@@ -180,7 +179,7 @@ def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torc
     """The backbone, and the names of its parameters that the weights do not hold (they do not reach the features)."""
     if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
         config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
-    model, report = _auto_class(config).from_pretrained(
+    model, report = _network_class(config).from_pretrained(
         weights, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **origin
     )
     missing = set(report["missing_keys"])
@@ -199,13 +198,14 @@ def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
     """A backbone with parameters that depend on the seed alone; torch's own generator is untouched."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _auto_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
+        auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+        model = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
     return model, set()
 
 
-def _auto_class(config: Any) -> Any:
-    """AutoModel, or AutoBackbone for the networks that are backbones alone."""
-    return AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+def _network_class(config: Any) -> Any:
+    """The class of AutoModel, or of a backbone alone that of AutoBackbone, which itself loads no local folders."""
+    return (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
 
 
 def _config_digest(config: Any) -> str:
