@@ -187,8 +187,8 @@ _MEASURES = {
 def evaluate(nlp: Language, sentences: Sequence[Sequence[Word]], from_text: bool = False) -> dict[str, float]:
     """Compare a pipeline's parses with the given trees, each sentence by itself; the measures in per cent of words.
 
-    With ``from_text`` the pipeline's own tokenizer cuts the text into words, as users do; words cut differently count as
-    errors of recall. Attachment is without punctuation.
+    With ``from_text`` the pipeline's own tokenizer cuts the text into words, as users do; words cut differently count
+    as errors of recall. Attachment is without punctuation.
     """
     from spacy.tokens import Doc
     from spacy.training import Example
