@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.layers import layers_of
 from vse_core.encoders.networks import Architecture
 from vse_core.encoders.resnet import GridResNet
 
@@ -17,8 +18,6 @@ from vse_core.encoders.resnet import GridResNet
 BLOCKS = 4
 # oneDNN's AVX2 kernel for 1x1 convolutions is safe from this number of input channels on.
 _SAFE_CHANNELS = 8
-# The share of a network's parameters that its list of layers has at least.
-_MOST = 0.8
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -143,23 +142,7 @@ def parameter_blocks(network: nn.Module) -> dict[str, int]:
 
 
 def _parts(network: nn.Module) -> list[str]:
-    if isinstance(network, GridResNet):
-        return ["layer1", "layer2", "layer3", "layer4"]
-    lists = {name: module for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
-    if lists:
-        largest = max(lists, key=lambda name: _size(lists[name]))
-        return [f"{largest}.{i}" for i in range(len(lists[largest]))]
-    # timm's networks: what all is in has the stages, or a list of layers, as its children.
-    name, children = "", dict(network.named_children())
-    while (most := max(children, key=lambda child: _size(children[child]), default=None)) is not None:
-        if _size(children[most]) < _MOST * _size(network):
-            return [f"{name}{child}" for child in children if _size(children[child])]
-        name, children = f"{name}{most}.", dict(children[most].named_children())
-    raise ValueError(f"{type(network).__name__} has no list of stages or layers to be unfrozen one after another")
-
-
-def _size(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    return ["layer1", "layer2", "layer3", "layer4"] if isinstance(network, GridResNet) else layers_of(network)
 
 
 @dataclass(frozen=True)
