@@ -48,7 +48,7 @@ def check_before_start(config: PipelineConfig) -> None:
     check_storage("tracking.artifacts", config.tracking.artifacts, is_dry_run)
     _check_dataset(config)
     _check_protocols(config)
-    _check_image(config)
+    check_image(config)
     _check_text(config)
     _check_initial(config)
     _check_ray(config)
@@ -130,7 +130,8 @@ def _check_protocols(config: PipelineConfig) -> None:
     require_published(settings.protocols, dataset.eval_split, captions)
 
 
-def _check_image(config: PipelineConfig) -> None:
+def check_image(config: PipelineConfig) -> None:
+    """Raise ConfigError where the weights of a network that takes images are not there."""
     image = config.model.image
     if image.name == "dual_encoder":
         _check_weights("model.weights", image.weights, {**_BERT_FILES, "image settings": ["preprocessor_config.json"]})

@@ -10,6 +10,7 @@ from pipelines.inference.feature_check import write_feature_key
 from pipelines.kinds.dual_encoder import NAME as DUAL_ENCODER
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, fingerprint
+from pipelines.stages.preflight import check_image
 from pipelines.stages.train import model_content
 
 PREFIX = "hf:"
@@ -22,7 +23,7 @@ _OF_THE_MODEL = ("preset", "features", "model", "loss", "training")
 def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
     """Return a configuration with a pretrained dual encoder as its model, and image files as its features.
 
-    Raises ConfigError where the weights are neither a folder nor a name on the hub, or the data set has no images.
+    Raises ConfigError where the data set has no images.
     """
     kept = {key: value for key, value in config if key not in _OF_THE_MODEL}
     features = config.features if config.features.extractor == "images" else {"extractor": "images"}
@@ -34,6 +35,7 @@ def save_pretrained_model(config: PipelineConfig) -> Path:
     """Save the pretrained model of a configuration as a model directory, once, and return it.
 
     Raises:
+        ConfigError: the weights are a folder that is missing or incomplete.
         StageError: the weights or their tokenizer cannot be loaded, or are no dual encoder.
     """
     from preprocessing.captions.encoder import save_caption_encoder
@@ -44,6 +46,7 @@ def save_pretrained_model(config: PipelineConfig) -> Path:
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     with exclusive(config.mirror, stage.path):
         if not stage.is_complete():
+            check_image(config)
             image, text = config.model.image.options(), config.model.text.options()
             try:
                 tokenizer = SubwordTokenizer.from_pretrained(image["weights"], for_tower=True)
