@@ -1,7 +1,5 @@
 """Run an iterator ahead of its consumer in a background thread."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Files that others wrote: JSON within bounds, and one error for whatever a library raises on a damaged file."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Digests of files that are read later: recorded in `digests.json` next to them, and compared before they are used."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

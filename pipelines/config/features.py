@@ -84,6 +84,7 @@ class NetworkFeatures(_Decoding):
     random_seed: Int | None = Field(
         None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
     )
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="what the network computes in")
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
@@ -123,12 +124,14 @@ class GridFeatures(NetworkFeatures):
 
 
 class PatchFeatures(NetworkFeatures):
-    """The patches of the last layer of a vision transformer: ViT, DINOv2, the vision tower of CLIP, ..."""
+    """The patches of the last layer of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, ..."""
 
     extractor: Literal["patches"]
     weights: _Weights = Field(description="local folder, or name on the hub")
     class_token: bool = Field(
-        True, description="begin the set with the class token, as VSE+2AD does (197 for ViT-B/16)"
+        True,
+        description="begin the set with the class token, as VSE+2AD does (197 for ViT-B/16); false where the network "
+        "has none (SigLIP, Swin)",
     )
 
     @property

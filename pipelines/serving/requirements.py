@@ -21,6 +21,7 @@ _ALL = (
     "torchvision",
     "transformers",
 )
+_TIMM = "timm_wrapper"  # transformers' type of timm's networks
 _OF_TEXTS = {"components": ("spacy",)}
 _OF_EXTRACTORS = {"frames": ("av",)}
 _OF_ADDRESSES = {"s3://": ("boto3",)}
@@ -38,7 +39,13 @@ def pip_requirements(bundle: Path) -> list[str]:
             packages |= {*needed}
     if model["image"].get("lora"):
         packages.add("peft")
+    if _TIMM in json.dumps(model["image"]) or any(_is_timm(path) for path in bundle.glob("extractor/*/config.json")):
+        packages.add("timm")
     return [f"{package}=={version(package)}" for package in sorted(packages)]
+
+
+def _is_timm(config: Path) -> bool:
+    return "pretrained_cfg" in json.loads(config.read_text(encoding="utf-8"))
 
 
 def _names(extractor: dict[str, Any]) -> list[str]:

@@ -1,7 +1,5 @@
 """Augmentation of captions and of region or grid sets in training, a function of (seed, epoch, sample) alone."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

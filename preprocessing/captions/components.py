@@ -1,11 +1,9 @@
 """Components that UniVSE embeds with a caption, as ids: objects, pairs of attribute and object, relations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -159,7 +157,7 @@ class ComponentTable:
         vocabulary: Vocabulary,
         kinds: Collection[AttributeKind] = DESCRIBING,
         relations: RelationForm = "words",
-    ) -> ComponentTable:
+    ) -> Self:
         """Look the components up.
 
         Args:

@@ -1,7 +1,5 @@
 """Encoders of captions into token ids: words of a vocabulary, pieces of words, or what a kind of model needs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -22,28 +20,22 @@ class CaptionEncoder(Protocol):
     @property
     def pad_id(self) -> int:
         """Id that pads the shorter captions of a batch."""
-        ...
 
     @property
     def vocabulary(self) -> Vocabulary | None:
         """The words it knows; None where its tokens are pieces of words."""
-        ...
 
     def __len__(self) -> int:
         """Number of token ids: all are below it."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a caption, at least one; the end of a caption that is too long is cut off."""
-        ...
 
     def truncates(self, text: str) -> bool:
         """Return whether a caption is too long for the text encoder."""
-        ...
 
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
         """Token ids of a caption, and the number of each one's word; -1 for tokens that belong to none."""
-        ...
 
     def augment(
         self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool
@@ -52,16 +44,13 @@ class CaptionEncoder(Protocol):
 
         With ``keep_ends`` the tokens that belong to no word always stay.
         """
-        ...
 
     def save(self, path: Path) -> None:
         """Write a file that rebuilds it without network access."""
-        ...
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read what :meth:`save` has written; ValueError where the file cannot be read."""
-        ...
 
 
 def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:

@@ -1,10 +1,8 @@
 """The scene graph of a caption: objects with their attributes, and relations between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 AttributeKind = Literal["adjective", "participle", "numeral", "quantifier"]
 
@@ -90,7 +88,7 @@ class SceneGraph:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SceneGraph:
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
         objects = tuple(
             SceneObject(word, lemma, phrase, start, end, is_scene, tuple(Attribute(*fields) for fields in attributes))

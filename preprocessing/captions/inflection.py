@@ -1,7 +1,5 @@
 """Forms of English nouns and verbs."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Negatives of a caption's components: a word exchanged for one that makes them untrue of the image."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial

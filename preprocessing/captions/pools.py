@@ -1,12 +1,10 @@
 """Words that replace those of a caption in negatives: nouns, adjectives and relations of the training captions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
@@ -64,7 +62,7 @@ class Pools:
         min_adjectives: int = 10,
         min_relations: int = 5,
         adjectives: Literal["captions", "paper"] = "captions",
-    ) -> Pools:
+    ) -> Self:
         """Collect the words that captions use often enough.
 
         UniVSE takes the nouns that occur 100 times in COCO's 414,000 captions, and all relations; the defaults ask of
@@ -112,12 +110,8 @@ class Pools:
         write_json_atomic(path, asdict(self))
 
     @classmethod
-    def load(cls, path: Path) -> Pools:
-        """Read what :meth:`save` has written.
-
-        Raises:
-            PoolsError: the file is missing or damaged.
-        """
+    def load(cls, path: Path) -> Self:
+        """Read what :meth:`save` has written; PoolsError where the file is missing or damaged."""
         with damage_as(PoolsError, f"{path} holds no pools of words", "build them again"):
             data = parse_json(path.read_bytes())
             pools = {name: tuple(data[name]) for name in ("nouns", "adjectives", "relations")}

@@ -1,11 +1,10 @@
 """Words that may name the same thing, and so do not make a caption wrong in each other's place."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.wordnet.taxonomy import WordKind, load_taxonomy
@@ -56,7 +55,7 @@ class Relatedness:
         self._taxonomy = load_taxonomy()
 
     @classmethod
-    def build(cls, captions_by_image: Iterable[Sequence[SceneGraph]]) -> Relatedness:
+    def build(cls, captions_by_image: Iterable[Sequence[SceneGraph]]) -> Self:
         """Learn from the captions of a training split.
 
         Args:

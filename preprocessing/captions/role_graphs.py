@@ -3,12 +3,10 @@
 C captions of a split, B of a batch; L words, A actions and E entities at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +51,7 @@ class SpacedWords:
         self.pad_id = vocabulary.pad_id
 
     @classmethod
-    def build(cls, captions: Iterable[str], min_count: int) -> SpacedWords:
+    def build(cls, captions: Iterable[str], min_count: int) -> Self:
         """Collect the words of the training captions; see :meth:`Vocabulary.build`.
 
         Raises:
@@ -97,12 +95,8 @@ class SpacedWords:
         self.vocabulary.save(path)
 
     @classmethod
-    def load(cls, path: Path) -> SpacedWords:
-        """Read what :meth:`save` has written.
-
-        Raises:
-            VocabularyError: the file cannot be read.
-        """
+    def load(cls, path: Path) -> Self:
+        """Read what :meth:`save` has written; VocabularyError where the file cannot be read."""
         return cls(Vocabulary.load(path))
 
 
@@ -150,11 +144,7 @@ def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
 
 
 def graphs_of(captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> list[RoleGraph]:
-    """The graph of each caption.
-
-    Raises:
-        RoleGraphError: a caption has none.
-    """
+    """The graph of each caption; RoleGraphError where a caption has none."""
     captions = list(captions)
     missing = [caption for caption in captions if caption not in graphs]
     if missing:
@@ -185,7 +175,7 @@ class RoleGraphTable:
     linked_CAE: npt.NDArray[np.bool_]
 
     @classmethod
-    def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> RoleGraphTable:
+    def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> Self:
         """Look graphs up.
 
         Args:

@@ -1,9 +1,7 @@
 """Tokenizers of pretrained text encoders (WordPiece, BPE, SentencePiece), with the words that tokens belong to."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +56,7 @@ class SubwordTokenizer:
         self._tells_words = len(set(tokenizer.encode("a b", add_special_tokens=False).word_ids)) > 1
 
     @classmethod
-    def from_pretrained(cls, weights: str, for_tower: bool = False) -> SubwordTokenizer:
+    def from_pretrained(cls, weights: str, for_tower: bool = False) -> Self:
         """Take the tokenizer that comes with a pretrained model.
 
         Args:
@@ -94,12 +92,8 @@ class SubwordTokenizer:
             ) from error
 
     @classmethod
-    def load(cls, path: Path) -> SubwordTokenizer:
-        """Read what :meth:`save` has written.
-
-        Raises:
-            TokenizerError: the file is missing or damaged.
-        """
+    def load(cls, path: Path) -> Self:
+        """Read what :meth:`save` has written; TokenizerError where the file is missing or damaged."""
         with damage_as(TokenizerError, f"cannot read the tokenizer {path}", "copy it from the model again"):
             tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
         try:

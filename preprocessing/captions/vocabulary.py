@@ -1,12 +1,10 @@
 """The words a text encoder knows, in the JSON format of the released VSE++/VSE-infinity vocabularies."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +72,7 @@ class Vocabulary:
         min_count: int = 4,
         extra_words: Iterable[str] = (),
         cut: Callable[[str], list[str]] = tokenize,
-    ) -> Vocabulary:
+    ) -> Self:
         """Collect the words that occur at least ``min_count`` times in the captions.
 
         Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are
@@ -102,7 +100,7 @@ class Vocabulary:
         return cls([*_SPECIALS, *words])
 
     @property
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> Self:
         """The words themselves, as every caption encoder that reads words has them."""
         return self
 
@@ -166,7 +164,7 @@ class Vocabulary:
         write_bytes_atomic(Path(path), json.dumps(self.to_json(), ensure_ascii=False).encode() + b"\n")
 
     @classmethod
-    def load(cls, path: Path | str) -> Vocabulary:
+    def load(cls, path: Path | str) -> Self:
         """Read a vocabulary from :meth:`save`, or a released ``*_precomp_vocab.json`` (to which ``<mask>`` is added).
 
         Raises:

@@ -1,7 +1,5 @@
 """Lists of words in YAML files: a name, and words or phrases with commas between, or one a line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

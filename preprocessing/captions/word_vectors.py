@@ -1,10 +1,8 @@
 """Pretrained word vectors (GloVe and files of its kind) for the words of a vocabulary."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +39,7 @@ class WordVectors:
         write_bytes_atomic(path, save({**tensors, "coverage": np.array(self.coverage)}))
 
     @classmethod
-    def load(cls, path: Path) -> WordVectors:
+    def load(cls, path: Path) -> Self:
         """Read what :meth:`save` has written; WordVectorsError where it is damaged."""
         with damage_as(WordVectorsError, f"cannot read the word vectors {path}", "delete its folder and train again"):
             tensors = load_file(path)

@@ -1,7 +1,5 @@
 """Reader of WebDataset shards of images and captions, as img2dataset writes them."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby

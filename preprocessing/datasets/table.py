@@ -1,7 +1,5 @@
 """Reader of tables with a row for each image and caption: CSV, TSV or parquet."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,9 +1,8 @@
 """Addresses of files inside tar archives, which are read without going through the archive: `TAR#NAME@START+SIZE`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
+from typing import Self
 
 from preprocessing.storage import open_address
 
@@ -25,7 +24,7 @@ class TarMember:
         return f"{self.tar}#{self.name}@{self.start}+{self.size}"
 
     @classmethod
-    def parse(cls, uri: str) -> TarMember | None:
+    def parse(cls, uri: str) -> Self | None:
         """Return the file behind an address; None where it is the address of something else."""
         found = _ADDRESS.fullmatch(uri)
         if found is None:

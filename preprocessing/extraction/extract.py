@@ -1,7 +1,5 @@
 """From records to feature shards, in whatever processes: which records a shard holds, and the making of one shard."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping

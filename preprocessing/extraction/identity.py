@@ -1,7 +1,5 @@
 """Identity of a split: digests over its records that change with any id, caption or image file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,12 +1,10 @@
 """Images loaded in threads, in order, each within a time limit."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import TimeoutError as NotReadyError
 from multiprocessing.pool import AsyncResult, ThreadPool
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from preprocessing.features.images import ImageError
 
@@ -25,7 +23,7 @@ class ImageLoader:
         # Unlike those of other pools, its threads do not delay the end of the process.
         self._pool = ThreadPool(threads)
 
-    def __enter__(self) -> ImageLoader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

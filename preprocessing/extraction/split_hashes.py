@@ -1,14 +1,12 @@
 """Hashes of a split's images and captions, small enough to keep, and the difference between two states of a split."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
 from array import array
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +42,7 @@ class DataManifest:
     captions: Numbers
 
     @classmethod
-    def of(cls, dataset: Dataset, split: str) -> DataManifest:
+    def of(cls, dataset: Dataset, split: str) -> Self:
         """Hash the records of a split."""
         images, captions = array("Q"), array("Q")
         for image_id, uri, stamp, texts in entries(dataset, split):
@@ -52,7 +50,7 @@ class DataManifest:
             captions.extend(_number([image_id, *text]) for text in texts)
         return cls(*(np.unique(np.frombuffer(numbers, np.uint64)) for numbers in (images, captions)))
 
-    def since(self, before: DataManifest | None) -> DatasetDiff:
+    def since(self, before: Self | None) -> DatasetDiff:
         """Return the changes since then; all is new where there was nothing before."""
         then = before or DataManifest(np.empty(0, np.uint64), np.empty(0, np.uint64))
         pairs = [(self.images, then.images), (self.captions, then.captions)]
@@ -67,7 +65,7 @@ class DataManifest:
         write_bytes_atomic(path, data.getvalue())
 
     @classmethod
-    def load(cls, data: bytes) -> DataManifest:
+    def load(cls, data: bytes) -> Self:
         """Read the contents of a file that `save` has written."""
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return cls(arrays["images"], arrays["captions"])

@@ -24,7 +24,7 @@ class FrameExtractor:
 
     Frames are the middles of T equal parts of the video; each gives the average over the cells of the network's last
     feature map, as the published features of videos do (the mean pooling of a ResNet). A video of fewer than T frames
-    gives them all. Computed in float32; the result is float16.
+    gives them all. The result is float16.
 
     Arguments and errors are those of :class:`GridExtractor`; besides, `frames` is T, at least 1.
     """
@@ -40,11 +40,12 @@ class FrameExtractor:
         frames: int = 12,
         device: str = "cpu",
         seed: int | None = None,
+        dtype: str = "float32",
     ) -> None:
         if frames < 1:
             raise ExtractorError(f"frames must be at least 1, got {frames}")
         self._frames = frames
-        self._network = build_network(weights, network, image_size, device, seed)
+        self._network = build_network(weights, network, image_size, device, seed, dtype)
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
     def load(self, uri: str) -> PixelsTCHW:

@@ -13,7 +13,7 @@ class GridExtractor(StateExtractor):
     """The cells of a CNN's last feature map as a set of vectors.
 
     The state (B, F, h, w) becomes (h * w, F) in row-major order of the cells, as in VSE-infinity's grid models. Images
-    of a batch may differ in size. Computed in float32; the result is float16. Arguments and errors are those of
+    of a batch may differ in size. The result is float16. Arguments and errors are those of
     :func:`build_network`; besides, ExtractorError is raised where the network has no feature map.
     """
 
@@ -26,8 +26,9 @@ class GridExtractor(StateExtractor):
         image_size: ImageSize | None = None,
         device: str = "cpu",
         seed: int | None = None,
+        dtype: str = "float32",
     ) -> None:
-        super().__init__(build_network(weights, network, image_size, device, seed))
+        super().__init__(build_network(weights, network, image_size, device, seed, dtype))
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
     def vectors(self, state: Tensor) -> Tensor:

@@ -14,15 +14,22 @@ class PatchExtractor(StateExtractor):
 
     The image is brought to the model's size as its preprocessor_config.json says. Tokens are (N, F), patches in
     row-major order, the class token before them (ViT-B/16 at 224 pixels: 197 x 768, VSE+2AD's input). Other tokens that
-    stand for no place, such as registers, are left out. Computed in float32; the result is float16. Arguments and
+    stand for no place, such as registers, are left out. The result is float16. Arguments and
     errors are those of :func:`load_transformers`; besides, ExtractorError is raised where the network is no vision
     transformer, or has no class token where one is asked for.
     """
 
     name = "patches"
 
-    def __init__(self, weights: str, class_token: bool = True, device: str = "cpu", seed: int | None = None) -> None:
-        super().__init__(load_transformers(weights, None, device, seed))
+    def __init__(
+        self,
+        weights: str,
+        class_token: bool = True,
+        device: str = "cpu",
+        seed: int | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(load_transformers(weights, None, device, seed, dtype))
         state = self._network.example_state()
         if state.ndim != 2:
             raise ExtractorError(f"{weights} is a CNN, which has cells and no patches; use the extractor 'grid'")

@@ -34,7 +34,7 @@ class PyramidExtractor(StateExtractor):
 
     A box's vector is the average of the map over the box, a cell on its border counting by the part that lies inside:
     RoI average pooling without rounding to cells (spatial pyramids: Lazebnik et al., CVPR 2006). The boxes cover the
-    whole image, for the whole image is what the network sees. Computed in float32; the result is float16.
+    whole image, for the whole image is what the network sees. The result is float16.
 
     Arguments and errors are those of :class:`GridExtractor`.
     """
@@ -48,8 +48,9 @@ class PyramidExtractor(StateExtractor):
         image_size: ImageSize = 224,
         device: str = "cpu",
         seed: int | None = None,
+        dtype: str = "float32",
     ) -> None:
-        super().__init__(build_network(weights, network, image_size, device, seed))
+        super().__init__(build_network(weights, network, image_size, device, seed, dtype))
         check_feature_map(self._network.example_state().shape, self._network.weights)
 
     def vectors(self, state: Tensor) -> Tensor:

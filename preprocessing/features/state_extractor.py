@@ -12,7 +12,7 @@ from preprocessing.features.networks import Network, PixelsCHW, as_features
 
 
 class StateExtractor(ImageExtractor):
-    """Stores vectors (N, F) float16 of a network's last state, computed in float32; a subclass says which."""
+    """Stores vectors (N, F) float16 of a network's last state; a subclass says which."""
 
     version = 1
 

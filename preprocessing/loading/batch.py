@@ -3,13 +3,11 @@
 Shapes: B batch, N set elements of the largest set, F feature width, S side of pixels, L tokens of the longest caption.
 """
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +39,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.caption_indices_B)
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> Self:
         """Copy to a device; from pinned memory the copy overlaps with the computation."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def pin(self) -> Batch:
+    def pin(self) -> Self:
         """Copy to page-locked memory, from which :meth:`to` copies to a GPU without waiting."""
         return self._map(torch.Tensor.pin_memory)
 
@@ -58,9 +56,9 @@ class Batch:
 
         self._map(record)
 
-    def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    def _map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Self:
         tensors = {field.name: change(getattr(self, field.name)) for field in fields(self) if field.name != "extra"}
-        return Batch(**tensors, extra={name: change(tensor) for name, tensor in self.extra.items()})
+        return type(self)(**tensors, extra={name: change(tensor) for name, tensor in self.extra.items()})
 
 
 class FeatureBuffers:

@@ -1,7 +1,5 @@
 """Batches copied to the device while it computes."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 
 import torch

@@ -3,8 +3,6 @@
 Shapes: B batch, N set elements or grid cells, F feature width, S side of the pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Batches for training (augmented, prefetched, resumable) and for evaluation (in order)."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time

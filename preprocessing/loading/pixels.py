@@ -3,8 +3,6 @@
 Shapes: S side of the square; h, w of the image.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

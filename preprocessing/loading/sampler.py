@@ -1,7 +1,5 @@
 """Samples of each batch: a function of (seed, epoch, step) and the global batch size alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

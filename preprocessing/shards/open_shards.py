@@ -1,7 +1,5 @@
 """A bounded number of memory-mapped tars, fetched on demand and checked when they are first mapped."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import mmap

@@ -1,7 +1,5 @@
 """Exact random access to the samples of a directory of shards."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

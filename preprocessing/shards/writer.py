@@ -1,7 +1,5 @@
 """Writes a shard: an ordinary WebDataset tar whose bytes depend on the samples alone, and its sidecar."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

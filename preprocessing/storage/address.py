@@ -1,7 +1,5 @@
 """Addresses of files and folders: a local path, or ``s3://bucket/key``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

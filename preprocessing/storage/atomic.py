@@ -1,7 +1,5 @@
 """Atomic writes of local files, and locks."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """The protocol of a storage: files under names in a folder, whether on a disk or on S3."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checksums of objects on S3: whether bytes are those that an answer of the server describes."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

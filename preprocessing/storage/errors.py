@@ -1,7 +1,5 @@
 """Errors of a storage, and what to do about each."""
 
-from __future__ import annotations
-
 import os
 
 from preprocessing.storage.redaction import RedactedError

@@ -1,7 +1,5 @@
 """Locks with a named holder: of a folder on one or several machines, and of a name on S3; those of the dead expire."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

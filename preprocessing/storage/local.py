@@ -1,7 +1,5 @@
 """A local folder as a storage."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Names that come from outside: keys of a bucket, entries of lists, manifests, sidecars, archives and bundles."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Files opened for reading in any order, on a disk or on S3."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import BinaryIO, cast

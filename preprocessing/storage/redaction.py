@@ -1,13 +1,11 @@
 """Secrets in addresses and other texts: what is printed, stored or sent to another machine holds `***` instead."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
 import traceback
 from functools import cache
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
 HIDDEN = "***"
@@ -67,7 +65,7 @@ class SecretAddress(str):
 
     __slots__ = ()
 
-    def __new__(cls, address: str) -> SecretAddress:
+    def __new__(cls, address: str) -> Self:
         """Keep the secret of an address, and print `***` in its place."""
         printed, secrets = _without_secrets(address), secrets_in(address) - {HIDDEN}
         if secrets:

@@ -5,8 +5,6 @@ AWS_REGION, AWS_PROFILE, AWS_CA_BUNDLE, AWS_MAX_ATTEMPTS. Batch deletions are no
 conditional writes only by leases, which do without where there are none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -52,6 +52,7 @@ def test_images_are_indexed_updated_and_found_on_the_page(tmp_path: Path, monkey
         page.wait_for("document.querySelector('#results li')?.textContent.includes('3.png')")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("s3_client")
 def test_images_on_s3_are_indexed_and_updated(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "work"))

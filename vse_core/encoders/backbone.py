@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.layers import layers_of
 from vse_core.encoders.networks import Architecture
 from vse_core.encoders.resnet import GridResNet
 
@@ -35,7 +36,7 @@ class BackboneEncoder(nn.Module):
 
     Args:
         network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels
-            (a tensor, or an attribute `last_hidden_state` of what it returns).
+            (a tensor, or `last_hidden_state` or the last of `feature_maps` of what it returns).
         architecture: what rebuilds it without weights (see :func:`vse_core.encoders.networks.build_network`).
         embed_dim: D, width of the joint space.
         pooling: aggregator called with ``(features_BND, lengths_B)``.
@@ -141,13 +142,7 @@ def parameter_blocks(network: nn.Module) -> dict[str, int]:
 
 
 def _parts(network: nn.Module) -> list[str]:
-    if isinstance(network, GridResNet):
-        return ["layer1", "layer2", "layer3", "layer4"]
-    lists = {name: module for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
-    if not lists:
-        raise ValueError(f"{type(network).__name__} has no list of stages or layers to be unfrozen one after another")
-    largest = max(lists, key=lambda name: sum(parameter.numel() for parameter in lists[name].parameters()))
-    return [f"{largest}.{i}" for i in range(len(lists[largest]))]
+    return ["layer1", "layer2", "layer3", "layer4"] if isinstance(network, GridResNet) else layers_of(network)
 
 
 @dataclass(frozen=True)
@@ -221,7 +216,12 @@ def _require_repeatable(network: nn.Module, image_size: int) -> None:
 
 
 def _state(output: Any) -> Tensor:
-    state: Tensor = output if isinstance(output, Tensor) else output.last_hidden_state
+    if isinstance(output, Tensor):
+        state = output
+    elif hasattr(output, "feature_maps"):  # of AutoBackbone
+        state = output.feature_maps[-1]
+    else:
+        state = output.last_hidden_state
     if state.ndim not in (3, 4):
         raise ValueError(f"the state has the shape {tuple(state.shape)}, where (B, F, h, w) or (B, N, F) is needed")
     return state

@@ -54,7 +54,26 @@ def build_network(architecture: Architecture | None, weights: str | None) -> tup
     if weights is not None and architecture is not None:
         raise ValueError(f"backbone weights {weights} bring their architecture along: leave out the one given")
     network = load_pretrained(weights) if weights is not None else build_from_architecture(architecture or {})
-    return network, {key: value for key, value in architecture_of(network).items() if key not in _LABELS}
+    rebuilt_by = {key: value for key, value in architecture_of(network).items() if key not in _LABELS}
+    return _image_side(network, weights), rebuilt_by
+
+
+def _image_side(network: Any, weights: str | None) -> nn.Module:
+    """Return the vision tower of a dual encoder, or the network itself, whose state is then channels first."""
+    vision: nn.Module = getattr(network, "vision_model", network)
+    if getattr(vision, "main_input_name", "pixel_values") != "pixel_values":
+        raise ValueError(
+            f"{weights or 'the architecture'}: {type(network).__name__} reads {vision.main_input_name}, no images; "
+            "name a vision network, or a dual encoder such as CLIP"
+        )
+    if getattr(getattr(vision, "timm_model", None), "output_fmt", None) == "NHWC":
+        vision.register_forward_hook(_channels_first)
+    return vision
+
+
+def _channels_first(_network: nn.Module, _inputs: Any, output: Any) -> Any:
+    output.last_hidden_state = output.last_hidden_state.permute(0, 3, 1, 2)
+    return output
 
 
 def resolve_pixels(
@@ -98,6 +117,9 @@ def image_processor(weights: str) -> Any:
 def pixels_of(weights: str) -> dict[str, Any]:
     """Return the normalisation of pixels that weights come with, as :func:`resolve_pixels` does."""
     processor = image_processor(weights)
+    if hasattr(processor, "data_config"):  # timm's, of pixels from 0 to 1
+        mean, std = processor.data_config["mean"], processor.data_config["std"]
+        return {"bgr": False, "mean": [255 * value for value in mean], "std": [255 * value for value in std]}
     scale = processor.rescale_factor if processor.do_rescale else 1.0
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ([0.0] * 3, [1.0] * 3)
     return {"bgr": False, "mean": [value / scale for value in mean], "std": [value / scale for value in std]}

@@ -27,21 +27,21 @@ def load_pretrained(weights: str) -> nn.Module:
     ``weights`` is a local folder with config.json and *.safetensors, or a name on the hub. Raises ValueError where the
     network cannot be loaded, or its weights are incomplete (a pooler may be missing).
     """
-    from transformers import AutoModel
+    from transformers import AutoConfig
 
     local = Path(weights).expanduser().is_dir()
+    name = str(Path(weights).expanduser()) if local else weights
+    origin: dict[str, Any] = {"local_files_only": local, "trust_remote_code": False}
     try:
         with _quiet_transformers():
-            model, report = AutoModel.from_pretrained(
-                str(Path(weights).expanduser()) if local else weights,
-                dtype=torch.float32,
-                use_safetensors=True,
-                local_files_only=local,
-                trust_remote_code=False,
-                output_loading_info=True,
+            config = AutoConfig.from_pretrained(name, **origin)
+            if hasattr(config, "auto_map"):
+                raise ValueError("config.json names code of its own, auto_map, which never runs here")
+            if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
+                config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
+            model, report = _network_class(config).from_pretrained(
+                name, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **origin
             )
-        if hasattr(model.config, "auto_map"):
-            raise ValueError("config.json names code of its own, auto_map, which never runs here")
     except _LOADING_ERRORS as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise ValueError(
@@ -63,18 +63,28 @@ def load_pretrained(weights: str) -> nn.Module:
 def build_from_architecture(architecture: dict[str, Any]) -> nn.Module:
     """Build a network with random weights from what :func:`architecture_of` gave; ValueError if it is not known."""
     import transformers
-    from transformers import AutoConfig, AutoModel
+    from transformers import MODEL_MAPPING, AutoBackbone, AutoConfig, AutoModel
 
     try:
-        network: nn.Module = AutoModel.from_config(
-            AutoConfig.for_model(**architecture), dtype=torch.float32, trust_remote_code=False
-        )
+        config = AutoConfig.for_model(**architecture)
+        auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+        network: nn.Module = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except _LOADING_ERRORS as error:
         raise ValueError(
             f"transformers {transformers.__version__} cannot build a network of the type "
             f"{architecture.get('model_type')!r} from its architecture: {error}"
         ) from error
     return network
+
+
+def _network_class(config: Any) -> Any:
+    """Return the class that AutoModel, or of a backbone alone AutoBackbone, has for a configuration.
+
+    AutoBackbone itself loads no local folders.
+    """
+    from transformers import MODEL_FOR_BACKBONE_MAPPING, MODEL_MAPPING
+
+    return (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
 
 
 def architecture_of(network: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Dependencies of a caption resolved by its image: which noun is white, and who eats what."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Draws of adversarial captions that depend on the seed, the caption and the attack alone."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Files of adversarial captions: a JSON line for each true caption and attack."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -75,11 +73,7 @@ def write_adversarials(path: Path, adversarials: Iterable[Adversarial]) -> Attac
 
 
 def read_adversarials(path: Path) -> list[Adversarial]:
-    """Read what :func:`write_adversarials` has written.
-
-    Raises:
-        AdversarialError: the file is missing or damaged.
-    """
+    """Read what :func:`write_adversarials` has written; AdversarialError where the file is missing or damaged."""
     try:
         *lines, rest = path.read_bytes().decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,5 @@
 """English that a swapped word needs: plurals, a or an, and the names of numbers."""
 
-from __future__ import annotations
-
 import re
 
 from preprocessing.captions.inflection import inflect

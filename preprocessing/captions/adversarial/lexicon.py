@@ -1,7 +1,5 @@
 """Words with the forms in which captions use them, to put in another word's place."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """Adversarial captions in training: some of each caption's, drawn again in every epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """VSE-C's classes of prepositions that may stand for one another."""
 
-from __future__ import annotations
-
 _CLASSES = (
     "toward towards beyond to",
     "behind after past",

@@ -1,7 +1,5 @@
 """A caption as tokens with the things its graph names, and what is needed to change words in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """UniVSE's attacks: a wrong object, a wrong attribute or a wrong relation in a caption."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal

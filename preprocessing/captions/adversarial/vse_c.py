@@ -1,7 +1,5 @@
 """VSE-C's attacks: a wrong noun, a wrong number, or a wrong relation in a caption."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """Sentences of a treebank made more like captions: lower case, no final stop, noun phrases that stand alone."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ finite verb. The templates are in ``captions.jinja``, which also says how a tree
 ``lexicon.yaml``.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterator

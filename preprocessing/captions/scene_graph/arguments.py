@@ -1,7 +1,5 @@
 """Participants of actions: conjoined nouns, subjects that are not repeated, and the nouns that pronouns stand for."""
 
-from __future__ import annotations
-
 from preprocessing.captions.scene_graph.lexicon import (
     ANIMALS,
     FEMALE,

@@ -1,7 +1,5 @@
 """Attributes of a caption's objects: adjectives, participles, numerals and quantifiers."""
 
-from __future__ import annotations
-
 from preprocessing.captions.graph import Attribute, AttributeKind
 from preprocessing.captions.scene_graph.arguments import SUBJECTS, Arguments
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER

@@ -1,7 +1,5 @@
 """From the dependency labels of spaCy's own English models (those of ClearNLP) to Universal Dependencies."""
 
-from __future__ import annotations
-
 from preprocessing.captions.scene_graph.lexicon import word_set
 from preprocessing.captions.scene_graph.tree import Tree
 

@@ -1,7 +1,5 @@
 """Phrases that are one word in meaning: "a group of" counts, "in front of" and "next to" are prepositions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from preprocessing.captions.scene_graph.lexicon import (

@@ -1,7 +1,5 @@
 """Corrections of attachments that a statistical parser often gets wrong and that the nouns show to be wrong."""
 
-from __future__ import annotations
-
 from preprocessing.captions.scene_graph.lexicon import (
     ANIMALS,
     BACKGROUNDS,

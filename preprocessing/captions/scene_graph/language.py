@@ -1,7 +1,5 @@
 """A quick check that a caption can be English: parsers for English make something of any text."""
 
-from __future__ import annotations
-
 from preprocessing.captions.scene_graph.lexicon import ENGLISH, FOREIGN
 
 _LATIN_END = "\u0250"

@@ -1,7 +1,5 @@
 """English words of ``lexicon.yaml`` that say how many, where, or who: what no dependency label tells."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from preprocessing.captions.word_lists import read_word_lists

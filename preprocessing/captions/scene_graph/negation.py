@@ -1,7 +1,5 @@
 """Negation: what a caption says is not there."""
 
-from __future__ import annotations
-
 from preprocessing.captions.scene_graph.lexicon import word_set
 from preprocessing.captions.scene_graph.tree import Tree
 

@@ -1,7 +1,5 @@
 """Tokens that name things, and the phrases that they head."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER

@@ -1,7 +1,5 @@
 """Relations between the objects of a caption."""
 
-from __future__ import annotations
-
 from preprocessing.captions.graph import Relation
 from preprocessing.captions.scene_graph.arguments import OBJECTS, REFLEXIVE, SUBJECTS, Arguments
 from preprocessing.captions.scene_graph.negation import is_absent, is_denied

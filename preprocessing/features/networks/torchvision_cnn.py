@@ -14,7 +14,7 @@ from torchvision import models
 from torchvision.models import get_model, list_models
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks.network import Network
+from preprocessing.features.networks.network import Network, dtype_identity
 from preprocessing.features.networks.pixels import CAFFE, IMAGENET, ImageSize, check_image_size, pixels_at
 from preprocessing.features.weights import checked_device, is_state, mismatch, read_weights, weights_digest
 
@@ -52,8 +52,9 @@ def load_torchvision(
     image_size: ImageSize | None = None,
     device: str = "cpu",
     seed: int | None = None,
+    dtype: str = "float32",
 ) -> Network:
-    """A CNN whose state is its last feature map, computed in float32; arguments and errors as of `build_network`.
+    """A CNN whose state is its last feature map; arguments and errors as of `build_network`.
 
     A name that ends in `_caffe` is the topology in which bottom-up attention's detector and the released VSE-infinity
     grids were trained: in the first block of a layer the stride sits on the 1x1 convolution, and the max pooling has no
@@ -78,11 +79,13 @@ def load_torchvision(
         "seed": seed,
         "pixels": normalization.to_json(),
         "image_size": image_size,
+        **dtype_identity(dtype),
     }
     trunk.eval().requires_grad_(False)
-    trunk = trunk.to(place).to(memory_format=torch.channels_last)
-
-    return Network(weights or f"{network} of seed {seed}", place, pixels_at(normalization, image_size), trunk, identity)
+    numbers = getattr(torch, dtype)
+    trunk = trunk.to(place, numbers).to(memory_format=torch.channels_last)
+    name = weights or f"{network} of seed {seed}"
+    return Network(name, place, pixels_at(normalization, image_size), trunk, identity, numbers)
 
 
 def _build(name: str, seed: int) -> tuple[nn.Sequential, set[str]]:

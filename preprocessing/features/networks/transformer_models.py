@@ -1,4 +1,4 @@
-"""Vision networks of transformers: any CNN or vision transformer that its auto classes know."""
+"""Vision networks of transformers and timm: any CNN or vision transformer that the auto classes know."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from transformers import AutoConfig, AutoImageProcessor, AutoModel
+from transformers import (
+    MODEL_FOR_BACKBONE_MAPPING,
+    MODEL_MAPPING,
+    AutoBackbone,
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModel,
+)
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
-from preprocessing.features.networks.network import Network
+from preprocessing.features.networks.network import Network, dtype_identity
 from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, check_image_size, pixels_at
 from preprocessing.features.weights import checked_device, weights_digest
 from preprocessing.reading import damage_as
@@ -26,14 +33,18 @@ _BACKEND = "pil"
 
 
 def load_transformers(
-    weights: str | None, image_size: ImageSize | None = None, device: str = "cpu", seed: int | None = None
+    weights: str | None,
+    image_size: ImageSize | None = None,
+    device: str = "cpu",
+    seed: int | None = None,
+    dtype: str = "float32",
 ) -> Network:
     """A network whose state is its `last_hidden_state`; of a model of images and texts (CLIP) the vision tower.
 
-    Weights are read from safetensors only and computed in float32. `weights` names a folder with config.json,
-    preprocessor_config.json and *.safetensors, or a hub id; with a seed a folder with the two JSON files only. The same
-    seed gives the same network in every process. `image_size` replaces what preprocessor_config.json says; mean and
-    deviation remain those of that file. ExtractorError as of `build_network`.
+    Weights are read from safetensors only. `weights` names a folder with config.json, preprocessor_config.json (timm's
+    have none) and *.safetensors, or a hub id; with a seed a folder with the JSON files only. The same seed gives the
+    same network in every process. `image_size` replaces what preprocessor_config.json says; mean and deviation remain
+    those of that file. ExtractorError as of `build_network`.
     """
     if weights is None:
         raise ExtractorError("'weights' is missing: name a folder or hub id (or a network of torchvision by 'network')")
@@ -50,8 +61,9 @@ def load_transformers(
         config = AutoConfig.from_pretrained(weights, **origin)
         if hasattr(config, "auto_map"):
             raise ValueError("config.json names code of its own, auto_map, which never runs here")
-        processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, **origin)
         config = getattr(config, "vision_config", config)
+        _check_config(weights, config, folder)
+        processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, **origin)
         model, fresh = _load_model(weights, config, origin) if seed is None else _random_model(config, seed)
     identity = {
         "config_sha256": _config_digest(model.config),
@@ -60,17 +72,20 @@ def load_transformers(
         "processor": _settings(processor),
         "backend": _BACKEND,
         **({} if image_size is None else {"image_size": image_size}),
+        **dtype_identity(dtype),
     }
     model.eval().requires_grad_(False)
-    model = model.to(place).to(memory_format=torch.channels_last)
+    model = model.to(place, getattr(torch, dtype)).to(memory_format=torch.channels_last)
+    channels_last = getattr(getattr(model, "timm_model", None), "output_fmt", None) == "NHWC"
 
     def forward(pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """The last hidden state, of all that the model gives."""
-        state: torch.Tensor = model(pixel_values=pixels_BCHW).last_hidden_state
-        return state
+        """The last state, of all that the model gives."""
+        output = model(pixel_values=pixels_BCHW)
+        state: torch.Tensor = output.feature_maps[-1] if hasattr(output, "feature_maps") else output.last_hidden_state
+        return state.permute(0, 3, 1, 2) if channels_last else state
 
     pixels = _Processed(processor) if image_size is None else pixels_at(_normalization(processor), image_size)
-    return Network(weights, place, pixels, forward, identity)
+    return Network(weights, place, pixels, forward, identity, getattr(torch, dtype))
 
 
 class _Processed:
@@ -83,6 +98,8 @@ class _Processed:
     def __call__(self, image: Image.Image) -> PixelsCHW:
         self._check_aspect(image)
         try:
+            if hasattr(self._processor, "val_transforms"):  # timm's
+                return np.ascontiguousarray(self._processor.val_transforms(image).numpy())
             pixels = self._processor(images=image, return_tensors="np")["pixel_values"][0]
         except (ValueError, OSError, MemoryError, ArithmeticError) as error:
             raise ImageError(f"cannot be brought to the model's size: {error or type(error).__name__}") from error
@@ -98,6 +115,9 @@ class _Processed:
 
 
 def _normalization(processor: Any) -> Normalization:
+    if hasattr(processor, "data_config"):  # timm's, of pixels from 0 to 1
+        mean, std = (np.multiply(processor.data_config[name], 255).tolist() for name in ("mean", "std"))
+        return Normalization(mean, std)
     scale = processor.rescale_factor if processor.do_rescale else 1.0
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     bgr = bool(getattr(processor, "do_flip_channel_order", False))
@@ -128,9 +148,8 @@ def _local_folder(weights: str) -> Path | None:
 
 
 def _check_files(folder: Path, seeded: bool) -> None:
-    for name in ("config.json", "preprocessor_config.json"):
-        if not (folder / name).is_file():
-            raise ExtractorError(f"weights: {folder} holds no {name}; copy it there from the model's release")
+    if not (folder / "config.json").is_file():
+        raise ExtractorError(f"weights: {folder} holds no config.json; copy it there from the model's release")
     has_weights = any(folder.glob("*.safetensors"))
     if seeded and has_weights:
         raise ExtractorError(f"weights: {folder} holds weights, and a seed was given; leave out the seed to use them")
@@ -141,9 +160,26 @@ def _check_files(folder: Path, seeded: bool) -> None:
         )
 
 
+def _check_config(weights: str, config: Any, folder: Path | None) -> None:
+    """Raise ExtractorError for a network that reads no images, or has no settings for them."""
+    read = _network_class(config).main_input_name
+    if read != "pixel_values":
+        raise ExtractorError(
+            f"weights {weights!r} are a network of the type {config.model_type}, which reads {read}, no images; name a "
+            "vision network, or a dual encoder such as CLIP"
+        )
+    is_timm = config.model_type == "timm_wrapper"
+    if folder is not None and not is_timm and not (folder / "preprocessor_config.json").is_file():
+        raise ExtractorError(
+            f"weights: {folder} holds no preprocessor_config.json; copy it there from the model's release"
+        )
+
+
 def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torch.nn.Module, set[str]]:
     """The backbone, and the names of its parameters that the weights do not hold (they do not reach the features)."""
-    model, report = AutoModel.from_pretrained(
+    if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
+        config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
+    model, report = _network_class(config).from_pretrained(
         weights, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **origin
     )
     missing = set(report["missing_keys"])
@@ -162,8 +198,14 @@ def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
     """A backbone with parameters that depend on the seed alone; torch's own generator is untouched."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+        model = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
     return model, set()
+
+
+def _network_class(config: Any) -> Any:
+    """The class of AutoModel, or of a backbone alone that of AutoBackbone, which itself loads no local folders."""
+    return (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
 
 
 def _config_digest(config: Any) -> str:

@@ -205,7 +205,7 @@ def test_other_kinds_of_models_are_refused(tmp_path: Path, resnet: Path) -> None
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     BertModel(BertConfig(vocab_size=20, **sizes)).save_pretrained(tmp_path / "bert")
     save_processor(tmp_path / "bert")
-    with pytest.raises(ExtractorError, match="name a vision backbone"):
+    with pytest.raises(ExtractorError, match="name a vision network"):
         build_extractor("grid", weights=str(tmp_path / "bert"))
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     (tmp_path / "vit").mkdir()

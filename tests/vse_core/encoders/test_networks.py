@@ -10,11 +10,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoModel, ResNetConfig
+from transformers import AutoModel, BertConfig, ResNetConfig
 
 from tests.custom_code import with_code_of_its_own
+from tests.dual_encoders import write_dual_encoder
+from tests.vision_networks import MAPS, PATCHES, SIDE, TIMM_MAPS, TIMM_PATCHES, write_vision_network
+from vse_core.encoders.backbone import BackboneEncoder, parameter_blocks
 from vse_core.encoders.networks import PIXELS, build_network, resolve_pixels
 from vse_core.encoders.resnet import GridResNet
+from vse_core.pooling import build_pooling
 
 TINY = {"embedding_size": 8, "hidden_sizes": [8, 16, 16, 24], "depths": [1, 1, 1, 1], "layer_type": "basic"}
 
@@ -147,3 +151,33 @@ def test_code_in_a_folder_of_weights_is_refused_without_a_question(
     with pytest.raises(ValueError, match=r"no settings for its images .*custom code"):
         resolve_pixels(None, {"model_type": "resnet"}, str(custom))
     assert not (custom / "ran").exists()
+
+
+@pytest.mark.parametrize("name", [*PATCHES, *MAPS, *TIMM_PATCHES, *TIMM_MAPS, "clip", "siglip"])
+def test_every_kind_of_network_is_trained_and_rebuilt(tmp_path: Path, name: str) -> None:
+    is_dual = name in ("clip", "siglip")
+    folder = write_dual_encoder(tmp_path, name, ["a ring"]) if is_dual else write_vision_network(tmp_path, name)
+    network, architecture = build_network(None, str(folder))
+    rebuilt, _ = build_network(json.loads(json.dumps(architecture)), None)
+    rebuilt.load_state_dict(network.state_dict())
+    side = 32 if is_dual else SIDE
+    pixels_BCHW = torch.rand(2, 3, side, side) * 255
+    encoders = []
+    for each in (network, rebuilt):
+        torch.manual_seed(0)
+        pooling, pixels = build_pooling(name="mean", dim=8), resolve_pixels(None, architecture, str(folder))
+        encoders.append(BackboneEncoder(each, architecture, 8, pooling, side, pixels))
+    kept_BN = torch.ones(2, encoders[0].cells, dtype=torch.bool)
+    found = [encoder.eval()(pixels_BCHW, kept_BN) for encoder in encoders]
+    assert torch.equal(*found)
+    found[0].sum().backward()
+    trained = {key: value for key, value in network.named_parameters() if value.requires_grad}
+    assert all(value.grad is not None for value in trained.values())
+    assert set(parameter_blocks(network).values()) >= {0, 2}
+
+
+def test_a_text_network_is_no_backbone(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+    AutoModel.from_config(BertConfig(vocab_size=11, **sizes)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="BertModel reads input_ids, no images; name a vision network"):
+        build_network(None, str(tmp_path))

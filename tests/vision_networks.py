@@ -1,0 +1,68 @@
+"""Small random vision networks, written as they are published: transformers', backbones alone, and timm's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from timm.models import save_for_hf
+from transformers import (
+    MODEL_MAPPING,
+    AutoBackbone,
+    AutoModel,
+    Dinov2WithRegistersConfig,
+    PretrainedConfig,
+    ResNetConfig,
+    RTDetrResNetConfig,
+    SwinConfig,
+    ViTConfig,
+)
+
+SIDE = 64
+_TOWER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": SIDE, "patch_size": 16}
+_SWIN = {"image_size": SIDE, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4}
+_IMAGES = {
+    "image_processor_type": "ViTImageProcessor",
+    "size": {"height": SIDE, "width": SIDE},
+    "do_resize": True,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.2, 0.3, 0.4],
+}
+
+# Name -> configuration of a network whose state is a set of tokens.
+PATCHES: dict[str, PretrainedConfig] = {
+    "vit": ViTConfig(**_TOWER, intermediate_size=24),
+    "dinov2_registers": Dinov2WithRegistersConfig(**_TOWER),
+    "swin": SwinConfig(**_SWIN),
+}
+# Of a network whose state is a feature map; the second one is known to AutoBackbone alone.
+MAPS: dict[str, PretrainedConfig] = {
+    "resnet": ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
+    "rt_detr_resnet": RTDetrResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
+}
+TIMM_PATCHES = {"test_vit": {"img_size": SIDE}}
+# The second one gives its map channels last.
+TIMM_MAPS: dict[str, dict[str, Any]] = {
+    "test_efficientnet": {},
+    "swin_tiny_patch4_window7_224": {"img_size": SIDE, "depths": (1, 1), "embed_dim": 8, "num_heads": (1, 2)},
+}
+
+
+def write_vision_network(folder: Path, name: str) -> Path:
+    """Write one of the networks above with random weights."""
+    torch.manual_seed(0)
+    options = (TIMM_PATCHES | TIMM_MAPS).get(name)
+    if options is not None:
+        model = timm.create_model(name, pretrained=False, **options)
+        model.pretrained_cfg |= {"input_size": (3, SIDE, SIDE)}
+        save_for_hf(model, folder, model_args=options, safe_serialization=True)
+        return folder
+    config = (PATCHES | MAPS)[name]
+    auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+    auto.from_config(config).save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(_IMAGES))
+    return folder
