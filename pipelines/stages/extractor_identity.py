@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError
 from pipelines.config.datasets import Dataset as DatasetConfig
@@ -23,6 +23,9 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 
+if TYPE_CHECKING:
+    from preprocessing.features import Extractor
+
 _CACHE = "extract/extractors"
 
 
@@ -31,6 +34,13 @@ def extractor_options(features: Features) -> dict[str, Any]:
     if isinstance(features, NetworkFeatures | SeveralFeatures):
         return {**features.options(), **features.limits, "device": "cuda" if features.gpus_per_actor else "cpu"}
     return {**features.options(), **features.limits}
+
+
+def read_extractor(features: Features) -> Extractor:
+    """Build the extractor of the features that the model reads, alone; raises ExtractorError as `build_extractor`."""
+    from preprocessing.features import build_extractor
+
+    return build_extractor(features.read.extractor, **{**extractor_options(features.read), **features.limits})
 
 
 def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.config.training import EVALUATION_PROTOCOLS
+from pipelines.config.training import EVALUATION_PROTOCOLS, PROTOCOL_FOLDERS
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble, in_one_order
 from pipelines.evaluation.evaluator import NAME, VERSION
@@ -17,10 +17,11 @@ from pipelines.runtime.cli import make_parser, say
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate import evaluate_directory, evaluation_content
+from pipelines.stages.pretrained import PREFIX, save_pretrained_model, zero_shot_config
 from pipelines.stages.runner import run_stages
 from preprocessing.datasets import build_dataset
 
-_MODEL = "model directory, or NAME, NAME@ALIAS, NAME/VERSION in MLflow"
+_MODEL = "model directory, NAME, NAME@ALIAS or NAME/VERSION in MLflow, or hf: and a folder or name of CLIP or SigLIP"
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,16 @@ class NamedModel:
 
     @classmethod
     def find(cls, reference: str, config: PipelineConfig) -> NamedModel:
-        """Find a model directory or a registered model; raises RegistryError where there is no such model."""
+        """Find a model directory, a registered model, or a pretrained dual encoder (hf:NAME or hf:FOLDER).
+
+        Raises RegistryError where there is no such model; ConfigError where there is no such folder; StageError where
+        the pretrained weights cannot be used.
+        """
         from pipelines.registry.models import find_model
 
+        if reference.startswith(PREFIX):
+            config = zero_shot_config(config, reference.removeprefix(PREFIX))
+            return cls(reference, config, save_pretrained_model(config))
         return cls(reference, config, find_model(reference, config.tracking_uri))
 
 
@@ -78,7 +86,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
 
     Raises StageError where a model does not fit its features, or the images, captions or protocols differ.
     """
-    require_same_settings(models, "folds", "protocols", "cxc")
+    require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
     require_same_items(models)
     evaluated = [evaluate_model(named) for named in models]
     if len(evaluated) > 1:

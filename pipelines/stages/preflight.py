@@ -15,11 +15,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.training import GRAPH_PROTOCOLS
+from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS
+from pipelines.evaluation.protocol_files import protocol_files
 from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.runtime.stage import READ
 from preprocessing.datasets import DatasetError, build_dataset
-from preprocessing.datasets.crisscrossed import crisscrossed_files
+from preprocessing.datasets.choices import BENCHMARKS
 from preprocessing.storage import StorageError, open_storage
 from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 
@@ -45,7 +46,7 @@ def check_before_start(config: PipelineConfig) -> None:
     check_storage("tracking.artifacts", config.tracking.artifacts, is_dry_run)
     _check_dataset(config)
     _check_protocols(config)
-    _check_image(config)
+    check_image(config)
     _check_text(config)
     _check_initial(config)
     _check_ray(config)
@@ -110,18 +111,20 @@ def _check_dataset(config: PipelineConfig) -> None:
 def _check_protocols(config: PipelineConfig) -> None:
     """Refuse protocols that do not fit the split, which the evaluation would only find after the training."""
     settings, dataset = config.evaluation, config.dataset
-    if GRAPH_PROTOCOLS.union({"retrieval"}).issuperset(settings.protocols):  # of any split
+    for name in protocol_files(settings, dataset.eval_split):
+        if name in BENCHMARKS:
+            BENCHMARKS[name].choices(settings.folders[name])
+    if (GRAPH_PROTOCOLS | CHOICE_PROTOCOLS | {"retrieval"}).issuperset(settings.protocols):  # of any split
         return
     from pipelines.evaluation.protocols.rankings import require_published
 
     reader = build_dataset(dataset.format, **dataset.options())
     captions = [len(record.captions) for record in reader.records(dataset.eval_split)]
     require_published(settings.protocols, dataset.eval_split, captions)
-    if settings.cxc is not None and "cxc" in settings.protocols:
-        crisscrossed_files(settings.cxc, dataset.eval_split)
 
 
-def _check_image(config: PipelineConfig) -> None:
+def check_image(config: PipelineConfig) -> None:
+    """Raise ConfigError where the weights of a network that takes images are not there."""
     image = config.model.image
     if image.name == "dual_encoder":
         _check_weights("model.weights", image.weights, {**_BERT_FILES, "image settings": ["preprocessor_config.json"]})
