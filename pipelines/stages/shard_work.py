@@ -14,7 +14,10 @@ from preprocessing.shards import ShardError, verify_shard
 
 if TYPE_CHECKING:
     from pipelines.config.datasets import Dataset
-    from pipelines.tracking import Tracker
+    from pipelines.tracking import LoggedData, Tracker
+
+# Of a digest, as many as MLflow takes.
+_DIGEST_CHARACTERS = 36
 
 
 class ShardedSplit(Protocol):
@@ -53,12 +56,8 @@ def shard_plan(
 ) -> StagePlan:
     """Return the plan of a stage that makes shards; `outputs` maps each split to its directory of shards.
 
-    Args:
-        name: name of the stage.
-        root: the working directory.
-        splits: the splits it works on.
-        made: returns a summary of the output in one line; called where the stage is complete.
-        to_make: summary of the work in one line.
+    `made` summarises the output in a line, and is called where the stage is complete; `to_make` is a line about the
+    work.
     """
     total = sum(len(split.shards) for split in splits)
     done = total - sum(len(split.missing()) for split in splits)
@@ -96,12 +95,7 @@ def is_complete(shard: Path, expected: str) -> bool:
 def track_progress(done: Iterable[int], total: int, stage: str, unit: str, tracker: Tracker) -> None:
     """Show and log the progress of a stage.
 
-    Args:
-        done: for each finished piece of work, its number of units.
-        total: units in all.
-        stage: name of the stage.
-        unit: what is counted, in the plural: "images".
-        tracker: gets the rate as ``<stage>/<unit>_per_second``.
+    `done` yields the units of each finished piece of work; the rate is logged as ``<stage>/<unit>_per_second``.
     """
     with progress_bar(stage, total, unit) as bar:
         start = time.monotonic()
@@ -110,25 +104,28 @@ def track_progress(done: Iterable[int], total: int, stage: str, unit: str, track
             tracker.log_metrics({f"{stage}/{unit}_per_second": bar.n / (time.monotonic() - start)}, step=bar.n)
 
 
+def uses_of(dataset: Dataset) -> dict[str, str]:
+    """Return the use of each split: both may be the same one, to see whether a model can memorise it."""
+    return {dataset.eval_split: "validation", dataset.train_split: "training"}
+
+
+def logged_data(name: str, split: str, extracted: StagePlan) -> LoggedData:
+    """Return the name and digest by which MLflow knows an extracted split of the data `name`."""
+    return f"{name} {split}", manifest_in(extracted.outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
+
+
 def log_splits(
     name: str, dataset: Dataset, feature: str, extracted: StagePlan, contexts: Mapping[str, str], tracker: Tracker
 ) -> None:
     """Log extracted splits as the data sets of a run.
 
-    Args:
-        name: of the data, before the name of each split.
-        dataset: its settings.
-        feature: key of the features that are read.
-        extracted: plan of the extraction, which is complete.
-        contexts: split -> its use: "training", "validation", "evaluation".
-        tracker: of the run.
+    `contexts` says what each is used for: "training", "validation", "evaluation".
     """
     root = build_dataset(dataset.format, **dataset.options()).root
     for split, context in contexts.items():
         manifest = manifest_in(extracted.outputs[split])
         tracker.log_dataset(
-            name=f"{name} {split}",
-            digest=manifest["fingerprint"],
+            logged_data(name, split, extracted),
             kind=dataset.format,
             source={"images": root, "split": split, "features": feature},
             profile={items: manifest["counts"][items] for items in ("images", "captions")},

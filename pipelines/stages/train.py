@@ -22,7 +22,7 @@ from pipelines.runtime.stage import (
     fingerprint,
     manifest_in,
 )
-from pipelines.stages.shard_work import log_splits
+from pipelines.stages.shard_work import log_splits, logged_data, uses_of
 from pipelines.training.launch import fit
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import prepare
@@ -82,14 +82,8 @@ def run(
 ) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    Args:
-        config: the pipeline's configuration.
-        upstream: the plans of the stages before.
-        tracker: of the run.
-        callbacks: called by Ray Train after every epoch.
-
-    Raises:
-        StageError: training cannot start, or has ended in NaN or in collapse.
+    Ray Train calls the callbacks after every epoch. Raises StageError where training cannot start, or has ended in NaN
+    or in collapse.
     """
     from pipelines.training.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints
     from pipelines.training.initial_weights import keep_initial
@@ -112,7 +106,8 @@ def run(
     write_digests(stage.path, *(file.name for file in stage.path.glob("[!.]*") if file.name != LOSSES))
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
-    job = TrainingJob(settings, train, evaluation, stage.path, tracker.handle)
+    evaluated = logged_data(config.name, config.dataset.eval_split, upstream["extract"])
+    job = TrainingJob(settings, train, evaluation, stage.path, tracker.handle, evaluated)
     began = time.monotonic()
     outcome = fit(job, config.ray.address, total_steps, callbacks)
     if "error" in outcome:
@@ -139,9 +134,7 @@ def _log_inputs(
         "vse.seed": config.seed,
     }
     tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
-    # Both may be the same split, to see whether a model can memorise it.
-    uses = {config.dataset.eval_split: "validation", config.dataset.train_split: "training"}
-    log_splits(config.name, config.dataset, config.features.member, features, uses, tracker)
+    log_splits(config.name, config.dataset, config.features.member, features, uses_of(config.dataset), tracker)
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
@@ -179,7 +172,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "splits": [config.dataset.train_split, config.dataset.eval_split],
         "seed": config.seed,
         "vocabulary": config.vocabulary.model_dump(mode="json"),
-        "model": _model_content(config),
+        "model": model_content(config),
         "loss": config.loss.model_dump(mode="json"),
         "training": _training_content(config),
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
@@ -191,7 +184,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
-def _model_content(config: PipelineConfig) -> dict[str, Any]:
+def model_content(config: PipelineConfig) -> dict[str, Any]:
     """Return the model's settings, with the contents of files and folders instead of their paths."""
     content = config.model.model_dump(mode="json")
     for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors"), ("text", "graphs")):

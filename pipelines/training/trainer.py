@@ -285,7 +285,8 @@ class Trainer:
             self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
             if self.observer is not None:
                 named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
-                self.observer.log(named | {"epoch": finished}, step)
+                self.observer.log({"epoch": finished}, step)
+                self.observer.log_model(f"epoch-{finished:03d}", named, step)
                 if self.progress.best_epoch == epoch:
                     self.checkpoints.save_best(epoch, self.model)
         self._save(step)
