@@ -15,6 +15,7 @@ from vse_core.encoders.resnet import GridResNet
 
 # The parts a network is unfrozen in. Of a ResNet: stem and layer1, layer2, layer3, layer4.
 BLOCKS = 4
+_LAYERS = ("layer1", "layer2", "layer3", "layer4")
 # oneDNN's AVX2 kernel for 1x1 convolutions is safe from this number of input channels on.
 _SAFE_CHANNELS = 8
 # The share of a network's parameters that its list of layers has at least.
@@ -143,9 +144,15 @@ def parameter_blocks(network: nn.Module) -> dict[str, int]:
 
 
 def _parts(network: nn.Module) -> list[str]:
-    if isinstance(network, GridResNet):
-        return ["layer1", "layer2", "layer3", "layer4"]
-    lists = {name: module for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
+    for name, module in network.named_modules():
+        if all(hasattr(module, layer) for layer in _LAYERS):
+            return [f"{name}.{layer}".lstrip(".") for layer in _LAYERS]
+    # A list inside a layer (Res2Net's) is none of layers.
+    lists = {
+        name: module
+        for name, module in network.named_modules()
+        if isinstance(module, nn.ModuleList) and not any(part.isdigit() for part in name.split("."))
+    }
     if lists:
         largest = max(lists, key=lambda name: _size(lists[name]))
         return [f"{largest}.{i}" for i in range(len(lists[largest]))]
