@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModel, CLIPConfig, SiglipConfig
 
+from preprocessing.captions import SubwordTokenizer
 from tests.tokenizers import clip_bpe, train_on, unigram, write_tokenizer
 
 SIDE, POSITIONS = 32, 24
@@ -41,3 +42,11 @@ def write_dual_encoder(folder: Path, model_type: str, texts: Sequence[str]) -> P
         images |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     (folder / "preprocessor_config.json").write_text(json.dumps(images))
     return folder
+
+
+def dual_specification(folder: Path, lora: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the arguments of `build_model` for both towers of a checkpoint."""
+    tokenizer = SubwordTokenizer.from_pretrained(str(folder), for_tower=True)
+    image = {"name": "dual_encoder", "weights": str(folder), "lora": lora}
+    sizes = {"feature_dim": None, "vocabulary_size": len(tokenizer), "embed_dim": None}
+    return {**sizes, "image": image, "text": {"name": "dual_encoder"}}

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from vse_core.outputs import Images, Texts
 
@@ -65,6 +65,16 @@ def all_reduce_sum(values: Tensor) -> Tensor:
         return values
     total: Tensor = _AllReduceSum.apply(values)
     return total
+
+
+def average_gradients(module: nn.Module) -> None:
+    """Average the gradients of a module that DistributedDataParallel does not wrap over all processes."""
+    if world_size() == 1:
+        return
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= world_size()
 
 
 class _GatherRows(torch.autograd.Function):

@@ -59,6 +59,18 @@ class TrainingConfig(Strict):
     norm_weight_decay: Float | None = Field(
         None, ge=0, description="weight decay of norms and biases (CLIP: 0); by default that of all others"
     )
+    layer_decay: Float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="factor of the rate from a layer of a pretrained network to the one before it (0.75)",
+    )
+    ema_decay: Float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="evaluate and keep the moving average of the weights, of this decay a step (0.999)",
+    )
     gradient_clip: Float = Field(gt=0, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)")
     initial: AbsolutePath | None = Field(
         None, description="directory of a model whose weights training begins with; by default random ones"

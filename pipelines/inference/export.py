@@ -7,10 +7,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.retrieval.search_model import add_model_options, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
 from pipelines.runtime.stage import StageError
+
+if TYPE_CHECKING:
+    from pipelines.inference.embedder import Embedder
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime", "sentence_transformers")
 ONNX = "onnx"
@@ -50,6 +54,7 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     where the model has such a form, and `README.md`. Raises StageError for a model without embeddings, or where ONNX
     gives other vectors than PyTorch.
     """
+    from pipelines.inference.embedder import Embedder
     from pipelines.inference.sentence_module import write_modules
     from pipelines.kinds import saved_kind
     from vse_core.models.hub import CARD, card_text
@@ -64,10 +69,12 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
                          "to export; export a two-tower model or UniVSE")  # fmt: skip
     for part in ("model", "extractor"):
         shutil.copytree(bundle / part, output / part)
+    embedder = Embedder(output / "model", output / "extractor", device="cpu")
+    embedder.model.save(output / "model")  # as it is loaded: with low-rank updates merged
     write_modules(output)
     lines = [f"model: {output / 'model'}", f"sentence-transformers: {output}"]
     try:
-        found = _write_onnx(output)
+        found = _write_onnx(embedder, output / ONNX)
         lines += [f"ONNX: {output / ONNX / file}, {value:.1e} from PyTorch at most" for file, value in found.items()]
     except OnnxError as error:
         found = {}
@@ -76,17 +83,15 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     return lines
 
 
-def _write_onnx(folder: Path) -> Mapping[str, float]:
-    from pipelines.inference.embedder import Embedder
+def _write_onnx(embedder: Embedder, folder: Path) -> Mapping[str, float]:
     from vse_core.models.onnx import export_onnx, onnx_difference
 
-    embedder = Embedder(folder / "model", folder / "extractor", device="cpu")
-    export_onnx(embedder.model, folder / ONNX)
-    found = onnx_difference(embedder.model, folder / ONNX, list(embedder.texts.batches(_CAPTIONS)))
+    export_onnx(embedder.model, folder)
+    found = onnx_difference(embedder.model, folder, list(embedder.texts.batches(_CAPTIONS)))
     for file, value in found.items():
         if value > TOLERANCE:
             raise StageError(
-                f"{folder / ONNX / file} differs by {value:.1e} from the model, more than {TOLERANCE}: "
+                f"{folder / file} differs by {value:.1e} from the model, more than {TOLERANCE}: "
                 "do not use it, and report the model"
             )
     return found

@@ -109,6 +109,7 @@ class InfoNceLoss(SoftmaxLoss):
 
     name: Literal["infonce"]
     temperature: Float = Field(gt=0, description="divisor of the similarities")
+    learned: bool = Field(False, description="learn the temperature, from that value on (CLIP: 0.07)")
 
 
 class SigmoidLoss(SoftmaxLoss):
@@ -117,3 +118,4 @@ class SigmoidLoss(SoftmaxLoss):
     name: Literal["sigmoid"]
     temperature: Float = Field(0.1, gt=0, description="divisor of the similarities (SigLIP begins with 0.1)")
     bias: Float = Field(-10.0, description="added to the divided similarities (SigLIP begins with -10)")
+    learned: bool = Field(False, description="learn temperature and bias, from these values on (SigLIP)")

@@ -27,7 +27,7 @@ from pipelines.runtime.stage import (
 from pipelines.stages.shard_reuse import Version, reuse_shards
 from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
 from preprocessing.captions import graph_shards
-from preprocessing.captions.counts import GraphCounts
+from preprocessing.captions.graph_shards import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
 from preprocessing.shards import read_index
 from preprocessing.storage import Mirror

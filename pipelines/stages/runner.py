@@ -32,6 +32,7 @@ from pipelines.runtime.stage import (
 from pipelines.stages.extract import splits_of
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.shard_checks import ShardCheck
+from pipelines.stages.shard_work import log_splits, uses_of
 from pipelines.tracking import PipelineRuns, Tracker, recorded_run_url
 from pipelines.training.capacity import require_room
 
@@ -199,7 +200,8 @@ def _run(
             # Before hours of extraction; the room on this machine alone has been checked already.
             cluster.connect(config.ray.address)
             require_room(config.training)
-        with PipelineRuns(config.experiment, identity, within=within) as runs, runs.parent as parent:
+        runs = PipelineRuns(config.experiment, identity, within=within)
+        with runs, runs.parent as parent, parent.system_metrics():
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
             for name in planned:
@@ -207,6 +209,8 @@ def _run(
                 plans[name] = _stage(name).plan(config, plans)
                 if name in names:
                     outcomes.append(_run_stage(config, name, plans, runs))
+                    if name == "extract":
+                        _log_data(config, plans[name], parent)
                     parent.log_metrics(_headlines(config, outcomes[-1].report))
                     parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
             if _REPORTED.intersection(names):
@@ -216,6 +220,12 @@ def _run(
         if not was_connected:
             cluster.disconnect()
     return outcomes, plans
+
+
+def _log_data(config: PipelineConfig, extracted: StagePlan, parent: Tracker) -> None:
+    """Log the extracted splits as the data of the pipeline's own run."""
+    uses = {split: use for split, use in uses_of(config.dataset).items() if split in extracted.outputs}
+    log_splits(config.name, config.dataset, config.features.member, extracted, uses, parent)
 
 
 def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> _Outcome:

@@ -14,7 +14,10 @@ from preprocessing.shards import ShardError, verify_shard
 
 if TYPE_CHECKING:
     from pipelines.config.datasets import Dataset
-    from pipelines.tracking import Tracker
+    from pipelines.tracking import LoggedData, Tracker
+
+# Of a digest, as many as MLflow takes.
+_DIGEST_CHARACTERS = 36
 
 
 class ShardedSplit(Protocol):
@@ -110,6 +113,16 @@ def track_progress(done: Iterable[int], total: int, stage: str, unit: str, track
             tracker.log_metrics({f"{stage}/{unit}_per_second": bar.n / (time.monotonic() - start)}, step=bar.n)
 
 
+def uses_of(dataset: Dataset) -> dict[str, str]:
+    """Return the use of each split: both may be the same one, to see whether a model can memorise it."""
+    return {dataset.eval_split: "validation", dataset.train_split: "training"}
+
+
+def logged_data(name: str, split: str, extracted: StagePlan) -> LoggedData:
+    """Return the name and digest by which MLflow knows an extracted split of the data `name`."""
+    return f"{name} {split}", manifest_in(extracted.outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
+
+
 def log_splits(
     name: str, dataset: Dataset, feature: str, extracted: StagePlan, contexts: Mapping[str, str], tracker: Tracker
 ) -> None:
@@ -127,8 +140,7 @@ def log_splits(
     for split, context in contexts.items():
         manifest = manifest_in(extracted.outputs[split])
         tracker.log_dataset(
-            name=f"{name} {split}",
-            digest=manifest["fingerprint"],
+            logged_data(name, split, extracted),
             kind=dataset.format,
             source={"images": root, "split": split, "features": feature},
             profile={items: manifest["counts"][items] for items in ("images", "captions")},

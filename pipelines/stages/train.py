@@ -22,7 +22,7 @@ from pipelines.runtime.stage import (
     fingerprint,
     manifest_in,
 )
-from pipelines.stages.shard_work import log_splits
+from pipelines.stages.shard_work import log_splits, logged_data, uses_of
 from pipelines.training.launch import fit
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import prepare
@@ -112,7 +112,8 @@ def run(
     write_digests(stage.path, *(file.name for file in stage.path.glob("[!.]*") if file.name != LOSSES))
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
-    job = TrainingJob(settings, train, evaluation, stage.path, tracker.handle)
+    evaluated = logged_data(config.name, config.dataset.eval_split, upstream["extract"])
+    job = TrainingJob(settings, train, evaluation, stage.path, tracker.handle, evaluated)
     began = time.monotonic()
     outcome = fit(job, config.ray.address, total_steps, callbacks)
     if "error" in outcome:
@@ -139,9 +140,7 @@ def _log_inputs(
         "vse.seed": config.seed,
     }
     tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
-    # Both may be the same split, to see whether a model can memorise it.
-    uses = {config.dataset.eval_split: "validation", config.dataset.train_split: "training"}
-    log_splits(config.name, config.dataset, config.features.member, features, uses, tracker)
+    log_splits(config.name, config.dataset, config.features.member, features, uses_of(config.dataset), tracker)
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:

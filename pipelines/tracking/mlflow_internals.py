@@ -7,6 +7,8 @@ there.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # The tag of a logged data set that tells what it was used for. `MlflowClient`, which needs no active run, has no
 # parameter for it. Would be replaced by: `contexts` of `MlflowClient.log_inputs`, as `mlflow.log_inputs` has it.
@@ -24,6 +26,24 @@ def quiet_database_setup() -> None:
     """
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+@contextmanager
+def monitored(run_id: str, address: str) -> Iterator[None]:
+    """Log the load of this machine to a run, from a thread, while the context lasts; a resumed run's goes on.
+
+    `mlflow.enable_system_metrics_logging` does the same for runs that `mlflow.start_run` has opened, on this process's
+    tracking address. Would be replaced by: a documented class or a function that takes a run and an address.
+    """
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    logging.getLogger("mlflow.system_metrics").setLevel(logging.WARNING)
+    monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=address)
+    monitor.start()
+    try:
+        yield
+    finally:
+        monitor.finish()
 
 
 def run_page(server: str, experiment_id: str, run_id: str) -> str:

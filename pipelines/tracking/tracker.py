@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from pipelines.tracking.client import connect, outages, page, reason_of
-from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
+from pipelines.tracking.mlflow_internals import DATASET_CONTEXT, monitored
 from preprocessing.reading import reason
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.redaction import SecretAddress, redacted
@@ -33,8 +33,11 @@ PENDING = "pending.json"
 # The tag under which MLflow keeps descriptions of runs and experiments.
 DESCRIPTION = "mlflow.note.content"
 
-# MLflow's limits: entries of one kind in a request, characters of a parameter and of a data set's digest.
-_METRICS_A_REQUEST, _OTHERS_A_REQUEST, _PARAM_CHARACTERS, _DIGEST_CHARACTERS = 1000, 100, 6000, 36
+# Name of a data set and its digest, of 36 characters at most: what MLflow knows it by.
+LoggedData = tuple[str, str]
+
+# MLflow's limits: entries of one kind in a request, characters of a parameter.
+_METRICS_A_REQUEST, _OTHERS_A_REQUEST, _PARAM_CHARACTERS = 1000, 100, 6000
 _FLUSH_METRICS, _FLUSH_SECONDS = 500, 10.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 15.0, 600.0
 _METRIC_NAME = re.compile(r"[\w\-. :/]+")
@@ -80,6 +83,7 @@ class Tracker:
         self._tags: dict[str, str] = {}
         self._inputs: list[dict[str, str]] = []
         self._metrics: list[tuple[str, float, int, int]] = []  # name, value, milliseconds since 1970, step
+        self._models: list[dict[str, Any]] = []
         self._flushed_at = time.monotonic()
         self._retry_at = 0.0
         self._wait = _FIRST_WAIT_SECONDS
@@ -109,8 +113,7 @@ class Tracker:
 
     def log_dataset(
         self,
-        name: str,
-        digest: str,
+        data: LoggedData,
         kind: str,
         source: Mapping[str, str],
         profile: Mapping[str, float],
@@ -119,14 +122,13 @@ class Tracker:
         """Log data that the run reads.
 
         Args:
-            name: of the data set.
-            digest: its fingerprint, of which MLflow keeps 36 characters.
+            data: name and digest.
             kind: of the source, its format.
             source: where it comes from.
             profile: figures about it.
             context: what it is read for: "training", "validation", "evaluation".
         """
-        dataset = {"name": name, "digest": digest[:_DIGEST_CHARACTERS], "source_type": kind}
+        dataset = {"name": data[0], "digest": data[1], "source_type": kind}
         texts = {"source": redacted(json.dumps(dict(source))), "profile": json.dumps(dict(profile))}
         self._inputs.append({**dataset, **texts, "context": context})
         self.flush()
@@ -137,12 +139,26 @@ class Tracker:
         Raises:
             ValueError: MLflow does not allow a name; "dev/i2t_r01" it does, "dev/i2t_r@1" it does not.
         """
-        for name, value in metrics.items():
-            if not _METRIC_NAME.fullmatch(name):
-                raise ValueError(f"metric name {name!r}: MLflow allows letters, digits and _ - . : / alone")
-            self._metrics.append((name, float(value), int(time.time() * 1000), step))
+        self._metrics += _checked(metrics, step)
         if len(self._metrics) >= _FLUSH_METRICS or time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
             self.flush()
+
+    def log_model(self, name: str, metrics: Mapping[str, float], step: int, data: LoggedData) -> None:
+        """Log a model that the run has made, such as an epoch's, and metrics of it on data; the weights stay here.
+
+        MLflow's pages rank the models of an experiment by them. The same name is the same model.
+
+        Raises:
+            ValueError: MLflow does not allow the name of a metric.
+        """
+        self._models.append({"name": name, "metrics": _checked(metrics, step), "data": data})
+        self.flush()
+
+    @contextmanager
+    def system_metrics(self) -> Iterator[None]:
+        """Log the load of this machine, every ten seconds: ``system/cpu_utilization_percentage`` and others."""
+        with monitored(self.run_id, SecretAddress(self.handle.uri).reveal()):
+            yield
 
     def log_artifact(self, path: Path, folder: str = "") -> None:
         """Copy a file into the run, into `folder` of its artifacts."""
@@ -227,6 +243,7 @@ class Tracker:
         A disk that is full is not the error to report: whatever filled it, or ended the run, comes first.
         """
         kept = {"params": self._params, "tags": self._tags, "inputs": self._inputs, "metrics": self._metrics}
+        kept["models"] = self._models
         try:
             self._spool.mkdir(parents=True, exist_ok=True)
             write_json_atomic(self._spool / PENDING, {**kept, "status": status, "run": asdict(self.handle)})
@@ -244,6 +261,7 @@ class Tracker:
                 self._tags = {**pending["tags"], **self._tags}
                 self._inputs = [*pending["inputs"], *self._inputs]
                 self._metrics = [*pending["metrics"], *self._metrics]
+                self._models = [*pending["models"], *self._models]
             if spool != self._spool:
                 for path in _files(spool / "artifacts"):
                     path.replace(self._spooled(path.relative_to(spool / "artifacts").as_posix()))
@@ -298,11 +316,28 @@ class Tracker:
             batch = self._metrics[:_METRICS_A_REQUEST]
             self._client.log_batch(self.run_id, metrics=[Metric(*metric) for metric in batch])
             del self._metrics[: len(batch)]
+        while self._models:
+            self._send_model(**self._models[0])
+            del self._models[0]
         artifacts = self._spool / "artifacts"
         for path in _files(artifacts):
             folder = path.parent.relative_to(artifacts).as_posix()
             self._client.log_artifact(self.run_id, str(path), None if folder == "." else folder)
             path.unlink()
+
+    def _send_model(self, name: str, metrics: list[tuple[str, float, int, int]], data: LoggedData) -> None:
+        from mlflow.entities import LoggedModelOutput, Metric
+
+        experiment, run = self.handle.experiment_id, self.run_id
+        known = self._client.search_logged_models([experiment], f"source_run_id = '{run}' AND name = '{name}'")
+        if known:
+            model = known[0]
+        else:
+            model = self._client.create_logged_model(experiment, name, run)
+            self._client.log_outputs(run, [LoggedModelOutput(model.model_id, metrics[0][3])])
+        of_data = {"model_id": model.model_id, "dataset_name": data[0], "dataset_digest": data[1], "run_id": run}
+        self._client.log_batch(run, metrics=[Metric(*metric, **of_data) for metric in metrics])
+        self._client.finalize_logged_model(model.model_id, "READY")
 
 
 class _Pending(BaseModel):
@@ -312,6 +347,7 @@ class _Pending(BaseModel):
     tags: dict[str, str]
     inputs: list[dict[str, str]] = []
     metrics: list[tuple[str, float, int, int]]
+    models: list[dict[str, Any]] = []
     status: Status | None
     run: RunHandle
 
@@ -326,6 +362,15 @@ def read_pending(path: Path) -> dict[str, Any] | None:
         kept = path.replace(path.with_suffix(".damaged"))
         log.error("%s is damaged (%s): MLflow does not get what it held; it is kept as %s", path, reason(error), kept)
         return None
+
+
+def _checked(metrics: Mapping[str, float], step: int) -> list[tuple[str, float, int, int]]:
+    """Return metrics with the time and their step; ValueError for a name that MLflow does not allow."""
+    for name in metrics:
+        if not _METRIC_NAME.fullmatch(name):
+            raise ValueError(f"metric name {name!r}: MLflow allows letters, digits and _ - . : / alone")
+    now = int(time.time() * 1000)
+    return [(name, float(value), now, step) for name, value in metrics.items()]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+import torch
+from torch import nn
+
 from pipelines.kinds import LossConfig, trained_kind
 from pipelines.schema.losses import MarginLoss
 from vse_core.losses import GlobalLoss
 from vse_core.training.collapse import CollapseDetector
+from vse_core.training.state import Progress
 
 # Steps on the collapse plateau before a run is stopped: a healthy start may touch it for a few hundred.
 COLLAPSE_PATIENCE = 500
@@ -17,11 +21,11 @@ COLLAPSE_PATIENCE = 500
 class LossSchedule:
     """The configured loss at each step; ValueError where one of its options is out of range."""
 
-    def __init__(self, config: LossConfig, steps_per_epoch: int) -> None:
+    def __init__(self, config: LossConfig, steps_per_epoch: int, device: torch.device | None = None) -> None:
         self._config = config
         self._steps_per_epoch = steps_per_epoch
         kind = trained_kind(config.name)
-        self._build = lru_cache(lambda items: kind.build_loss(config.name, **dict(items)))
+        self._build = lru_cache(lambda items: kind.build_loss(config.name, **dict(items)).to(device))
         self._plateau = config if isinstance(config, MarginLoss) else None
         if self._plateau is not None:
             self._collapse = CollapseDetector(self._plateau.pair_plateau, COLLAPSE_PATIENCE)
@@ -31,6 +35,14 @@ class LossSchedule:
         """Return the loss of a step, counted from 0."""
         loss: GlobalLoss = self._build(tuple(self._config.options_at(step, self._steps_per_epoch).items()))
         return loss
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return what the loss itself learns; a loss that does is the same one at all steps."""
+        return list(self.at(0).parameters())
+
+    def state(self) -> dict[str, float]:
+        """Return the values of what the loss itself learns, by name."""
+        return {name: parameter.item() for name, parameter in self.at(0).named_parameters()}
 
     def check(self, step: int, values: Mapping[str, float], pairs: float) -> int:
         """Return the number of steps that the loss has stayed on its plateau; CollapseError if it has for too long.
@@ -44,7 +56,10 @@ class LossSchedule:
         self._collapse.update(loss * self._plateau.pair_plateau / self._plateau.plateau(pairs))
         return self._collapse.steps_on_plateau
 
-    def resume(self, plateau_steps: int) -> None:
-        """Resume the count of an interrupted run."""
+    def resume(self, progress: Progress) -> None:
+        """Resume the count of an interrupted run, and what the loss had learned."""
         if self._plateau is not None:
-            self._collapse.steps_on_plateau = plateau_steps
+            self._collapse.steps_on_plateau = progress.plateau_steps
+        with torch.no_grad():
+            for name, parameter in self.at(0).named_parameters():
+                parameter.fill_(progress.learned[name])

@@ -28,6 +28,9 @@ class Observer(Protocol):
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Take metrics of a step; may be buffered."""
 
+    def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
+        """Take the evaluation of a model of the run, after a step."""
+
     def log_artifact(self, path: Path, folder: str) -> None:
         """Keep a copy of a file with the run, in a folder of its artifacts."""
 

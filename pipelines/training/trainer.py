@@ -30,7 +30,7 @@ from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
-from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dropout
+from pipelines.training.lr_schedule import build_schedule, layered_rate_factors, seed_dropout
 from pipelines.training.metrics import (
     Observer,
     StepReport,
@@ -52,6 +52,7 @@ from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32
+from vse_core.training.average import averaged, update_average
 from vse_core.training.compiling import compile_networks
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
@@ -110,17 +111,18 @@ class Trainer:
         self.evaluation_inputs = self.kind.text_inputs(settings.model.text, evaluation, caption_encoder, self.model)
         start_from_word_vectors(self.model, directory)
         start_from_initial(self.model, caption_encoder, directory)
+        self.losses = LossSchedule(settings.loss, self.steps_per_epoch, device)
         self.optimizer = build_optimizer(
             self.model,
             training.learning_rate,
             training.weight_decay,
-            rate_factors(settings.model),
+            layered_rate_factors(settings.model, self.model, training.layer_decay),
             training.norm_weight_decay,
+            self.losses.parameters(),
         )
         use_tf32(training.precision == "tf32")
         self.precision = MixedPrecision(training.precision, device)
         self.schedule = build_schedule(training, settings.model.image, self.steps_per_epoch)
-        self.losses = LossSchedule(settings.loss, self.steps_per_epoch)
         self.progress = Progress()
         self._reports: deque[StepReport] = deque()
         self._logged = ThroughputMeter.begin(0.0)
@@ -242,7 +244,10 @@ class Trainer:
             for batch, captions in zip(batches, sampled, strict=True)
         ]
         clip = self.training.gradient_clip
-        return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
+        result = training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
+        if self.training.ema_decay is not None:
+            update_average(self.optimizer, self.training.ema_decay)
+        return result
 
     def _read_reports(self, pending: int = 0) -> None:
         """Read all reports but the last `pending`, and check their losses; all processes stop together on an error."""
@@ -274,21 +279,23 @@ class Trainer:
         observer.log(metrics, report.step)
 
     def _finish_epoch(self, epoch: int) -> None:
-        metrics = self._evaluate()
-        self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
         finished = min(epoch + 1, self.training.epochs)
         step = finished * self.steps_per_epoch
-        if self.observer is not None:
-            split = self.settings.eval_split
-            self.observer.log({f"{split}/{name}": value for name, value in metrics.items()} | {"epoch": finished}, step)
-            if self.progress.best_epoch == epoch:
-                self.checkpoints.save_best(epoch, self.model)
+        with averaged(self.optimizer):
+            metrics = self._evaluate()
+            self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
+            if self.observer is not None:
+                named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
+                self.observer.log({"epoch": finished}, step)
+                self.observer.log_model(f"epoch-{finished:03d}", named, step)
+                if self.progress.best_epoch == epoch:
+                    self.checkpoints.save_best(epoch, self.model)
         self._save(step)
         self.on_epoch(metrics)
 
     def _save(self, step: int) -> None:
         self._read_reports()
-        self.progress = replace(self.progress, scaler=self.precision.state())
+        self.progress = replace(self.progress, scaler=self.precision.state(), learned=self.losses.state())
         if self.observer is not None:
             self.checkpoints.save(step, self.model, self.optimizer, self.progress)
             self.observer.flush()
@@ -299,7 +306,7 @@ class Trainer:
         if checkpoint is not None:
             load_weights(self.model, checkpoint)
             self.progress = load_state(self.optimizer, checkpoint)
-            self.losses.resume(self.progress.plateau_steps)
+            self.losses.resume(self.progress)
             self.precision.load_state(self.progress.scaler)
         if self.observer is not None:
             forget_losses(self.directory, self.progress.epoch * self.steps_per_epoch + self.progress.step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,18 +16,22 @@ from pipelines.runtime.stage import DISK_ERRORS, disk_error
 from vse_core.digests import check_digests
 
 if TYPE_CHECKING:
-    from pipelines.tracking import RunHandle
+    from pipelines.tracking import LoggedData, RunHandle
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The work of every training process, pickled to other machines; `run` is the run in MLflow."""
+    """The work of every training process, pickled to other machines.
+
+    `run` is the run in MLflow, `evaluated` what MLflow knows the evaluation split by.
+    """
 
     settings: TrainingSettings
     train: SplitPaths
     evaluation: SplitPaths
     directory: Path
     run: RunHandle
+    evaluated: LoggedData
 
 
 def train_worker(job: TrainingJob) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
     from vse_core.training.collapse import CollapseError
     from vse_core.training.step import NonFiniteLossError
 
-    observer = RunObserver(job.run) if ray.train.get_context().get_world_rank() == 0 else None
+    observer = RunObserver(job.run, job.evaluated) if ray.train.get_context().get_world_rank() == 0 else None
     trainer = Trainer(
         job.settings,
         train,
@@ -91,16 +96,22 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
 class RunObserver:
     """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint."""
 
-    def __init__(self, run: RunHandle) -> None:
+    def __init__(self, run: RunHandle, evaluated: LoggedData) -> None:
         from pipelines.tracking import Tracker
         from pipelines.training.preemption import CheckpointRequests
 
-        self._tracker = Tracker(run)
+        self._tracker, self._evaluated = Tracker(run), evaluated
+        self._monitoring = contextlib.ExitStack()
+        self._monitoring.enter_context(self._tracker.system_metrics())
         self._requests = CheckpointRequests(ray_internals.is_preempted)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Send metrics of a step to MLflow, in batches."""
         self._tracker.log_metrics(metrics, step)
+
+    def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
+        """Log the evaluation of a model of the run to MLflow."""
+        self._tracker.log_model(name, metrics, step, self._evaluated)
 
     def log_artifact(self, path: Path, folder: str) -> None:
         """Copy a file into a folder of the run's artifacts."""
@@ -120,4 +131,5 @@ class RunObserver:
 
     def close(self) -> None:
         """Deliver what is left."""
+        self._monitoring.close()
         self._tracker.detach()

@@ -4,8 +4,7 @@ from preprocessing.captions.augment import augment_tokens, augment_words, drop_g
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder, save_caption_encoder
 from preprocessing.captions.pipeline import PipelineError, load_pipeline
 from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
-from preprocessing.captions.tokenize import tokenize
-from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+from preprocessing.captions.vocabulary import Vocabulary, VocabularyError, tokenize
 
 __all__ = [
     "CaptionEncoder",

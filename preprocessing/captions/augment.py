@@ -32,27 +32,14 @@ class _PhiloxKey(ISeedSequence):
 
 
 def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Generator:
-    """A random generator of its own for one use of one sample in one epoch.
+    """A random generator of its own for one use (`stream`, 0 to 15) of one sample of a split in one epoch of a run.
 
     The generator is Philox keyed by the four numbers, packed without collision: whoever asks, in whatever order, in
-    whatever process, draws the same numbers, and two different quadruples never share a sequence.
-
-    Args:
-        seed: the run's seed, 0 to 2**64 - 1.
-        epoch: 0 to 2**20 - 1.
-        sample: index of the sample in the split, 0 to 2**40 - 1.
-        stream: which use the numbers are for, 0 to 15, so that one augmentation does not follow another.
-
-    Raises:
-        ValueError: a number is outside its range.
+    whatever process, draws the same numbers, and two different quadruples never share a sequence. A number that does
+    not fit into its bits (64 for the seed, 20 the epoch, 40 the sample) is a ValueError.
     """
-    limits = {
-        "seed": (seed, 64),
-        "epoch": (epoch, _EPOCH_BITS),
-        "sample": (sample, _SAMPLE_BITS),
-        "stream": (stream, _STREAM_BITS),
-    }
-    for name, (value, bits) in limits.items():
+    values = {"seed": seed, "epoch": epoch, "sample": sample, "stream": stream}
+    for (name, value), bits in zip(values.items(), (64, _EPOCH_BITS, _SAMPLE_BITS, _STREAM_BITS), strict=True):
         if not 0 <= value < 1 << bits:
             raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, got {value}")
     packed = (epoch << (_SAMPLE_BITS + _STREAM_BITS)) | (sample << _STREAM_BITS) | stream
@@ -65,20 +52,11 @@ def augment_tokens(
 ) -> npt.NDArray[np.int32]:
     """Mask, replace or delete tokens of a caption for the BiGRU text encoder (VSE-infinity, released code).
 
-    Each token is touched with probability 0.2. A touched token becomes
-    ``<mask>`` (one half), a uniformly random entry of the vocabulary (one tenth), or is deleted (four tenths).
+    Each token is touched with probability 0.2. A touched token becomes ``mask_id`` (one half), a uniformly random entry
+    of the ``size`` of the vocabulary (one tenth), or is deleted (four tenths).
 
     Differs from the released code: a caption whose tokens would all be deleted stays as it was (there, it crashes the
     encoder).
-
-    Args:
-        ids_L: token ids of one caption, shape (L,); not changed.
-        rng: see :func:`sample_rng`.
-        mask_id: what a masked token becomes.
-        size: number of entries of the vocabulary.
-
-    Returns:
-        The new ids, shape (L',) with L' <= L, and L' >= 1 if L is.
     """
     touch_L, entry_L = rng.random((2, len(ids_L)))
     return _augmented(ids_L, touch_L, entry_L, mask_id, size)
@@ -93,20 +71,12 @@ def augment_words(
 ) -> npt.NDArray[np.int32]:
     """Mask, replace or delete whole words of a caption for pretrained text encoders (VSE-infinity, released code).
 
-    Each word is touched with probability 0.2. All pieces of a touched word become ``[MASK]`` (one half), each piece
-    becomes a uniformly random entry of the vocabulary (one tenth), or all are deleted (four tenths).
+    Each word is touched with probability 0.2. All pieces of a touched word become ``mask_id`` (one half; None, where a
+    tokenizer has no mask, deletes them), each piece becomes a uniformly random entry of the ``size`` of the vocabulary
+    (one tenth), or all are deleted (four tenths). ``words_L`` has the number of each token's word, ascending; negative
+    for tokens that stay as they are.
 
     Differs from the released code: a caption whose words would all be deleted stays as it was.
-
-    Args:
-        ids_L: the tokens of one caption, shape (L,); not changed.
-        words_L: the number of each token's word, in their order, shape (L,); negative for tokens that stay as they are.
-        rng: see :func:`sample_rng`.
-        mask_id: what the pieces of a masked word become; None, where a tokenizer has no mask, deletes them.
-        size: number of entries of the vocabulary.
-
-    Returns:
-        The new ids, shape (L',) with L' <= L.
     """
     varied_L = words_L >= 0
     starts_T = np.diff(words_L[varied_L], prepend=-1) != 0
@@ -139,36 +109,20 @@ def _augmented(
 
 
 def drop_regions(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArray[np.intp]:
-    """Choose which regions of an image are kept: each with probability ``1 - rate`` (VSE-infinity, size augmentation).
+    """Choose which of n regions are kept: each with probability ``1 - rate`` (VSE-infinity, size augmentation).
 
     Differs from the released code: if all would be dropped, the one that came nearest to being kept stays.
-
-    Args:
-        n: number of regions, at least 1.
-        rng: see :func:`sample_rng`.
-        rate: probability of dropping a region (0.2 in the paper).
-
-    Returns:
-        Ascending indices of the kept regions, at least one.
     """
     return _kept_rows(rng.random(n), rate)
 
 
 def drop_grids(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArray[np.intp]:
-    """Choose which grid cells of an image are kept, at a drop rate that the image draws (VSE-infinity, released code).
+    """Choose which of n grid cells are kept, at a drop rate that the image draws (VSE-infinity, released code).
 
     With r ~ U(0, 1) for the image, all cells stay if r <= 0.2; otherwise each is dropped with probability ``rate * r``.
     On average 9.6 % are dropped for ``rate`` = 0.2.
 
     Differs from the paper, which says that 20 % are dropped; and, as for regions, one cell always stays.
-
-    Args:
-        n: number of grid cells, at least 1.
-        rng: see :func:`sample_rng`.
-        rate: the highest drop probability an image can draw.
-
-    Returns:
-        Ascending indices of the kept cells, at least one.
     """
     draws = rng.random(n + 1)
     if draws[0] <= _NO_GRID_DROP_UP_TO:
@@ -177,18 +131,10 @@ def drop_grids(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArr
 
 
 def drop_dimensions(width: int, rate: float, rng: np.random.Generator) -> npt.NDArray[np.float16]:
-    """Factors of an image's feature dimensions: 0 with probability ``rate``, else what makes up for the lost ones.
+    """Factors (F,) of an image's feature dimensions: 0 with probability ``rate``, else what makes up for the lost ones.
 
     All elements of the set lose the same dimensions. Dropped for each element by itself, they would come back in the
     aggregate of the set.
-
-    Args:
-        width: F.
-        rate: from 0 to below 1.
-        rng: see :func:`sample_rng`.
-
-    Returns:
-        (F,) float16.
     """
     return np.where(rng.random(width) < rate, 0.0, 1 / (1 - rate)).astype(np.float16)
 

@@ -60,18 +60,10 @@ def component_words(
     kinds: Collection[AttributeKind] = DESCRIBING,
     relations: RelationForm = "words",
 ) -> list[str]:
-    """The words that a vocabulary needs for components: base forms of objects, attributes and relations.
+    """The words that a vocabulary needs for components, sorted: base forms of objects, attributes and relations.
 
-    Base forms are often no words of the captions ("ride" where these have "riding").
-
-    Args:
-        graphs: of the training captions.
-        min_count: the fewest occurrences of a word, as an object, as an attribute or in a relation.
-        kinds: the attributes that count.
-        relations: how relations are read; joined ones of several words are no words of the captions either.
-
-    Returns:
-        The words, sorted.
+    Base forms are often no words of the captions ("ride" where these have "riding"), nor are joined relations of
+    several words. A word occurs ``min_count`` times or more as an object, as an attribute or in a relation.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for graph in graphs:
@@ -158,14 +150,7 @@ class ComponentTable:
         kinds: Collection[AttributeKind] = DESCRIBING,
         relations: RelationForm = "words",
     ) -> Self:
-        """Look the components up.
-
-        Args:
-            captions_by_image: the graphs of one image's captions, image by image; captions are numbered in this order.
-            vocabulary: see :func:`component_words`.
-            kinds: the attributes that make pairs.
-            relations: how relations are read.
-        """
+        """Look the components up in a vocabulary (:func:`component_words`); captions are numbered image by image."""
         dropped: Counter[str] = Counter()
         word, relation_table = vocabulary.find, RelationTable(vocabulary, relations)
         objects, pairs = _Flat((word,), dropped), _Flat((word, word), dropped)
@@ -194,14 +179,10 @@ class ComponentTable:
         return len(self.image_C)
 
     def select(self, captions_B: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[np.integer]]:
-        """The components of a batch of captions.
+        """The components of a batch of captions, by their numbers in the split.
 
-        Args:
-            captions_B: numbers of captions in the split.
-
-        Returns:
-            ``objects_O``, ``pairs_A2`` and ``triples_TL``, the triples' words, and with ``object_owner_O``,
-            ``pair_owner_A`` and ``triple_owner_T`` the caption's row in the batch.
+        These are ``objects_O``, ``pairs_A2`` and ``triples_TL``, the triples' words, and with ``object_owner_O``,
+        ``pair_owner_A`` and ``triple_owner_T`` the caption's row in the batch.
         """
         objects, object_owner, _ = rows_of(self.object_starts, captions_B)
         pairs, pair_owner, _ = rows_of(self.pair_starts, captions_B)
@@ -219,14 +200,9 @@ class ComponentTable:
 def rows_of(
     starts: npt.NDArray[np.int64], captions_B: npt.NDArray[np.integer]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rows of some captions' components.
+    """Return the rows of some captions' components, each row's caption in the batch, and how many rows a caption has.
 
-    Args:
-        starts: caption c has the rows from ``starts[c]`` up to ``starts[c + 1]``.
-        captions_B: numbers of captions.
-
-    Returns:
-        The rows, the place of each row's caption in the batch, and how many rows each caption has.
+    Caption c has the rows from ``starts[c]`` up to ``starts[c + 1]``.
     """
     first_B = starts[captions_B]
     sizes_B = starts[captions_B + 1] - first_B

@@ -5,13 +5,13 @@ The caller may make the shards one after another or on many machines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
-from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph import ParsedCaption, parse_captions
 from preprocessing.reading import damage_as, parse_json
@@ -23,19 +23,16 @@ from preprocessing.storage.atomic import write_json_atomic
 if TYPE_CHECKING:
     from spacy.language import Language
 
+    from preprocessing.captions.scene_graph import ParsedCaption
+
+
 # Part of every fingerprint: raise it when the same captions and pipeline would give other bytes.
 FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ParseSpec:
-    """A shard to be made.
-
-    Attributes:
-        path: of the tar, in a directory that exists.
-        features: the feature shard whose captions it holds.
-        fingerprint: of the captions, the pipeline and the rules.
-    """
+    """A shard to be made at `path`, of the captions of a shard of `features`."""
 
     path: Path
     features: Path
@@ -135,3 +132,62 @@ def _sample(image: _ParsedImage) -> Sample:
         for caption, parsed in zip(image.record["captions"], image.captions, strict=True)
     ]
     return Sample(image.key, {}, {**image.record, "captions": captions})
+
+
+@dataclass
+class GraphCounts:
+    """Counts over the graphs of captions; the counts of parts can be merged.
+
+    Attributes:
+        captions: their number.
+        without: captions without objects, without attributes and without relations, by these words.
+        problems: reasons why a graph is empty or partial.
+        objects: lemmas of objects.
+        attributes: "attribute object", lemmas.
+        relations: lemmas of relations.
+    """
+
+    captions: int = 0
+    without: Counter[str] = field(default_factory=Counter)
+    problems: Counter[str] = field(default_factory=Counter)
+    objects: Counter[str] = field(default_factory=Counter)
+    attributes: Counter[str] = field(default_factory=Counter)
+    relations: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, captions: Iterable[ParsedCaption]) -> GraphCounts:
+        """Count what captions say."""
+        counts = cls()
+        for caption in captions:
+            counts.captions += 1
+            if caption.problem is not None:
+                counts.problems[caption.problem] += 1
+            counts._add(caption.graph)
+        return counts
+
+    def _add(self, graph: SceneGraph) -> None:
+        attributes = [f"{attribute.lemma} {thing.lemma}" for thing in graph.objects for attribute in thing.attributes]
+        relations = [relation.lemma for relation in graph.relations]
+        for kind, found in (("objects", graph.objects), ("attributes", attributes), ("relations", relations)):
+            self.without[kind] += not found
+        self.objects.update(thing.lemma for thing in graph.objects)
+        self.attributes.update(attributes)
+        self.relations.update(relations)
+
+    def merge(self, other: GraphCounts) -> None:
+        """Add the counts of other captions."""
+        self.captions += other.captions
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(other, name))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary whose bytes as JSON depend on the counts alone."""
+        return {"captions": self.captions, **{name: dict(sorted(getattr(self, name).items())) for name in _COUNTERS}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> GraphCounts:
+        """Read what :meth:`to_json` returned."""
+        return cls(data["captions"], *(Counter(data[name]) for name in _COUNTERS))
+
+
+_COUNTERS = ("without", "problems", "objects", "attributes", "relations")

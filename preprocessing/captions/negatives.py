@@ -103,16 +103,8 @@ class NegativeSampler:
     Instead of drawing until no word is forbidden, the forbidden places of each pool are laid down at the beginning, and
     the draw is over the places between them: one draw for each negative of a batch, all at once.
 
-    Args:
-        components: of the split's captions.
-        pools: of the training split.
-        vocabulary: that of ``components``; a pool's words that it lacks are not drawn.
-        seed: of the run.
-        counts: negatives of each component.
-        relatedness: of the training split; None draws as UniVSE does.
-
-    Raises:
-        NegativesError: a pool has no word for some component.
+    Pools and relatedness are those of the training split; words of a pool that the components' vocabulary lacks are not
+    drawn. A pool without a word for some component is a NegativesError.
     """
 
     def __init__(
@@ -154,12 +146,7 @@ class NegativeSampler:
             sort.check()
 
     def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> ComponentBatch:
-        """The components of these captions, and their negatives in this epoch.
-
-        Args:
-            captions_B: numbers of captions in the split.
-            epoch: from 0.
-        """
+        """The components of these captions, by their numbers in the split, and their negatives in this epoch."""
         if len(captions_B) and not (captions_B.min() >= 0 and captions_B.max() < self._num_captions):
             raise IndexError(f"captions are numbered from 0 to {self._num_captions - 1}, got {captions_B}")
         chosen = [sort.choose(captions_B) for sort in self._sorts]
@@ -247,13 +234,9 @@ def _related(relatedness: Relatedness | None, kind: WordKind) -> Callable[[str, 
 
 
 class _Sort:
-    """All components of a sort, and what may stand in each of their places.
+    """All components of a sort (their words are ``ids``, (S, width)), and what may stand in each of their places.
 
-    Args:
-        ids: words of the components, shape (S, width).
-        starts: of the captions' components, shape (C + 1,).
-        image_C: number of each caption's image.
-        exchanges: for each column its pool, and how many negatives come of exchanging it.
+    ``exchanges`` has for each column its pool, and how many negatives come of exchanging it.
     """
 
     def __init__(

@@ -22,11 +22,8 @@ def load_pipeline(name: str | None = None) -> Language:
     """Load a pipeline that tags, lemmatises and parses English captions.
 
     The shipped one labels dependencies after Universal Dependencies (``obj``, ``obl``, ``nmod``, ``acl``; a root is
-    ``ROOT``), spaCy's own English pipelines after ClearNLP (``dobj``, ``pobj``, ``prep``).
-
-    Args:
-        name: a package ("en_core_web_sm", "en_core_web_trf") or the folder of a saved pipeline; none for the shipped
-            one, which needs no download.
+    ``ROOT``), spaCy's own English pipelines after ClearNLP (``dobj``, ``pobj``, ``prep``). The name is that of a
+    package ("en_core_web_sm") or the folder of a saved pipeline; none for the shipped one, which needs no download.
 
     Raises:
         PipelineError: nothing is installed under this name, or it has no tagger, parser or lemmatizer.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.word_lists import WORD_LISTS
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
@@ -14,22 +15,7 @@ from preprocessing.storage.atomic import write_json_atomic
 # Part of the fingerprints of what draws from pools: raise it when the same graphs give others.
 VERSION = 2
 
-_PAPER_ADJECTIVES = (
-    "white black red green brown yellow orange pink gray grey purple young wooden old snowy grassy cloudy colorful "
-    "sunny beautiful bright sandy fresh modern cute dry dirty clean polar crowded silver plastic concrete rocky "
-    "wooded messy square"
-)
-PAPER_ADJECTIVES = tuple(_PAPER_ADJECTIVES.split())
-"""The 37 adjectives of UniVSE's appendix ("morden" there)."""
-
-
-_UNSEEN_ADJECTIVES = (
-    "additional alternate eastern extra fair fifth final first former fourth identical last lone main martial matching "
-    "medium natural next only opposing opposite other professional public ready right same second single special "
-    "third western"
-)
-_UNSEEN = frozenset(_UNSEEN_ADJECTIVES.split())
-"""Adjectives that say which one or how many, or nothing that a photograph could contradict."""
+PAPER_ADJECTIVES = tuple(WORD_LISTS["paper_adjectives"])
 _MIN_SHARE = 0.5
 """Share of an adjective's uses in which it is one; below it stand a parser's slips: "like", "front", "off"."""
 
@@ -40,13 +26,7 @@ class PoolsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Words to draw negatives from; each pool sorted.
-
-    Attributes:
-        nouns: base forms of objects.
-        adjectives: attributes.
-        relations: base forms, of one word or several.
-    """
+    """Words to draw negatives from, each pool sorted: base forms of objects, attributes, base forms of relations."""
 
     nouns: tuple[str, ...]
     adjectives: tuple[str, ...]
@@ -71,20 +51,10 @@ class Pools:
         does not know as such, or that the captions mostly use otherwise. Adjectives are such that a photograph shows or
         contradicts them: not "second", "lone", "ready".
 
-        Args:
-            graphs: of the training captions alone.
-            min_nouns: the fewest occurrences of a noun.
-            min_adjectives: the fewest occurrences of an adjective; without effect on UniVSE's list.
-            min_relations: the fewest occurrences of a relation.
-            adjectives: "captions" collects them, "paper" takes :data:`PAPER_ADJECTIVES`.
-
-        Raises:
-            PoolsError: a pool is empty.
+        The graphs are of the training captions alone. For adjectives "captions" collects them, "paper" takes
+        :data:`PAPER_ADJECTIVES`. An empty pool is a PoolsError.
         """
-        nouns: Counter[str] = Counter()
-        attributes: Counter[str] = Counter()
-        relations: Counter[str] = Counter()
-        other_uses: Counter[str] = Counter()
+        nouns, attributes, relations, other_uses = (Counter[str]() for _ in range(4))
         for graph in graphs:
             nouns.update(o.lemma for o in graph.objects)
             attributes.update(a.lemma for o in graph.objects for a in o.attributes if a.kind == "adjective")
@@ -132,7 +102,7 @@ def _words_besides_adjectives(graph: SceneGraph) -> Iterator[str]:
 
 
 def _is_visible(adjective: str) -> bool:
-    return adjective not in _UNSEEN and "adjective" in load_taxonomy().kinds(adjective)
+    return adjective not in WORD_LISTS["unseen_adjectives"] and "adjective" in load_taxonomy().kinds(adjective)
 
 
 def _is_noun(noun: str) -> bool:

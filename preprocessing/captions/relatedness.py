@@ -46,8 +46,7 @@ class Relatedness:
     Recall counts: an unrelated word that passes for a related one is one choice less, a related one that does not is a
     true caption among the wrong ones.
 
-    Args:
-        learned: related pairs from captions, each in alphabetical order.
+    ``learned`` are related pairs from captions, each in alphabetical order.
     """
 
     def __init__(self, learned: Iterable[_Pair] = ()) -> None:
@@ -56,11 +55,7 @@ class Relatedness:
 
     @classmethod
     def build(cls, captions_by_image: Iterable[Sequence[SceneGraph]]) -> Self:
-        """Learn from the captions of a training split.
-
-        Args:
-            captions_by_image: the graphs of one image's captions, image by image; in any order.
-        """
+        """Learn from the captions of a training split, image by image in any order."""
         nouns, attributes = _Usage(), _Usage()
         for graphs in captions_by_image:
             nouns.add_image([{o.lemma for o in graph.objects} for graph in graphs])
@@ -77,13 +72,7 @@ class Relatedness:
         return cls([*(pair for pair in nouns.related() if same_category(*pair)), *attributes.related()])
 
     def related(self, one: str, other: str, kind: WordKind) -> bool:
-        """Return whether two base forms may name the same thing, property or action; every word is related to itself.
-
-        Args:
-            one: a word.
-            other: another one.
-            kind: what both are.
-        """
+        """Return whether two base forms may name the same thing, property or action; a word is related to itself."""
         pair = (one, other) if one < other else (other, one)
         return pair in self._learned or self._taxonomy.same_or_kind_of(one, other, kind)
 

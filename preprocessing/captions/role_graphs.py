@@ -38,11 +38,7 @@ def spaced_words(text: str) -> list[str]:
 
 
 class SpacedWords:
-    """Captions as words between spaces, the first thirty of them, without <start> and <end> (HGR's released code).
-
-    Args:
-        vocabulary: the words and their ids; the special ones are unused but for <pad> and <unk>.
-    """
+    """Captions as words between spaces, the first thirty of them, without <start> and <end> (HGR's released code)."""
 
     FILE: ClassVar[str] = "spaced_words.json"
 
@@ -52,11 +48,7 @@ class SpacedWords:
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int) -> Self:
-        """Collect the words of the training captions; see :meth:`Vocabulary.build`.
-
-        Raises:
-            VocabularyError: there is no word.
-        """
+        """Collect the words of the training captions; see :meth:`Vocabulary.build`."""
         return cls(Vocabulary.build(captions, min_count, cut=spaced_words))
 
     def __len__(self) -> int:
@@ -83,11 +75,7 @@ class SpacedWords:
         rng: np.random.Generator,
         keep_ends: bool,  # noqa: ARG002
     ) -> npt.NDArray[np.int32]:
-        """Raise an error: role graphs name words by their places.
-
-        Raises:
-            ValueError: always.
-        """
+        """Raise a ValueError, as role graphs name words by their places."""
         raise ValueError(f"captions with role graphs cannot be varied by {rng}: {len(ids_L)} words are named by place")
 
     def save(self, path: Path) -> None:
@@ -102,12 +90,7 @@ class SpacedWords:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words of a caption that are one action or one entity.
-
-    Attributes:
-        role: place in `ROLES`.
-        words: places of its words in the caption, which is cut at spaces.
-    """
+    """One action or one entity: its role's place in `ROLES`, and its words' places in the caption cut at spaces."""
 
     role: int
     words: tuple[int, ...]
@@ -115,12 +98,9 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class RoleGraph:
-    """One caption.
+    """One caption: its actions and entities in the order of the file, and who has a part in what.
 
-    Attributes:
-        actions: in the order of the file.
-        entities: in the order of the file.
-        links: pairs of an action and an entity that has a part in it, by their places.
+    `links` are pairs of an action and an entity, by their places.
     """
 
     actions: tuple[Phrase, ...]
@@ -176,11 +156,7 @@ class RoleGraphTable:
 
     @classmethod
     def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> Self:
-        """Look graphs up.
-
-        Args:
-            captions: of the split, in order.
-            graphs: of :func:`read_role_graphs`.
+        """Look the graphs of a split's captions up.
 
         Raises:
             RoleGraphError: a caption has no graph, or its graph names words that it does not have.
@@ -208,12 +184,7 @@ class RoleGraphTable:
         return len(self.roles_CE)
 
     def select(self, captions_B: npt.NDArray[np.integer], longest: int) -> dict[str, npt.NDArray[Any]]:
-        """The graphs of some captions, by the names of the attributes.
-
-        Args:
-            captions_B: numbers of the captions.
-            longest: L, words of the longest of them.
-        """
+        """The graphs of some captions, by the names of the attributes; `longest` of them has L words."""
         return {
             "actions_CAL": self.actions_CAL[captions_B, :, :longest],
             "entities_CEL": self.entities_CEL[captions_B, :, :longest],

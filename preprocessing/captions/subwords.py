@@ -29,11 +29,7 @@ class SubwordTokenizer:
     Differs from the library's tokenizers: a special entry that is written in a caption ("[MASK]") is text like any
     other, unless it is one of SentencePiece's own pieces.
 
-    Args:
-        tokenizer: with its truncation and its padding set; changed in that special entries in a caption become text.
-
-    Raises:
-        TokenizerError: truncation or padding is not set.
+    The tokenizer that is given is changed in this. Its truncation and its padding must be set: a TokenizerError.
     """
 
     FILE: ClassVar[str] = "tokenizer.json"
@@ -57,11 +53,9 @@ class SubwordTokenizer:
 
     @classmethod
     def from_pretrained(cls, weights: str, for_tower: bool = False) -> Self:
-        """Take the tokenizer that comes with a pretrained model.
+        """Take the tokenizer that comes with a pretrained model: a local folder, or a name on the hub.
 
-        Args:
-            weights: local folder with tokenizer.json or vocab.txt, or a name on the hub.
-            for_tower: the text tower's own pooled state is used, for which SigLIP pads every caption to its positions.
+        With ``for_tower`` the text tower's own pooled state is used, for which SigLIP pads captions to its positions.
 
         Raises:
             TokenizerError: there is none, or it is none of the `tokenizers` library.
@@ -133,14 +127,7 @@ class SubwordTokenizer:
         rng: np.random.Generator,
         keep_ends: bool,  # noqa: ARG002
     ) -> npt.NDArray[np.int32]:
-        """Mask, replace or delete words; see :func:`augment_words`.
-
-        Args:
-            ids_L: a caption from :meth:`encode_words`; not changed.
-            words_L: the numbers of its words.
-            rng: see :func:`sample_rng`.
-            keep_ends: without effect, as special tokens always stay.
-        """
+        """Mask, replace or delete words; see :func:`augment_words`. Special tokens always stay."""
         changed_L = augment_words(ids_L, words_L, rng, self._mask_id, len(self))
         missing = len(ids_L) - len(changed_L)
         return changed_L if self._length is None else np.pad(changed_L, (0, missing), constant_values=self.pad_id)

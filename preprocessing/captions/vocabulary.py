@@ -1,18 +1,58 @@
 """The words a text encoder knows, in the JSON format of the released VSE++/VSE-infinity vocabularies."""
 
+from __future__ import annotations
+
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.augment import augment_tokens
-from preprocessing.captions.tokenize import tokenize
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_bytes_atomic
+
+if TYPE_CHECKING:
+    from nltk.tokenize.destructive import NLTKWordTokenizer
+
+
+# Plain captions: words (hyphens inside), commas that stand alone, and one full stop at the end, if any.
+_PLAIN = re.compile(r"(?:(?:[a-z0-9]+(?:-[a-z0-9]+)*|,)(?: +|(?=\.)|$))*(\.?)")
+# Words without an apostrophe that the Treebank rules cut in two ("can", "not").
+_CONTRACTED = re.compile(r"\b(?:cannot|gimme|gonna|gotta|lemme|wanna)\b")
+
+
+@cache
+def _word_tokenizer() -> NLTKWordTokenizer:
+    # Imported at the first caption: nltk takes seconds to import, and most commands never tokenise.
+    from nltk.tokenize.destructive import NLTKWordTokenizer
+
+    return NLTKWordTokenizer()
+
+
+def tokenize(text: str) -> list[str]:
+    """Cut a caption into lower-case words.
+
+    These are the words of ``nltk.word_tokenize(text.lower())``, the tokeniser of VSE++, VSE-infinity and MV-VSE, with
+    its Treebank rules ("man's" -> "man", "'s"; "can't" -> "ca", "n't"; punctuation apart).
+
+    Differs from the papers: ``word_tokenize`` first cuts the text into sentences with a downloaded model. Here a
+    caption is one sentence and no data files are needed, so a full stop inside a caption stays on its word ("ran. she"
+    -> "ran.", "she"); the last one is cut off as usual.
+    """
+    lowered = text.lower().strip(" ")
+    plain = _PLAIN.fullmatch(lowered)
+    if plain and not _CONTRACTED.search(lowered):
+        # None of the tokeniser's sixty substitutions changes such a caption, and they take a hundred times as long.
+        words = lowered[: plain.start(1)].split()
+        return [*words, "."] if plain[1] else words
+    return list(_word_tokenizer().tokenize(lowered))
+
 
 # With <start> and <end>: captions have some ten tokens, texts of web pages any number. A step's time grows with the
 # square of its longest caption, and one of 512 tokens among 128 captions makes the step 14 times as long.
@@ -32,11 +72,7 @@ class Vocabulary:
     """A fixed list of words and their ids.
 
     Ids 0 to 3 are ``<pad>``, ``<start>``, ``<end>`` and ``<unk>``; ``<mask>`` (needed by caption augmentation) is
-    appended after the words, as VSE-infinity does when it loads a released file.
-
-    Args:
-        words: every entry in the order of its id, beginning with the four special ones. ``<mask>`` is appended when it
-            is absent.
+    appended after the words if it is absent, as VSE-infinity does when it loads a released file.
 
     Raises:
         VocabularyError: the special entries are not where they must be, or a word occurs twice.
@@ -76,14 +112,9 @@ class Vocabulary:
         """Collect the words that occur at least ``min_count`` times in the captions.
 
         Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are
-        sorted, so the ids depend on the captions and not on their order.
-
-        Args:
-            captions: raw texts.
-            min_count: the fewest occurrences of a word that is kept (4 in the released vocabularies).
-            extra_words: further words that are kept, however rare, such as those of
-                :func:`~preprocessing.captions.components.component_words`.
-            cut: a caption's words.
+        sorted, so the ids depend on the captions and not on their order. Extra words, such as those of
+        :func:`~preprocessing.captions.components.component_words`, are kept however rare; ``cut`` gives a caption's
+        words. The released vocabularies have a ``min_count`` of 4.
 
         Raises:
             VocabularyError: there is no word.

@@ -12,3 +12,7 @@ def read_word_lists(path: Path) -> dict[str, list[str]]:
         name: entries if isinstance(entries, list) else [entry.strip() for entry in entries.split(",")]
         for name, entries in lists.items()
     }
+
+
+WORD_LISTS = read_word_lists(Path(__file__).with_suffix(".yaml"))
+"""Words of the negatives and the adversarial captions."""

@@ -52,12 +52,7 @@ class WordVectors:
 def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVectors:
     """Read the vectors of the vocabulary's words from a text file: a word and its numbers a line, spaces between them.
 
-    Lines of other words are passed over; of several lines for a word the first counts.
-
-    Args:
-        path: for instance glove.6B.300d.txt.
-        vocabulary: whose words are looked up as they are.
-        dim: E, numbers a line.
+    Lines of other words are passed over; of several lines for a word the first counts. ``dim`` is E, numbers a line.
 
     Raises:
         WordVectorsError: the file cannot be read, a line has not ``dim`` finite numbers, or no word is found.

@@ -10,16 +10,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.layers import layers_of
 from vse_core.encoders.networks import Architecture
 from vse_core.encoders.resnet import GridResNet
 
 # The parts a network is unfrozen in. Of a ResNet: stem and layer1, layer2, layer3, layer4.
 BLOCKS = 4
-_LAYERS = ("layer1", "layer2", "layer3", "layer4")
 # oneDNN's AVX2 kernel for 1x1 convolutions is safe from this number of input channels on.
 _SAFE_CHANNELS = 8
-# The share of a network's parameters that its list of layers has at least.
-_MOST = 0.8
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -130,9 +128,9 @@ def parameter_blocks(network: nn.Module) -> dict[str, int]:
     """The block, 0 to 3, of every parameter, for staged unfreezing.
 
     A ResNet's blocks are its layers, the stem goes with the first (VSE-infinity's released code). Any other network is
-    cut at equal numbers of entries of its largest list of modules: the stages of a CNN, the layers of a ViT.
+    cut at equal numbers of its stages or layers.
     """
-    parts = _parts(network)
+    parts = layers_of(network)
     blocks, current = {}, 0
     for name, _ in network.named_parameters():
         # Parameters are in the order of the network: what precedes a part belongs to the one before it.
@@ -141,32 +139,6 @@ def parameter_blocks(network: nn.Module) -> dict[str, int]:
         )
         blocks[name] = current
     return blocks
-
-
-def _parts(network: nn.Module) -> list[str]:
-    for name, module in network.named_modules():
-        if all(hasattr(module, layer) for layer in _LAYERS):
-            return [f"{name}.{layer}".lstrip(".") for layer in _LAYERS]
-    # A list inside a layer (Res2Net's) is none of layers.
-    lists = {
-        name: module
-        for name, module in network.named_modules()
-        if isinstance(module, nn.ModuleList) and not any(part.isdigit() for part in name.split("."))
-    }
-    if lists:
-        largest = max(lists, key=lambda name: _size(lists[name]))
-        return [f"{largest}.{i}" for i in range(len(lists[largest]))]
-    # timm's networks: what all is in has the stages, or a list of layers, as its children.
-    name, children = "", dict(network.named_children())
-    while (most := max(children, key=lambda child: _size(children[child]), default=None)) is not None:
-        if _size(children[most]) < _MOST * _size(network):
-            return [f"{name}{child}" for child in children if _size(children[child])]
-        name, children = f"{name}{most}.", dict(children[most].named_children())
-    raise ValueError(f"{type(network).__name__} has no list of stages or layers to be unfrozen one after another")
-
-
-def _size(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 @dataclass(frozen=True)

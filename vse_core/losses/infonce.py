@@ -17,6 +17,7 @@ class InfoNCELoss(SoftmaxLoss):
 
     Args:
         temperature: divisor of the similarities (VSE+2AD: 0.05).
+        learned: the temperature is learned, from that value on (CLIP: 0.07).
         mask_same_image: do not take other captions of the same image as negatives.
         bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
             (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
@@ -24,17 +25,22 @@ class InfoNCELoss(SoftmaxLoss):
     """
 
     def __init__(
-        self, temperature: float = 0.05, mask_same_image: bool = False, bound: Bound = "max", lam: float = 0.7
+        self,
+        temperature: float = 0.05,
+        mask_same_image: bool = False,
+        bound: Bound = "max",
+        lam: float = 0.7,
+        learned: bool = False,
     ) -> None:
-        super().__init__(temperature, mask_same_image, bound, lam)
+        super().__init__(temperature, mask_same_image, bound, lam, learned)
 
     @override
     def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
-        """Mean over the batch and both directions; there are no parts."""
+        """Mean over the batch and both directions; its part is a learned temperature."""
         total = bound_over_views(lambda sims: self._of(sims, negative_BB), sims_BKB, self.bound, self.lam)
-        return total, {}
+        return total, self.learned_values()
 
     def _of(self, sims_BB: Tensor, negative_BB: Tensor) -> Tensor:
-        candidates_BB = (sims_BB / self.temperature).masked_fill(~(negative_BB | own_pairs(sims_BB)), -torch.inf)
+        candidates_BB = self.divided(sims_BB).masked_fill(~(negative_BB | own_pairs(sims_BB)), -torch.inf)
         captions_B, images_B = (candidates_BB.log_softmax(dim=dim).diagonal() for dim in (1, 0))
         return -(captions_B + images_B).mean() / 2

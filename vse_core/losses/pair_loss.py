@@ -1,9 +1,11 @@
 """Common base of the losses over pairs of embeddings: calling convention, negatives and reported parts."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import get_args
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.result import LossResult, pair_similarities
@@ -43,14 +45,39 @@ class PairLoss(GlobalLoss, ABC):
         """
 
 
-class SoftmaxLoss(PairLoss):
-    """A loss over similarities divided by a temperature, which K views enter through a bound (MV-VSE, section 3.3)."""
+# The largest factor of similarities that is learned (CLIP, section 2.5), if it does not begin with a larger one.
+_LARGEST_SCALE = 100.0
 
-    def __init__(self, temperature: float, mask_same_image: bool, bound: Bound, lam: float) -> None:
+
+class SoftmaxLoss(PairLoss):
+    """A loss over similarities divided by a temperature, which K views enter through a bound (MV-VSE, section 3.3).
+
+    Where it is learned, the logarithm of its inverse, ``logit_scale``, is a parameter, at most ln 100 (CLIP, section
+    2.5). The gradient of a loss's own parameters is the same on every process.
+    """
+
+    logit_scale: nn.Parameter | None
+
+    def __init__(
+        self, temperature: float, mask_same_image: bool, bound: Bound, lam: float, learned: bool = False
+    ) -> None:
         super().__init__(mask_same_image)
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
         check_bound(bound, lam, get_args(Bound))
         self.temperature = temperature
+        self.logit_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learned else None
         self.bound: Bound = bound
         self.lam = lam
+
+    def divided(self, sims: Tensor) -> Tensor:
+        """Divide similarities by the temperature."""
+        if self.logit_scale is None:
+            return sims / self.temperature
+        with torch.no_grad():
+            self.logit_scale.clamp_(max=math.log(max(_LARGEST_SCALE, 1 / self.temperature)))
+        return sims * self.logit_scale.exp()
+
+    def learned_values(self) -> dict[str, Tensor]:
+        """Return what has been learned, for reports: the temperature."""
+        return {} if self.logit_scale is None else {"temperature": (-self.logit_scale).exp()}

@@ -15,8 +15,6 @@ class SigmoidLoss(SoftmaxLoss):
     ``-1/B sum_ij log sigmoid( z_ij (s_ij / temperature + bias) )``, where z is 1 for pairs and -1 for negatives.
     Unknown values of options are a ValueError.
 
-    Differs from the paper: temperature and bias stay at their values, by default those that SigLIP begins with.
-
     Args:
         temperature: divisor of the similarities (SigLIP begins with 0.1).
         bias: added to the divided similarities (SigLIP begins with -10, as nearly all pairs are negatives).
@@ -24,6 +22,7 @@ class SigmoidLoss(SoftmaxLoss):
         bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
             (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
         lam: weight of ``max`` in ``joint``.
+        learned: temperature and bias are learned, from these values on, as in the paper.
     """
 
     def __init__(
@@ -33,18 +32,25 @@ class SigmoidLoss(SoftmaxLoss):
         mask_same_image: bool = False,
         bound: Bound = "max",
         lam: float = 0.7,
+        learned: bool = False,
     ) -> None:
-        super().__init__(temperature, mask_same_image, bound, lam)
-        self.bias = bias
+        super().__init__(temperature, mask_same_image, bound, lam, learned)
+        self.bias: float | nn.Parameter = nn.Parameter(torch.tensor(bias)) if learned else bias
 
     @override
     def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
-        """Sum over all decisions, divided by B; there are no parts."""
+        """Sum over all decisions, divided by B; its parts are a learned temperature and bias."""
         total = bound_over_views(lambda sims: self._of(sims, negative_BB), sims_BKB, self.bound, self.lam)
-        return total, {}
+        return total, self.learned_values()
+
+    @override
+    def learned_values(self) -> dict[str, Tensor]:
+        """Return what has been learned, for reports: temperature and bias."""
+        learned = {"bias": self.bias} if isinstance(self.bias, nn.Parameter) else {}
+        return super().learned_values() | learned
 
     def _of(self, sims_BB: Tensor, negative_BB: Tensor) -> Tensor:
         own_BB = own_pairs(sims_BB)
-        logits_BB = sims_BB / self.temperature + self.bias
+        logits_BB = self.divided(sims_BB) + self.bias
         losses_BB = -nn.functional.logsigmoid(torch.where(own_BB, logits_BB, -logits_BB))
         return losses_BB.masked_fill(~(negative_BB | own_BB), 0.0).sum() / len(sims_BB)

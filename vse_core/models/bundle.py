@@ -13,7 +13,7 @@ from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 
 
 def load_model(directory: Path | str, device: str = "cpu") -> Model:
-    """Rebuild a saved model, in evaluation mode.
+    """Rebuild a saved model, in evaluation mode; low-rank updates (LoRA) are merged into the weights.
 
     Raises:
         FileNotFoundError: the directory holds no model.
@@ -28,7 +28,22 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     with damage_named(directory / SPECIFICATION):
         model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))
     load_weights(model, directory)
+    _merge_updates(model)
     return model.to(device).eval()
+
+
+def _merge_updates(model: Model) -> None:
+    """Merge low-rank updates into the weights that they update, so that the model is one without them."""
+    image = model.specification["image"]
+    if not image.get("lora"):
+        return
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, BaseTunerLayer):
+            layer.merge()
+            model.set_submodule(name, layer.get_base_layer())
+    model.specification = {**model.specification, "image": {**image, "lora": None}}
 
 
 def from_pretrained(name: str | Path, revision: str | None = None, device: str = "cpu") -> Model:

@@ -1,6 +1,6 @@
 """The optimiser of the published systems: AdamW, with learning rates by part of the model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ def build_optimizer(
     weight_decay: float,
     rate_factors: Mapping[str, float] | None = None,
     norm_weight_decay: float | None = None,
+    of_loss: Sequence[nn.Parameter] = (),
 ) -> torch.optim.AdamW:
     """AdamW over all trainable parameters with PyTorch's default betas, as in all released VSE-infinity configurations.
 
@@ -29,6 +30,7 @@ def build_optimizer(
             does not exist, or has no trainable parameters, is a ValueError.
         norm_weight_decay: weight decay of norms and biases, the parameters of fewer than two dimensions, in groups of
             their own (CLIP: 0); None for that of all others, as published.
+        of_loss: what the loss itself learns, at the base rate and without weight decay.
     """
     factors = dict(rate_factors or {})
     decays = [weight_decay] if norm_weight_decay is None else [weight_decay, norm_weight_decay]
@@ -41,7 +43,7 @@ def build_optimizer(
     for prefix in factors:
         if not any(groups[prefix, decay] for decay in decays):
             raise ValueError(f"rate_factors: the model has no trainable parameters under {prefix!r}")
-    return torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         [
             {
                 "params": parameters,
@@ -57,6 +59,10 @@ def build_optimizer(
         weight_decay=weight_decay,
         fused=True,
     )
+    if of_loss:
+        own = {"params": list(of_loss), "lr": learning_rate, PART: "loss", RATE_FACTOR: 1.0, "weight_decay": 0.0}
+        optimizer.add_param_group(own)
+    return optimizer
 
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> dict[str, float]:

@@ -26,6 +26,7 @@ class Progress:
         step: steps already done in it.
         plateau_steps: consecutive steps on the collapse plateau.
         history: the evaluation metrics of every finished epoch, ``rsum`` among them.
+        learned: values of what the loss itself learns, by name.
         scaler: the state of fp16's scaling (:meth:`~vse_core.training.mixed_precision.MixedPrecision.state`).
     """
 
@@ -34,6 +35,7 @@ class Progress:
     plateau_steps: int = 0
     history: tuple[dict[str, float], ...] = ()
     scaler: dict[str, float] = field(default_factory=dict)
+    learned: dict[str, float] = field(default_factory=dict)
 
     @property
     def best_epoch(self) -> int | None:

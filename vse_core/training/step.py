@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from vse_core.distributed import average_gradients
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.result import LossResult
 from vse_core.torch_internals import step_if_finite
@@ -88,7 +89,8 @@ def training_step(
     A loss or a gradient that is not finite leaves the weights and the optimiser as they are;
     :meth:`StepResult.check`, or :func:`check_finite` later, tells of it. The model is wrapped in
     DistributedDataParallel where there are several processes: it averages gradients, which
-    :func:`~vse_core.distributed.gather_rows` counts on. The gradient's global L2 norm is at most ``gradient_clip``.
+    :func:`~vse_core.distributed.gather_rows` counts on; those of the loss's own parameters are averaged here. The
+    gradient's global L2 norm is at most ``gradient_clip``.
     """
     precision = precision or MixedPrecision()
     optimizer.zero_grad(set_to_none=True)
@@ -103,7 +105,9 @@ def training_step(
         results.append(result)
     total, parts = _mean(results)
     precision.unscale(optimizer)
-    gradient_norm = nn.utils.clip_grad_norm_(model.parameters(), gradient_clip).detach()
+    average_gradients(loss)
+    learned = [*model.parameters(), *loss.parameters()]
+    gradient_norm = nn.utils.clip_grad_norm_(learned, gradient_clip).detach()
     scale = precision.scale(total)
     step_if_finite(optimizer, total.isfinite() & gradient_norm.isfinite())
     precision.adapt()

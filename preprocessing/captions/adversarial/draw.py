@@ -38,16 +38,10 @@ def draw_different(
     rng: np.random.Generator,
     reason: str,
 ) -> Adversarial:
-    """Make ``count`` different texts, each by one of the changes.
+    """Make ``count`` different texts, each by one of the changes, drawn with equal chances.
 
-    Args:
-        caption: that is changed.
-        attack: its name.
-        changes: drawn from with equal chances.
-        true_texts: what must not come out, as :func:`~preprocessing.captions.adversarial.sentence.plain` has it.
-        count: texts asked for.
-        rng: from :func:`caption_rng`.
-        reason: why there are no changes, if there are none.
+    None is a true text, as :func:`~preprocessing.captions.adversarial.sentence.plain` has it. ``reason`` says why there
+    are no changes, if there are none.
     """
     texts: dict[str, None] = {}
     for _ in range(_TRIES_PER_TEXT * count if changes else 0):

@@ -17,16 +17,11 @@ class AdversarialError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Adversarial:
-    """The adversarial captions that an attack made of one caption.
+    """The adversarial captions (`texts`) that an attack, such as "object", made of one caption.
 
-    Attributes:
-        image_id: of its image.
-        caption_id: of the true caption.
-        attack: which attack, such as "object".
-        caption: the true caption, which the adversarial ones follow in spelling, case and blanks, so that nothing but
-            the changed words tells them apart.
-        texts: the adversarial captions, all different, none equal to a true caption of the image.
-        reason: why there are fewer than were asked for; "" if there are as many.
+    They follow the true `caption` in spelling, case and blanks, so that nothing but the changed words tells them apart;
+    all are different, none is equal to a true caption of the image. `reason` says why there are fewer than were asked
+    for; "" if there are as many.
     """
 
     image_id: str
@@ -39,14 +34,9 @@ class Adversarial:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """Numbers of captions that an attack changed, and reasons why it left others.
+    """Numbers of true captions, of those with as many adversarial ones as were asked for, and of all adversarial ones.
 
-    Attributes:
-        captions: number of true captions.
-        complete: those with as many adversarial ones as were asked for.
-        adversarials: number of all adversarial captions.
-        fewer: captions with some but too few, by reason.
-        impossible: captions with none, by reason.
+    `fewer` has the captions with some but too few, `impossible` those with none, by reason.
     """
 
     captions: int

@@ -3,29 +3,18 @@
 import re
 
 from preprocessing.captions.inflection import inflect
+from preprocessing.captions.word_lists import WORD_LISTS
 
-_PLURAL_ONLY = (
-    "pants jeans shorts trousers slacks khakis leggings tights overalls pajamas clothes glasses sunglasses eyeglasses "
-    "goggles binoculars scissors pliers tongs headphones earphones fatigues scrubs trunks stairs woods rapids "
-    "surroundings belongings festivities skis cattle police"
-)
-PLURAL_ONLY = frozenset(_PLURAL_ONLY.split())
-"""Nouns that are written as plurals and have no singular of their own."""
+PLURAL_ONLY = frozenset(WORD_LISTS["plural_only"])
 _NO_VOWEL_SOUND = re.compile(r"(?:uni(?!n|m)|us[aeu]|eu|one\b|once|ukulele|ufo\b|u-|utensil)")
 _VOWEL_SOUND = re.compile(
     r"(?:[aeiou]|hour|honest|hono[u]?r|heir|(?:8|11|18)(?!\d)|8\d|x-ray|suv\b|sos\b|mp3|nfl|nba|nyc)"
 )
 
-_UNITS = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty"
-)
-_TENS = "thirty forty fifty sixty seventy eighty"
 NUMBER_WORDS: dict[str, int] = {
-    "a": 1,
-    "an": 1,
-    **{word: value for value, word in enumerate(_UNITS.split(), start=1)},
-    **{word: 10 * value for value, word in enumerate(_TENS.split(), start=3)},
+    **{"a": 1, "an": 1},
+    **{word: value for value, word in enumerate(WORD_LISTS["units"], start=1)},
+    **{word: 10 * value for value, word in enumerate(WORD_LISTS["tens"], start=3)},
 }
 """The 28 words that VSE-C's numeral attack draws from, with their values."""
 
@@ -55,3 +44,22 @@ def number_value(word: str) -> int | None:
     if hyphen and NUMBER_WORDS.get(tens, 0) >= 20 and 1 <= NUMBER_WORDS.get(ones, 0) <= 9 and ones not in ("a", "an"):
         return NUMBER_WORDS[tens] + NUMBER_WORDS[ones]
     return None
+
+
+_CLASSES = [frozenset(words.split()) for words in WORD_LISTS["preposition_classes"]]
+PREPOSITIONS = {
+    word: frozenset[str]().union(*(mates for mates in _CLASSES if word in mates))
+    for members in _CLASSES
+    for word in members
+}
+"""Each preposition with all that share one of VSE-C's classes with it, itself among them."""
+
+
+def wrong_prepositions(word: str) -> list[str]:
+    """The prepositions that share no class with this one, sorted.
+
+    Differs from VSE-C, which takes the words of every class without this one, so that "on" may become "beyond", which
+    is in one class with it, because it is in another as well; and which puts conjunctions and "next" before
+    nouns too.
+    """
+    return sorted(set(PREPOSITIONS) - PREPOSITIONS[word] - set(WORD_LISTS["never_drawn"]))

@@ -4,10 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, get_args
 
-from preprocessing.captions.adversarial.prepositions import PREPOSITIONS
+from preprocessing.captions.adversarial.grammar import PREPOSITIONS
 from preprocessing.captions.adversarial.sentence import Frame, TokenizedCaption, frame_of, plain
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.relatedness import Relatedness
+from preprocessing.captions.word_lists import WORD_LISTS
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Part of the fingerprints of what reads adversarial captions: raise it when the same captions and seed give others.
@@ -21,12 +22,7 @@ _MIN_USES = 3
 _MIN_SHARE: dict[Frame, float] = {"indefinite": 0.1, "bare": 0.3, "plural": 0.02, "definite": 0.0}
 
 
-_IN_EVERY_IMAGE = (
-    "area background color colour corner edge end image landscape photo photograph picture place position scene "
-    "setting shadow side spot surface thing top view"
-)
-_EVERYWHERE = frozenset(_IN_EVERY_IMAGE.split())
-"""Nouns of what is to be seen in nearly every image."""
+_EVERYWHERE = frozenset(WORD_LISTS["in_every_image"])
 
 
 class Lexicon:
@@ -38,12 +34,7 @@ class Lexicon:
     Differs from VSE-C: nouns above a concreteness of 0.6 become those of the pool (frequent objects of training
     captions); captions as well as WordNet tell which words are related (:class:`Relatedness`). What nearly every image
     shows, whether its captions say so or not, is put in no place: parts of the body ("with a neck") and words such as
-    "surface".
-
-    Args:
-        captions: of the training split.
-        pools: of the same.
-        relatedness: decides which words are irrelevant.
+    "surface". Captions and pools are those of the training split.
     """
 
     def __init__(self, captions: Iterable[TokenizedCaption], pools: Pools, relatedness: Relatedness) -> None:
@@ -99,10 +90,8 @@ class ImageWords:
 
     A noun or an adjective is irrelevant if it is related to no noun and no attribute of any caption of the image, and
     is no word of them either. A relation is irrelevant if no caption has one whose first word is related to its first,
-    where prepositions of one of VSE-C's classes count as related.
-
-    Attributes:
-        texts: the captions, as they are compared with others.
+    where prepositions of one of VSE-C's classes count as related. `texts` are the captions, as they are compared with
+    others.
     """
 
     def __init__(self, captions: Sequence[TokenizedCaption], lexicon: Lexicon) -> None:

@@ -37,17 +37,10 @@ def univse_attack(
       and noun are put after a noun.
 
     The ways of an attack that a caption allows have equal chances. :class:`ImageWords` says what is irrelevant; words
-    fit in number, article and verb form, see :class:`Lexicon`.
+    fit in number, article and verb form, see :class:`Lexicon`, which is that of the training split.
 
-    Args:
-        images: all captions of an image, image by image.
-        attack: the kind.
-        lexicon: of the training split.
-        seed: the texts depend on it, on the ids and on the image's captions alone.
-        count: texts for each caption.
-
-    Yields:
-        An entry for each caption, in order; its reason says why, if it has fewer texts than ``count``.
+    There is an entry for each caption, image by image; its reason says why, if it has fewer texts than ``count``. The
+    texts depend on the seed, on the ids and on the image's captions alone.
     """
     for captions in images:
         words = ImageWords(captions, lexicon)

@@ -9,11 +9,12 @@ from preprocessing.captions.adversarial.files import Adversarial
 from preprocessing.captions.adversarial.grammar import (
     NUMBER_WORDS,
     PLURAL_ONLY,
+    PREPOSITIONS,
     number_value,
     plural,
+    wrong_prepositions,
 )
 from preprocessing.captions.adversarial.lexicon import Lexicon, irrelevant_to
-from preprocessing.captions.adversarial.prepositions import PREPOSITIONS, wrong_prepositions
 from preprocessing.captions.adversarial.sentence import (
     Edit,
     TokenizedCaption,
@@ -47,17 +48,10 @@ def vse_c_attack(
 
     Differs from the released code: instead of WordNet and a list of concreteness, see :class:`Lexicon`; a new noun has
     the number of the old one, and "a" and "an" agree; a comma joins phrases, as intended there; of all results
-    ``limit`` are kept, since a caption has thousands of wrong nouns.
+    ``limit`` are kept, shuffled by the seed, since a caption has thousands of wrong nouns.
 
-    Args:
-        images: all captions of an image, image by image.
-        attack: the kind.
-        lexicon: of the training split.
-        seed: of the shuffle; it, the ids and the image's captions alone decide.
-        limit: the most texts for a caption.
-
-    Yields:
-        An entry for each caption, in order; its reason says why, if it has fewer texts than ``limit``.
+    There is an entry for each caption, image by image; its reason says why, if it has fewer texts than ``limit``. The
+    texts depend on the seed, on the ids and on the image's captions alone.
     """
     for captions in images:
         words = {token for caption in captions for token in caption.tokens}

@@ -15,20 +15,13 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader
 
-from preprocessing.captions.english.treebank import Word
+from preprocessing.captions.english.treebank import UPOS_OF_TAG, Word
 from preprocessing.captions.inflection import inflect
 from preprocessing.captions.word_lists import read_word_lists
 
 _FOLDER = Path(__file__).parent
 
 _LISTS = read_word_lists(_FOLDER / "lexicon.yaml")
-# The part of speech of a word whose template names none.
-_UPOS_OF_TAG = {
-    "NN": "NOUN", "NNS": "NOUN", "VB": "VERB", "VBP": "VERB", "VBZ": "VERB", "VBG": "VERB", "VBN": "VERB",
-    "JJ": "ADJ", "JJR": "ADJ", "RB": "ADV", "IN": "ADP", "RP": "ADP", "DT": "DET", "CD": "NUM", "PRP": "PRON",
-    "PRP$": "PRON", "WP": "PRON", "WDT": "PRON", "EX": "PRON", "CC": "CCONJ", "TO": "PART", "POS": "PART",
-    "HYPH": "PUNCT", ",": "PUNCT", ".": "PUNCT",
-}  # fmt: skip
 _SLOT = re.compile(r"@\w+")
 _TOKEN = re.compile(r"\(\S+|\)|[^\s()]+")
 
@@ -106,7 +99,7 @@ def linearise(tree: str) -> list[Word]:
         elif not token.startswith("@"):
             form, tag, upos, lemma = [*token.split("/"), "", ""][:4]
             head.append(len(words))
-            words.append(Word(form, lemma or form, upos or _UPOS_OF_TAG[tag], tag, -1, relation))
+            words.append(Word(form, lemma or form, upos or UPOS_OF_TAG[tag], tag, -1, relation))
     _, head, dependents = open_trees[0]
     heads.update(dict.fromkeys(dependents, head[0]))
     return [replace(word, head=heads.get(i, -1)) for i, word in enumerate(words)]

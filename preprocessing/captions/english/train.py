@@ -15,19 +15,27 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from preprocessing.captions.english.evaluation import evaluate, words_per_second
-from preprocessing.captions.english.fragments import lower_cased, noun_phrases, stop_apart, without_stop
 from preprocessing.captions.english.lemmas import lemma_tables
 from preprocessing.captions.english.templates import CaptionWriter
-from preprocessing.captions.english.treebank import Word, read_conllu, to_doc
+from preprocessing.captions.english.treebank import (
+    Word,
+    lower_cased,
+    noun_phrases,
+    read_conllu,
+    stop_apart,
+    to_doc,
+    without_stop,
+)
 
 if TYPE_CHECKING:
     from spacy.language import Language
+
 
 FOLDER = Path(__file__).resolve().parent
 AUGMENTATIONS = ("casing", "fragments", "templates")
@@ -52,13 +60,7 @@ Sentence = list[Word]
 
 
 def compose(treebank: Sequence[Sentence], augment: Collection[str], seed: int) -> list[list[Sentence]]:
-    """The documents to train on: the treebank's sentences, alone or a few together, and those made from them.
-
-    Args:
-        treebank: its sentences in order.
-        augment: which of :data:`AUGMENTATIONS` to add.
-        seed: the same seed gives the same documents in the same order.
-    """
+    """The documents to train on: the treebank's sentences, alone or a few together, and those made from them."""
     rng = Random(seed)
     documents = list(_grouped(treebank, rng))
     if "casing" in augment:
@@ -171,3 +173,39 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+_MEASURES = {
+    "unlabelled_attachment": "dep_uas",
+    "labelled_attachment": "dep_las",
+    "universal_tags": "pos_acc",
+    "penn_tags": "tag_acc",
+    "lemmas": "lemma_acc",
+}
+
+
+def evaluate(nlp: Language, sentences: Sequence[Sequence[Word]], from_text: bool = False) -> dict[str, float]:
+    """Compare a pipeline's parses with the given trees, each sentence by itself; the measures in per cent of words.
+
+    With ``from_text`` the pipeline's own tokenizer cuts the text into words, as users do; words cut differently count
+    as errors of recall. Attachment is without punctuation.
+    """
+    from spacy.tokens import Doc
+    from spacy.training import Example
+
+    examples = []
+    for sentence in sentences:
+        reference = to_doc(nlp.vocab, [sentence])
+        words, spaces = [token.text for token in reference], [bool(token.whitespace_) for token in reference]
+        predicted = nlp.make_doc(reference.text) if from_text else Doc(nlp.vocab, words=words, spaces=spaces)
+        examples.append(Example(predicted, reference))
+    scores = nlp.evaluate(examples)
+    return {measure: round(100 * scores[key], 2) for measure, key in _MEASURES.items() if scores.get(key) is not None}
+
+
+def words_per_second(nlp: Language, sentences: Sequence[Sequence[Word]]) -> float:
+    """Speed of ``nlp.pipe`` over the texts of sentences, in words a second of processor time."""
+    texts = [to_doc(nlp.vocab, [sentence]).text for sentence in sentences]
+    start = time.process_time()
+    words = sum(len(doc) for doc in nlp.pipe(texts))
+    return words / (time.process_time() - start)

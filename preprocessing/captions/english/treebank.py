@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import yaml
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc
     from spacy.vocab import Vocab
 
-# The features that spaCy's rules for lemmas ask for; they follow from the Penn tag alone.
-_FEATURES_OF_TAG = {
-    "NN": "Number=Sing",
-    "NNS": "Number=Plur",
-    "NNP": "Number=Sing",
-    "NNPS": "Number=Plur",
-    "VB": "VerbForm=Inf",
-    "VBP": "Tense=Pres|VerbForm=Fin",
-    "VBZ": "Number=Sing|Person=3|Tense=Pres|VerbForm=Fin",
-    "VBD": "Tense=Past|VerbForm=Fin",
-    "VBN": "Tense=Past|VerbForm=Part",
-    "VBG": "Tense=Pres|VerbForm=Part",
-    "JJ": "Degree=Pos",
-    "JJR": "Degree=Cmp",
-    "JJS": "Degree=Sup",
-    "RBR": "Degree=Cmp",
-    "RBS": "Degree=Sup",
-}
+
+_TAGS = yaml.safe_load(Path(__file__).with_name("tags.yaml").read_text(encoding="utf-8"))
+UPOS_OF_TAG: dict[str, str] = _TAGS["upos"]
+_FEATURES_OF_TAG: dict[str, str] = _TAGS["features"]
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A syntactic word.
-
-    Attributes:
-        form: as written.
-        lemma: base form.
-        upos: universal part of speech.
-        xpos: Penn Treebank tag.
-        head: index of the head in the sentence, from 0; the root has -1.
-        relation: its dependency label.
-        space_after: whether a space follows in the text.
-    """
+    """A syntactic word, in the terms of CoNLL-U; `head` is an index in the sentence from 0, -1 for the root."""
 
     form: str
     lemma: str
@@ -126,3 +104,65 @@ def to_doc(vocab: Vocab, sentences: Iterable[Sequence[Word]]) -> Doc:
         if token.is_sent_start != starts_sentence:
             raise ValueError(f"the tree of {doc.text!r} has more than one root")
     return doc
+
+
+# Dependents that stay with a noun when its phrase is cut out of the sentence.
+_KEPT = frozenset({"det", "amod", "nummod", "compound", "nmod", "nmod:poss", "acl", "acl:relcl", "conj", "flat"})
+# At least one of these makes a phrase worth cutting out.
+_WANTED = frozenset({"nmod", "acl", "acl:relcl"})
+_LENGTHS = range(4, 26)
+
+
+def lower_cased(sentence: Sequence[Word]) -> list[Word]:
+    """All words in lower case."""
+    return [replace(word, form=word.form.lower()) for word in sentence]
+
+
+def without_stop(sentence: Sequence[Word]) -> list[Word]:
+    """Without the final full stop, where there is one."""
+    *words, last = sentence
+    if last.form != "." or last.relation != "punct" or not words:
+        return list(sentence)
+    return words
+
+
+def stop_apart(sentence: Sequence[Word]) -> list[Word]:
+    """With a space before the final punctuation."""
+    if len(sentence) < 2:
+        return list(sentence)
+    return [*sentence[:-2], replace(sentence[-2], space_after=True), sentence[-1]]
+
+
+def noun_phrases(sentence: Sequence[Word]) -> Iterator[list[Word]]:
+    """Noun phrases with a prepositional phrase, a participle or a relative clause, as sentences rooted in the noun."""
+    for i, word in enumerate(sentence):
+        if word.upos != "NOUN":
+            continue
+        children = [j for j, other in enumerate(sentence) if other.head == i and other.relation in _KEPT]
+        if not _WANTED & {sentence[j].relation for j in children}:
+            continue
+        kept = sorted({i}.union(*(_subtree(sentence, j) for j in children)))
+        if len(kept) in _LENGTHS and kept[-1] - kept[0] == len(kept) - 1:
+            yield _cut(sentence, kept, root=i)
+
+
+def _subtree(sentence: Sequence[Word], top: int) -> set[int]:
+    found, frontier = {top}, {top}
+    while frontier:
+        frontier = {j for j, word in enumerate(sentence) if word.head in frontier}
+        found |= frontier
+    return found
+
+
+def _cut(sentence: Sequence[Word], kept: Collection[int], root: int) -> list[Word]:
+    position = {old: new for new, old in enumerate(kept)}
+    words = [
+        replace(
+            sentence[i],
+            head=-1 if i == root else position[sentence[i].head],
+            relation="root" if i == root else sentence[i].relation,
+        )
+        for i in kept
+    ]
+    stop = Word(".", ".", "PUNCT", ".", position[root], "punct")
+    return [*words[:-1], replace(words[-1], space_after=True), stop]

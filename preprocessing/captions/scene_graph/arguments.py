@@ -31,13 +31,7 @@ REFLEXIVE = word_set("herself himself itself oneself themselves")
 
 
 class Arguments:
-    """Finds the objects that a word stands for or is said of.
-
-    Args:
-        tree: the caption.
-        role: from :func:`~preprocessing.captions.scene_graph.objects.roles`.
-        heads: the tokens that are objects, ascending; objects are numbered by their places in it.
-    """
+    """Finds the objects that a word stands for or is said of; they are numbered by their places in `heads`."""
 
     def __init__(self, tree: Tree, role: list[str], heads: list[int]) -> None:
         self._tree = tree

@@ -11,8 +11,7 @@ from preprocessing.captions.scene_graph.lexicon import (
     QUANTIFIERS,
     SHADES,
 )
-from preprocessing.captions.scene_graph.negation import is_denied
-from preprocessing.captions.scene_graph.objects import hyphenated_word, is_hyphenated, is_property
+from preprocessing.captions.scene_graph.objects import hyphenated_word, is_denied, is_hyphenated, is_property
 from preprocessing.captions.scene_graph.tree import Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
@@ -26,14 +25,7 @@ _PREMODIFYING = frozenset({"amod", "compound", "flat", "det", "nummod", "case", 
 
 
 def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Arguments) -> list[tuple[Attribute, ...]]:
-    """The attributes of each object, in the order of the caption and each once.
-
-    Args:
-        tree: the caption.
-        role: from :func:`~preprocessing.captions.scene_graph.objects.roles`.
-        heads: the tokens that are objects.
-        arguments: of the caption.
-    """
+    """The attributes of each object, in the order of the caption and each once; `heads` are the objects' tokens."""
     found: list[dict[int, AttributeKind]] = [{} for _ in heads]
     for index, noun in enumerate(heads):
         for child in tree.children[noun]:

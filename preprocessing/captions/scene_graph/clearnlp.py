@@ -1,35 +1,13 @@
 """From the dependency labels of spaCy's own English models (those of ClearNLP) to Universal Dependencies."""
 
 from preprocessing.captions.scene_graph.lexicon import word_set
-from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.scene_graph.tree import RENAMED, Tree
 
 # Labels that only spaCy's scheme has. A parse with none of them reads the same in both schemes.
 _OWN_LABELS = word_set(
     "acomp agent attr auxpass csubjpass dative dobj npadvmod nsubjpass oprd pcomp pobj poss preconj predet prep prt "
     "quantmod relcl"
 )
-_RENAMED = {
-    "acomp": "xcomp",
-    "attr": "xcomp",
-    "auxpass": "aux:pass",
-    "csubjpass": "csubj",
-    "dative": "iobj",
-    "dobj": "obj",
-    "intj": "discourse",
-    "meta": "dep",
-    "neg": "advmod",
-    "npadvmod": "obl:unmarked",
-    "nsubjpass": "nsubj:pass",
-    "oprd": "xcomp",
-    "pcomp": "advcl",
-    "pobj": "obl",
-    "poss": "nmod:poss",
-    "preconj": "cc",
-    "predet": "det",
-    "prt": "compound:prt",
-    "quantmod": "advmod",
-    "relcl": "acl:relcl",
-}
 _NOMINAL = frozenset({"NOUN", "PROPN", "PRON", "NUM", "ADP"})
 _PREPOSITIONAL = frozenset({"prep", "agent", "dative"})
 
@@ -45,7 +23,7 @@ def to_universal(tree: Tree) -> None:
     tree.subtyped = True
     _split_small_clauses(tree)
     successors = _complements(tree)
-    labels = [_RENAMED.get(label, label) for label in tree.labels]
+    labels = [RENAMED.get(label, label) for label in tree.labels]
     for token, label in enumerate(tree.labels):
         if label in _PREPOSITIONAL and (token in successors or label != "dative"):
             labels[token] = _oblique(tree, token)

@@ -32,11 +32,7 @@ def extract_graph(doc: Doc) -> SceneGraph:
     relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
     "is" is an attribute.
 
-    Args:
-        doc: with dependency heads and labels, parts of speech and lemmas. Offsets in the graph count its tokens.
-
-    Raises:
-        ValueError: one of these is missing.
+    Offsets in the graph count the tokens. Without dependency heads and labels, parts of speech or lemmas: a ValueError.
     """
     return read_graph(read_tree(doc))
 

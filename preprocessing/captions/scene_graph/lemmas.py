@@ -18,13 +18,7 @@ class Lemmas:
 
     spaCy's lemmatizers that go by rules and tables look at a token's form, part of speech and features alone, and
     captions use few words: most tokens need one look into a dictionary. These lemmatizers are then left out of the
-    pipeline; others, which look at the sentence, stay in it.
-
-    Args:
-        nlp: the pipeline.
-
-    Attributes:
-        replaced: names of the pipeline's components that have nothing left to do.
+    pipeline (`replaced` names them); others, which look at the sentence, stay in it.
     """
 
     def __init__(self, nlp: Language) -> None:
@@ -39,10 +33,8 @@ class Lemmas:
     def complete(self, doc: Doc, lemmas: list[int], words: Sequence[tuple[int, int, int]]) -> list[int]:
         """The lemmas of a caption as spaCy's hashes.
 
-        Args:
-            doc: the caption.
-            lemmas: those that other components have given, 0 where there is none.
-            words: form, part of speech and features of each token, as hashes.
+        `lemmas` are those that other components have given, 0 where there is none; `words` the form, part of speech and
+        features of each token, as hashes.
         """
         if self._lemmatizer is None:
             return lemmas

@@ -1,10 +1,9 @@
-"""Tokens that name things, and the phrases that they head."""
+"""Tokens that name things and the phrases that they head; negation, which says what is not there."""
 
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
 from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, SPORTS, word_set
-from preprocessing.captions.scene_graph.negation import is_absent
 from preprocessing.captions.scene_graph.tree import Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
@@ -44,11 +43,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
 
     These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
     elderly") or which may be nouns ("a child and adult"). Pronouns are not among them, nor are sports that are played
-    and what is said not to be there.
-
-    Args:
-        tree: the caption.
-        role: from :func:`roles`.
+    and what is said not to be there. `role` is that of :func:`roles`.
     """
     found = []
     for token, upos in enumerate(tree.upos):
@@ -139,3 +134,39 @@ def phrase_start(tree: Tree, token: int) -> int:
         start = min(start, part)
         waiting.extend(child for child in tree.children[part] if child < token)
     return start
+
+
+_NOT = word_set("not n't n’t never")
+_POSSESSION = word_set("wear have carry hold use")
+_OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss", "case"})
+
+
+def is_denied(tree: Tree, token: int) -> bool:
+    """Return whether a verb, adjective or noun is said not to apply: "not wearing", "without holding", "is not red"."""
+    words = tree.words
+    for child in tree.children[token]:
+        if words[child] in _NOT or (words[child] == "without" and tree.labels[child] == "mark"):
+            return True
+    head = tree.heads[token] if tree.labels[token] == "xcomp" else -1
+    return head >= 0 and any(words[child] in _NOT for child in tree.children[head])
+
+
+def is_absent(tree: Tree, noun: int) -> bool:
+    """Return whether a noun names what is not there: "no people", "without a hat", "not wearing a hat or shoes"."""
+    while tree.labels[noun] == "conj" and tree.heads[noun] >= 0 and not tree.has_child(noun, _OWN_DETERMINERS):
+        if _is_denied_noun(tree, noun):
+            return True
+        noun = tree.heads[noun]
+    return _is_denied_noun(tree, noun)
+
+
+def _is_denied_noun(tree: Tree, noun: int) -> bool:
+    lemmas, labels, head = tree.lemmas, tree.labels, tree.heads[noun]
+    for child in tree.children[noun]:
+        if (labels[child], lemmas[child]) in (("det", "no"), ("case", "without")):
+            return True
+    if head < 0:
+        return False
+    if labels[noun] == "nsubj":  # "without [a shirt on]" read as a clause
+        return any((labels[child], lemmas[child]) == ("mark", "without") for child in tree.children[head])
+    return labels[noun] == "obj" and lemmas[head] in _POSSESSION and is_denied(tree, head)

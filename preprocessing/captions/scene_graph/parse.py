@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph.extract import read_graph
-from preprocessing.captions.scene_graph.language import is_foreign
 from preprocessing.captions.scene_graph.lemmas import Lemmas
+from preprocessing.captions.scene_graph.lexicon import ENGLISH, FOREIGN
 from preprocessing.captions.scene_graph.tree import read_tree
 
 if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
+
 
 MAX_TOKENS = 256
 """Tokens of a caption that are parsed; the rest is left out. Captions of the usual data sets have at most 60."""
@@ -54,19 +55,7 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
     A caption may have several sentences. Control characters and HTML are removed and runs of blanks become one; no
-    caption raises an error.
-
-    Args:
-        nlp: pipeline with a dependency parser, parts of speech and lemmas.
-        texts: captions; read as they are needed.
-        batch_size: captions parsed at a time.
-
-    Yields:
-        A result for each caption, in their order.
-
-    Raises:
-        ValueError: the pipeline lacks one of the annotations that
-            :func:`~preprocessing.captions.scene_graph.extract.extract_graph` reads.
+    caption raises an error. A pipeline that lacks a dependency parser, parts of speech or lemmas is a ValueError.
     """
     english = nlp.lang == "en"
     lemmas = Lemmas(nlp)
@@ -111,3 +100,20 @@ def _clean(text: str) -> tuple[str, Problem | None]:
     if not any(map(str.isalnum, cleaned)):
         return "", "no words"
     return cleaned, problem
+
+
+_LATIN_END = "\u0250"
+
+
+def is_foreign(text: str) -> bool:
+    """Return whether a text is in another script than the Latin one, or has the little words of another language.
+
+    Differs from a language identifier: text without any little words ("red car") passes as English.
+    """
+    if not text.isascii():
+        letters = [letter for letter in text if letter.isalpha()]
+        if sum(letter >= _LATIN_END for letter in letters) * 2 > len(letters):
+            return True
+    words = set(text.lower().split())
+    foreign = len(words & FOREIGN)
+    return foreign >= 2 and foreign > len(words & ENGLISH)

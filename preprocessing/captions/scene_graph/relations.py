@@ -2,8 +2,7 @@
 
 from preprocessing.captions.graph import Relation
 from preprocessing.captions.scene_graph.arguments import OBJECTS, REFLEXIVE, SUBJECTS, Arguments
-from preprocessing.captions.scene_graph.negation import is_absent, is_denied
-from preprocessing.captions.scene_graph.objects import is_sport
+from preprocessing.captions.scene_graph.objects import is_absent, is_denied, is_sport
 from preprocessing.captions.scene_graph.tree import Tree
 
 _OBLIQUES = frozenset({"obl", "nmod"})
@@ -186,11 +185,8 @@ class _Finder:
     ) -> None:
         """Relate subjects to a noun and those conjoined to it by its preposition; each may have one of its own.
 
-        Args:
-            subjects: objects.
-            before: tokens of the relation before the preposition.
-            target: the noun.
-            without_case: the relation where there is no preposition; ``before`` if not given.
+        The tokens ``before`` precede the preposition; ``without_case`` are the relation where there is none, ``before``
+        if not given.
         """
         shared = self._tree.case_words(target)
         for member in self._arguments.members(target):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import yaml
 
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
@@ -19,32 +22,10 @@ _ATTRIBUTES = ["HEAD", "DEP", "POS", "TAG", "MORPH", "LEMMA", "ORTH"]
 
 # Subtypes that the rules tell apart; any other one is cut off ("nsubj:outer" is read as "nsubj").
 _KEPT_SUBTYPES = frozenset({"nsubj:pass", "obl:agent", "nmod:poss", "acl:relcl", "compound:prt", "aux:pass"})
-_SUBTYPES = {
-    "aux:caus": "aux",
-    "det:poss": "nmod:poss",
-    "nmod:desc": "compound",
-    "nmod:npmod": "obl:unmarked",
-    "nmod:tmod": "obl:unmarked",
-    "nmod:unmarked": "obl:unmarked",
-    "obl:npmod": "obl:unmarked",
-    "obl:tmod": "obl:unmarked",
-    "obl:unmarked": "obl:unmarked",
-}
-# What an English tag says, in the words of Universal Dependencies, for pipelines that predict tags alone.
-_FEATURES_OF_TAG = {
-    "VBN": {"VerbForm=Part", "Tense=Past"},
-    "VBG": {"VerbForm=Part", "Tense=Pres"},
-    "VBD": {"VerbForm=Fin"},
-    "VBP": {"VerbForm=Fin"},
-    "VBZ": {"VerbForm=Fin"},
-    "NNS": {"Number=Plur"},
-    "NNPS": {"Number=Plur"},
-    "PRP$": {"Poss=Yes"},
-    "WDT": {"PronType=Rel"},
-    "WP": {"PronType=Rel"},
-    "WP$": {"PronType=Rel", "Poss=Yes"},
-    "WRB": {"PronType=Rel"},
-}
+_SCHEMES = yaml.safe_load(Path(__file__).with_name("schemes.yaml").read_text(encoding="utf-8"))
+RENAMED: dict[str, str] = _SCHEMES["renamed"]
+_SUBTYPES: dict[str, str] = _SCHEMES["subtypes"]
+_FEATURES_OF_TAG: dict[str, list[str]] = _SCHEMES["features_of_tag"]
 _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
 
 # spaCy names a string by a hash of its letters, equal in every vocabulary, so what has been read once serves all.
@@ -125,10 +106,8 @@ class Tree:
     def promote(self, successors: dict[int, int], labels: dict[int, str], staying: set[int]) -> None:
         """Let children take their heads' places.
 
-        Args:
-            successors: for a token that gives its place up, the child that takes it; chains are followed to the end.
-            labels: for each such token its label under the successor.
-            staying: children that stay with the token that gives its place up; all others move to its successor.
+        `successors` has for a token that gives its place up the child that takes it (chains are followed to the end),
+        `labels` its label under the successor. Children move to the successor, but for those that are `staying`.
         """
         ends: dict[int, int] = {}
 
@@ -168,12 +147,7 @@ _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod",
 def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
     """Read the parse of a spaCy ``Doc``, its labels as they are but for the subtypes that no rule needs.
 
-    Args:
-        doc: a parsed caption.
-        lemmas: gives the lemmas of tokens that have none.
-
-    Raises:
-        ValueError: the ``Doc`` lacks heads and labels, parts of speech or lemmas.
+    `lemmas` gives those of tokens that have none. Heads and labels, parts of speech or lemmas missing: a ValueError.
     """
     table = doc.to_array(_ATTRIBUTES)
     offsets = table[:, 0].astype("int64").tolist()
@@ -232,8 +206,8 @@ def _features_of(ids: list[tuple[int, int]], strings: StringStore) -> list[froze
         return [_features[pair] for pair in ids]
     except KeyError:
         for tag, morph in ids:
-            told = _FEATURES_OF_TAG.get(strings[tag], set())
-            _features[tag, morph] = frozenset(strings[morph].split("|")) | told
+            told = _FEATURES_OF_TAG.get(strings[tag], ())
+            _features[tag, morph] = frozenset((*strings[morph].split("|"), *told))
     return [_features[pair] for pair in ids]
 
 

@@ -19,13 +19,10 @@ _BODY = 8
 
 
 class Taxonomy:
-    """Nouns, verbs and adjectives with their most frequent senses.
+    """Nouns, verbs and adjectives with their most frequent senses (synsets), the most frequent first.
 
-    Args:
-        above: for each synset, by its number, those directly above it: hypernyms; for an adjective the head of its
-            cluster of similar ones.
-        category: of each synset, the number of WordNet's lexicographer file: animals, artefacts, persons ...
-        senses: for each kind the words with their synsets, the most frequent first.
+    `above` has for each synset, by its number, those directly above it: hypernyms; for an adjective the head of its
+    cluster of similar ones. `category` is the number of its file in WordNet: animals, artefacts, persons ...
     """
 
     def __init__(

@@ -10,13 +10,15 @@ import pytest
 import torch
 from transformers import AutoModel, BertConfig, ViTConfig
 
-from pipelines.inference.embedder import Embedder
+from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.inference.export import export_bundle, main
 from pipelines.runtime.stage import StageError
+from preprocessing.captions import SubwordTokenizer, save_caption_encoder
 from preprocessing.features import load_image
+from tests.dual_encoders import SIDE, dual_specification, write_dual_encoder
 from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle
 from vse_core.encoders.pretrained import architecture_of
-from vse_core.models import build_model, from_pretrained, load_model
+from vse_core.models import build_model, from_pretrained, load_model, load_weights
 from vse_core.models.onnx import OnnxError, export_onnx, onnx_difference
 
 TEXTS = ["a red circle", "two small blue squares above a big green triangle on the left", "a square"]
@@ -88,6 +90,54 @@ def test_networks_of_transformers_have_both_graphs(tmp_path: Path) -> None:
     export_onnx(model, tmp_path)
     captions = [(torch.randint(0, 40, (4, 9)), torch.tensor([9, 1, 4, 2]))]
     assert max(onnx_difference(model, tmp_path, captions).values()) < 2e-6
+
+
+@pytest.mark.parametrize(
+    ("model_type", "lora"),
+    [
+        ("clip", {"rank": 2, "alpha": 8.0, "dropout": 0.0}),
+        *(pytest.param(name, None, marks=pytest.mark.nightly) for name in ("clip", "openai", "siglip")),
+    ],
+)
+def test_a_dual_encoder_leaves_with_its_updates_merged(
+    tmp_path: Path, model_type: str, lora: dict[str, Any] | None
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    texts = ["a red circle", "two small blue squares", "a square"]
+    weights = write_dual_encoder(tmp_path / "weights", "siglip" if model_type == "siglip" else "clip", texts)
+    if model_type == "openai":  # whose configurations name another end of captions than their tokenizer
+        config = json.loads((weights / "config.json").read_text())
+        config["text_config"]["eos_token_id"] = 2
+        (weights / "config.json").write_text(json.dumps(config))
+    trained = build_model(**dual_specification(weights, lora)).eval()
+    for name, parameter in trained.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model = tmp_path / "bundle" / "model"
+    model.mkdir(parents=True)
+    trained.save(model)
+    save_caption_encoder(SubwordTokenizer.from_pretrained(str(weights), for_tower=True), model)
+    write_extractor(tmp_path / "bundle" / "extractor", "images", {})
+    export_bundle(model_type, tmp_path / "bundle", tmp_path / "out")
+
+    left = json.loads((tmp_path / "out" / "model" / "model.json").read_text())
+    assert left["image"]["lora"] is None
+    load_weights(trained, model)
+    embedder = Embedder(tmp_path / "out" / "model", tmp_path / "out" / "extractor", device="cpu")
+    ((tokens_CL, lengths_C, *_),) = embedder.texts.batches(texts)
+    pixels_BCHW = torch.rand(5, 3, SIDE, SIDE) * 255
+    with torch.no_grad():
+        expected = trained.encode_images(pixels_BCHW, torch.ones(5, 1)), trained.encode_texts(tokens_CL, lengths_C)
+    given = {"images": {"pixels": pixels_BCHW}, "texts": {"tokens": tokens_CL, "lengths": lengths_C}}
+    for (name, tensors), vectors in zip(given.items(), expected, strict=True):
+        session = onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / f"{name}.onnx")
+        (found,) = session.run(None, {key: tensor.numpy() for key, tensor in tensors.items()})
+        np.testing.assert_allclose(found, vectors.numpy(), atol=1e-5)
+    sentences = SentenceTransformer(str(tmp_path / "out"), trust_remote_code=True, device="cpu", local_files_only=True)
+    np.testing.assert_allclose(sentences.encode(texts), expected[1].numpy(), atol=1e-5)
+    images = sentences.encode([load_image(uri) for uri in ("scene://0/0", "scene://0/1")])
+    np.testing.assert_allclose(images, embedder.embed_images(["scene://0/0", "scene://0/1"])[:, 0].numpy(), atol=1e-6)
 
 
 def test_univse_is_exported_without_graphs_and_says_so(tmp_path: Path) -> None:

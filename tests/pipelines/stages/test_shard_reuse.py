@@ -13,8 +13,7 @@ from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
 from pipelines.stages.extract import Split
 from pipelines.stages.shard_reuse import Version, reuse_shards
-from preprocessing.captions.counts import GraphCounts
-from preprocessing.captions.graph_shards import counts_path
+from preprocessing.captions.graph_shards import GraphCounts, counts_path
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards import verify_shard
 from preprocessing.storage.atomic import write_json_atomic

@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,7 @@ def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:
 
 
 def log_data(tracker: Tracker, context: str) -> None:
-    tracker.log_dataset("scenes train", "ab" * 32, "scenes", {"images": ""}, {"images": 20, "captions": 100}, context)
+    tracker.log_dataset(("scenes train", "ab" * 18), "scenes", {"images": ""}, {"images": 20, "captions": 100}, context)
 
 
 def test_data_sets_are_inputs(config: PipelineConfig, outage: Outage) -> None:
@@ -336,7 +337,7 @@ def test_nothing_that_is_logged_shows_a_secret(config: PipelineConfig, monkeypat
     ):
         tracker.log_params({"tracking": {"uri": address}, "proxy": "planted-key"})
         tracker.set_tags({"address": address})
-        tracker.log_dataset("scenes", "0", "files", {"address": address}, {}, "training")
+        tracker.log_dataset(("scenes", "0"), "files", {"address": address}, {}, "training")
         raise RuntimeError(f"no answer from {address}")
     run = stored(config, tracker)
     assert run.data.params == {"tracking.uri": "http://user:***@host", "proxy": "***"}
@@ -436,3 +437,44 @@ def test_a_locked_database_is_one_message(config: PipelineConfig, monkeypatch: p
         with pytest.raises(TrackingError, match="another process has locked it"):
             PipelineRuns(config.experiment, FINGERPRINT)
     PipelineRuns(config.experiment, FINGERPRINT)
+
+
+DATA = ("scenes dev", "ab" * 18)
+
+
+def ranked(config: PipelineConfig) -> list[tuple[str, float]]:
+    """The models of the experiment and their RSUM, best first."""
+    client = MlflowClient(config.tracking_uri)
+    (experiment,) = [each for each in client.search_experiments() if each.name == "scenes"]
+    best_first = [{"field_name": "metrics.dev/rsum", "ascending": False}]
+    models = client.search_logged_models([experiment.experiment_id], order_by=best_first)
+    assert {str(model.status) for model in models} == {"READY"}
+    return [(model.name, metric.value) for model in models for metric in model.metrics if metric.key == "dev/rsum"]
+
+
+def test_the_models_of_a_run_are_ranked_by_their_metrics(config: PipelineConfig, outage: Outage) -> None:
+    with PipelineRuns(config.experiment, FINGERPRINT).child("train") as tracker:
+        tracker.log_model("epoch-001", {"dev/rsum": 100.0, "dev/i2t_r01": 5.0}, 10, DATA)
+        outage.on = True
+        tracker.log_model("epoch-002", {"dev/rsum": 140.0}, 20, DATA)
+        tracker.detach()
+        outage.on = False
+    with PipelineRuns(config.experiment, FINGERPRINT).child("train") as tracker:
+        tracker.log_model("epoch-003", {"dev/rsum": 120.0}, 30, DATA)
+        tracker.log_model("epoch-003", {"dev/rsum": 120.0}, 30, DATA)  # as after a kill between the two
+    assert list(dict.fromkeys(ranked(config))) == [("epoch-002", 140.0), ("epoch-003", 120.0), ("epoch-001", 100.0)]
+    assert sorted(set(history(config, tracker, "dev/rsum"))) == [(10, 100.0), (20, 140.0), (30, 120.0)]
+    models = MlflowClient(config.tracking_uri).search_logged_models([tracker.handle.experiment_id])
+    assert len(models) == 3
+    assert {(metric.dataset_name, metric.dataset_digest) for model in models for metric in model.metrics} == {DATA}
+    assert {model.source_run_id for model in models} == {tracker.run_id}
+
+
+def test_the_load_of_the_machine_is_logged(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+    for _ in range(2):
+        with PipelineRuns(config.experiment, FINGERPRINT).child("train") as tracker, tracker.system_metrics():
+            time.sleep(0.5)
+    steps = [step for step, _ in history(config, tracker, "system/system_memory_usage_percentage")]
+    assert steps == list(range(len(steps)))
+    assert len(steps) > 2

@@ -26,6 +26,9 @@ class Quiet:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         pass
 
+    def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
+        self.log(metrics, step)
+
     def log_artifact(self, path: Path, folder: str) -> None:
         pass
 

@@ -10,6 +10,7 @@ from pipelines.training.loss_schedule import LossSchedule
 from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.training.collapse import CollapseError
+from vse_core.training.state import Progress
 
 TRIPLET = {"name": "triplet", "margin": 0.2, "mask_same_image": False, "all_negatives": "3 steps"}
 
@@ -59,7 +60,7 @@ def test_losses_without_a_hinge_take_their_settings() -> None:
 def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:
     monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
     losses = schedule(**TRIPLET, reduction="mean")
-    losses.resume(2)
+    losses.resume(Progress(plateau_steps=2))
     with pytest.raises(CollapseError):
         losses.check(5, {"loss": 0.4}, pairs=8)
 

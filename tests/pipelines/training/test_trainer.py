@@ -3,7 +3,7 @@
 import gzip
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -158,18 +158,21 @@ def test_two_checkpoints_are_kept(shards: Path, tmp_path: Path):
     assert progress["epoch"] == 3
 
 
-def run_rank(rank: int, world: int, port: int, shards: str, out: str, die_at: int | None) -> None:
+def run_rank(
+    rank: int, world: int, port: int, shards: str, out: str, die_at: int | None, settings: Sequence[str]
+) -> None:
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    history = make_trainer(make_config(), Path(shards), Path(out), Recorder(die_at) if rank == 0 else None).run()
+    observer = Recorder(die_at) if rank == 0 else None
+    history = make_trainer(make_config(*settings), Path(shards), Path(out), observer).run()
     Path(out, f"history-{rank}.json").write_text(json.dumps(history))
     dist.destroy_process_group()
 
 
-def run_group(world: int, shards: Path, out: Path, die_at: int | None = None) -> None:
+def run_group(world: int, shards: Path, out: Path, die_at: int | None = None, settings: Sequence[str] = ()) -> None:
     port = free_port()
-    mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at), nprocs=world)
+    mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at, settings), nprocs=world)
 
 
 @pytest.mark.integration
@@ -180,6 +183,23 @@ def test_the_number_of_processes_does_not_matter(
     assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-5, abs=1e-5)
     histories = {(tmp_path / f"history-{rank}.json").read_text() for rank in range(4)}
     assert len(histories) == 1
+
+
+@pytest.mark.integration
+def test_what_the_loss_learns_does_not_depend_on_the_number_of_processes(shards: Path, tmp_path: Path):
+    settings = (LEARNED, "training.ema_decay=0.9")
+    recorder = Recorder()
+    make_trainer(make_config(*settings), shards, tmp_path / "one", recorder).run()
+    run_group(2, shards, tmp_path / "two", settings=settings)
+    assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-4)
+    learned = [
+        json.loads((tmp_path / run / "checkpoints/step-00000024/progress.json").read_text())["learned"]
+        for run in ("one", "two")
+    ]
+    assert learned[0] == pytest.approx(learned[1], rel=1e-4)
+    temperatures = [metrics["train/temperature"] for _, metrics in recorder.metrics if "train/temperature" in metrics]
+    assert temperatures[0] == pytest.approx(0.1)
+    assert temperatures[-1] != temperatures[0]
 
 
 @pytest.mark.integration
@@ -220,11 +240,14 @@ def test_chunks_do_not_change_the_losses(
     assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-4)
 
 
+LEARNED = "loss={name: sigmoid, mask_same_image: false, learned: true}"
+
 # Steps of 3, 3 and 2 batches; the scale of fp16 halves in the first steps.
 VARIANTS = {
     "accumulated": ["training.accumulation=3"],
     "bf16": ["training.precision=bf16"],
     "fp16": ["training.precision=fp16"],
+    "learned": [LEARNED, "training.ema_decay=0.9"],
     "all": ["training.accumulation=3", "training.precision=fp16", "training.chunk_size=5"],
 }
 

@@ -34,7 +34,7 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
     monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
     settings = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
-    job = TrainingJob(settings, None, None, directory, None)  # type: ignore[arg-type]
+    job = TrainingJob(settings, None, None, directory, None, ("scenes dev", "0"))  # type: ignore[arg-type]
     return worker._train(job, None, None)  # type: ignore[arg-type]
 
 

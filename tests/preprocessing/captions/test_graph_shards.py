@@ -6,8 +6,8 @@ import pytest
 from spacy.language import Language
 
 from preprocessing.captions import load_pipeline
-from preprocessing.captions.counts import GraphCounts
 from preprocessing.captions.graph_shards import (
+    GraphCounts,
     ParseSpec,
     counts_path,
     parse_shard,

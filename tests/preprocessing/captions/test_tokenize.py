@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nltk.tokenize.destructive import NLTKWordTokenizer
 
-from preprocessing.captions.tokenize import tokenize
+from preprocessing.captions.vocabulary import tokenize
 
 
 @pytest.mark.parametrize(

@@ -38,3 +38,30 @@ def test_gradients(bound: str):
 def test_bad_options_are_refused(options: dict[str, object]):
     with pytest.raises(ValueError, match=r"must"):
         build_loss("infonce", **options)
+
+
+def test_what_is_learned_begins_as_the_fixed_loss_and_has_its_gradient():
+    images, texts, ids = random_batch(8, 4, 2, dim=3)
+    fixed = build_loss("infonce", temperature=0.2)(images, texts, ids)
+    loss = build_loss("infonce", temperature=0.2, learned=True).double()
+    learned = loss(images, texts, ids)
+    torch.testing.assert_close(learned.total, fixed.total, rtol=1e-6, atol=1e-6)
+    assert learned.parts["temperature"].item() == pytest.approx(0.2)
+    learned.total.backward()
+    for parameter in loss.parameters():
+        gradient, totals = parameter.grad.item(), []
+        for change in (1e-5, -2e-5):
+            with torch.no_grad():
+                parameter.add_(change)
+            totals.append(loss(images, texts, ids).total.item())
+        with torch.no_grad():
+            parameter.add_(1e-5)
+        assert gradient == pytest.approx((totals[0] - totals[1]) / 2e-5, rel=1e-4, abs=1e-7)
+
+
+def test_the_learned_factor_is_at_most_a_hundred():
+    images, texts, ids = random_batch(8, 4, 1, dim=3)
+    loss = build_loss("infonce", temperature=0.02, learned=True)
+    with torch.no_grad():
+        loss.logit_scale.fill_(9.0)
+    assert loss(images, texts, ids).parts["temperature"].item() == pytest.approx(0.01)

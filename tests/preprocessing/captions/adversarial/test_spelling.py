@@ -10,7 +10,7 @@ from preprocessing.captions.adversarial import Adversarial, TokenizedCaption, un
 from preprocessing.captions.adversarial.univse import UniVSEAttack
 from preprocessing.captions.adversarial.vse_c import VSECAttack
 from preprocessing.captions.scene_graph import parse_captions
-from preprocessing.captions.tokenize import tokenize
+from preprocessing.captions.vocabulary import tokenize
 from tests.preprocessing.captions.adversarial.training import lexicon
 
 LEXICON = lexicon()

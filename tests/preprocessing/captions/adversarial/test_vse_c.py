@@ -2,7 +2,7 @@
 
 import pytest
 
-from preprocessing.captions.adversarial.prepositions import PREPOSITIONS, wrong_prepositions
+from preprocessing.captions.adversarial.grammar import PREPOSITIONS, wrong_prepositions
 from preprocessing.captions.adversarial.vse_c import VSECAttack, vse_c_attack
 from tests.preprocessing.captions.adversarial.training import MASS, NOUNS, lexicon
 from tests.preprocessing.captions.markup import image

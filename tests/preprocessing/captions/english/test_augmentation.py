@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from random import Random
 
-from preprocessing.captions.english.fragments import lower_cased, noun_phrases, stop_apart, without_stop
 from preprocessing.captions.english.templates import CaptionWriter
 from preprocessing.captions.english.train import compose
-from preprocessing.captions.english.treebank import Word
+from preprocessing.captions.english.treebank import Word, lower_cased, noun_phrases, stop_apart, without_stop
 
 
 def sentence(text: str) -> list[Word]:

@@ -13,8 +13,7 @@ from spacy.tokens import Doc
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph import MAX_TOKENS, parse_captions
-from preprocessing.captions.scene_graph.language import is_foreign
-from preprocessing.captions.scene_graph.parse import MAX_CHARACTERS
+from preprocessing.captions.scene_graph.parse import MAX_CHARACTERS, is_foreign
 from tests.preprocessing.captions.scene_graph.parses import objects
 
 
