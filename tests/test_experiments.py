@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from pipelines.config import PipelineConfig
+from pipelines.config.training import PROTOCOL_FOLDERS
 from pipelines.paper_figures import draw
 from pipelines.runtime.stage import StageReport
 from pipelines.stages import extract, model_evaluation, preflight
@@ -167,7 +168,7 @@ def test_every_command_plans(
 
 def planned_evaluation(models: Sequence[NamedModel]) -> StageReport:
     """Check what an evaluation checks before it starts; data that other commands have read are not read again."""
-    model_evaluation.require_same_settings(models, "folds", "protocols", "cxc")
+    model_evaluation.require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
     key = tuple(str((named.config.dataset, named.config.evaluation)) for named in models)
     if key not in READ:
         model_evaluation.require_same_items(models)

@@ -13,11 +13,17 @@ from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_
 
 from pipelines.config.datasets import Dataset
 from pipelines.config.features import Features
-from pipelines.config.layers import file_layers, merged, override_layer, preset_layers
+from pipelines.config.layers import Layer, file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.parsing import ParsingConfig
-from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig, TrainingSettings
+from pipelines.config.training import (
+    CHOICE_PROTOCOLS,
+    GRAPH_PROTOCOLS,
+    EvaluationConfig,
+    TrainingConfig,
+    TrainingSettings,
+)
 from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
@@ -284,11 +290,18 @@ class PipelineConfig(Strict):
                 f"training.caption_augmentation: {self.kind.title} names the words of captions by their places, which "
                 "must stay; set it to false"
             )
-        unfit = [name for name in self.evaluation.protocols if name in GRAPH_PROTOCOLS or name == "cxc"]
+        of_embeddings = GRAPH_PROTOCOLS | CHOICE_PROTOCOLS | {"cxc"}
+        unfit = [name for name in self.evaluation.protocols if name in of_embeddings]
         if unfit and not self.kind.has_embeddings:
             raise ValueError(
                 f"evaluation.protocols: {', '.join(unfit)} need embeddings, which {self.kind.title}'s model has not; "
                 "leave them out"
+            )
+        choices = [name for name in self.evaluation.protocols if name in CHOICE_PROTOCOLS]
+        if choices and self.features.read.extractor in ("precomputed", "imported", "frames"):
+            raise ValueError(
+                f"evaluation.protocols: {', '.join(choices)} have images of their own, and features.extractor "
+                f"{self.features.read.extractor!r} reads no image files; leave them out"
             )
         return self
 
@@ -335,16 +348,16 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineCon
 
     Layers, later ones win: the preset that the file names, the files that it inherits, the file, the overrides.
 
-    Args:
-        path: YAML file; None takes the embedded default, generated scenes.
-        overrides: `key.in.dots=value` items that win over the file; the value is read as YAML.
-
-    Raises:
-        ConfigError: anything about it is wrong; one message for all that was found.
+    `overrides` are `key.in.dots=value` items, the value as YAML; without a path it is the embedded default, generated
+    scenes. Raises ConfigError where anything about it is wrong; one message for all that was found.
     """
     layers = [*file_layers(path or DEFAULT_CONFIG), *(override_layer(item) for item in overrides)]
     preset = merged(layers).get("preset", PipelineConfig.model_fields["preset"].default)
-    layers = [*preset_layers(preset), *layers]
+    return from_layers([*preset_layers(preset), *layers])
+
+
+def from_layers(layers: Sequence[Layer]) -> PipelineConfig:
+    """Merge layers into a configuration; raises ConfigError as `load_config`."""
     values = merged(layers)
     try:
         return PipelineConfig.model_validate(values)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
+from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.kinds import saved_kind
 from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.stage import StageDir, StageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipelines.retrieval.gallery import Gallery
     from pipelines.schema.pools import PoolsConfig
     from pipelines.tracking import Tracker
+    from preprocessing.features import Extractor
     from preprocessing.shards.reader import ShardReader
     from vse_core.models import Model
 
@@ -36,7 +37,10 @@ _CAPTION_LENGTHS = (6, 10, 14, 20)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """The data that a model is evaluated on; graphs by split, none where nothing needs them."""
+    """The data that a model is evaluated on; graphs by split, none where nothing needs them.
+
+    `extractor` builds that of the model's images, for protocols with images of their own.
+    """
 
     dataset: Dataset
     settings: EvaluationConfig
@@ -45,6 +49,7 @@ class EvaluationData:
     graphs: Mapping[str, Path]
     text: TextEncoderConfig
     pools: PoolsConfig
+    extractor: Callable[[], Extractor]
 
     @property
     def split(self) -> str:
@@ -62,10 +67,13 @@ def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: T
     embedded.gallery.save(directory / GALLERY)
     for picture in draw(embedded, directory / PICTURES):
         tracker.log_artifact(picture, PICTURES)
-    graphed = (name for name in data.settings.protocols if name in GRAPH_PROTOCOLS)
+    graphed, chosen = (
+        [name for name in data.settings.protocols if name in kind] for kind in (GRAPH_PROTOCOLS, CHOICE_PROTOCOLS)
+    )
     found = chain(
         rank(data.settings, data.split, [embedded.gallery], directory),
         (evaluate_captions(data, name, embedded, directory) for name in graphed),
+        (evaluate_choices(data, name, embedded, directory) for name in chosen),
     )
     metrics, summary = collect(found, data.split, tracker, directory / PICTURES)
     stage.complete({"metrics": metrics, "split": data.split, "folds": data.settings.folds, "summary": summary})
@@ -82,7 +90,7 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
 
     named = [name for name in settings.protocols if name in RANKINGS]
     cuts = {settings.folds, *(RETRIEVAL_PROTOCOLS[name].folds for name in named if name in RETRIEVAL_PROTOCOLS)}
-    embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc)
+    embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc, settings.eccv)
     yield retrieval(embedded, settings.folds)
     for name in named:
         yield RANKINGS[name](embedded)
@@ -124,6 +132,14 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
         detections=[names.get(record.image_id, ()) for record in gallery.records] if names is not None else None,
     )
     return CAPTION_PROTOCOLS[protocol](inputs)
+
+
+def evaluate_choices(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Results:
+    """Evaluate a model by its choices between the captions of a benchmark's own images; files go into the directory."""
+    from pipelines.evaluation.protocols import CHOICES, ChoiceInputs
+
+    inputs = ChoiceInputs(embedded.texts, data.extractor(), data.settings.folders[protocol], directory)
+    return CHOICES[protocol](inputs)
 
 
 @dataclass(frozen=True)

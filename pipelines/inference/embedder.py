@@ -15,14 +15,12 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.inference.image_inputs import feature_width, pixel_format, set_size
+from pipelines.inference.image_inputs import feature_width, model_inputs, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
 from preprocessing.features.extractor import ExtractorError, FileExtractor
 from preprocessing.features.images import ImageError, image_bytes
-from preprocessing.loading.pixels import decode_pixels, full_view
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.names import require_inner_name
 from vse_core.digests import check_digests, write_digests
@@ -102,7 +100,7 @@ class Embedder:
 
     def embed_decoded(self, images: Sequence[Any]) -> Tensor:
         """Embed a batch of images that `decode` has returned, as `embed_images` does."""
-        images_BKD: Tensor = embed_images(self.model, [self._inputs(self._extractor(images))])
+        images_BKD: Tensor = embed_images(self.model, [model_inputs(self.model, self._extractor(images))])
         return images_BKD
 
     def embed_pil(self, images: Sequence[Image.Image]) -> Tensor:
@@ -127,7 +125,7 @@ class Embedder:
         """
         checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
         starts = range(0, len(checked), _IMAGES_AT_ONCE)
-        batches = (self._inputs(checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
+        batches = (model_inputs(self.model, checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
         images_BKD: Tensor = embed_images(self.model, batches)
         return images_BKD
 
@@ -161,7 +159,7 @@ class Embedder:
             (stored,) = self._extractor([self._extractor.load(uri)])
         except ImageError as error:
             raise QueryError(0, str(error)) from error
-        features_1NF, lengths_1 = self._inputs([stored])
+        features_1NF, lengths_1 = model_inputs(self.model, [stored])
         images_1KD: Tensor = embed_images(self.model, [(features_1NF, lengths_1)])
         with torch.inference_mode():
             regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
@@ -190,17 +188,7 @@ class Embedder:
                 items.append(self._extractor.load(uris[position]))
             except ImageError as error:
                 raise QueryError(position, str(error)) from error
-        return self._inputs(self._extractor(items))
-
-    def _inputs(self, features: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """Return the extractor's output as the image encoder takes it: features and lengths, or pixels and cells."""
-        pixels = pixel_format(self.model)
-        if pixels is not None:
-            views = [full_view(decode_pixels(data), pixels.size, pixels.view) for data in features]
-            return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
-        arrays = (item.features if isinstance(item, RegionFeatures) else item for item in features)
-        sets = [torch.from_numpy(array_NF) for array_NF in arrays]
-        return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
+        return model_inputs(self.model, self._extractor(items))
 
 
 def default_device() -> str:

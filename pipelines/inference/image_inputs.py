@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from preprocessing.features.extractor import RegionFeatures
 from preprocessing.loading.image_source import FeatureSource, ImageSource, PixelSource, SizeAugmentation
-from preprocessing.loading.pixels import PixelFormat
+from preprocessing.loading.pixels import PixelFormat, decode_pixels, full_view
 from preprocessing.shards.reader import ShardReader
 from vse_core.models import Model
 
@@ -44,6 +47,17 @@ def feature_width(model: Model) -> int | None:
     """Return F, the width of the features that a model takes; None where it takes pixels."""
     encoder = model.image_encoder
     return encoder.feature_dim if isinstance(encoder, FeatureReader) else None
+
+
+def model_inputs(model: Model, stored: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """Return an extractor's output as the image encoder takes it: features and lengths, or pixels and cells."""
+    pixels = pixel_format(model)
+    if pixels is not None:
+        views = [full_view(decode_pixels(data), pixels.size, pixels.view) for data in stored]
+        return torch.stack(views), torch.ones(len(views), pixels.cells, dtype=torch.bool)
+    arrays = (item.features if isinstance(item, RegionFeatures) else item for item in stored)
+    sets = [torch.from_numpy(array_NF) for array_NF in arrays]
+    return pad_sequence(sets, batch_first=True), torch.tensor([len(set_NF) for set_NF in sets])
 
 
 def set_size(model: Model, lengths_or_mask: Tensor) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION, EvaluationData, evaluate_into
+from pipelines.evaluation.protocol_files import protocol_files
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, check_outputs, content_digest, fingerprint
+from pipelines.stages.extractor_identity import read_extractor
 from pipelines.stages.shard_work import log_splits
 from preprocessing.captions import adversarial
-from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 if TYPE_CHECKING:
     from pipelines.config import PipelineConfig
@@ -26,8 +28,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Evaluate the best checkpoint on the evaluation split; keeps the gallery, logs metrics and figures.
 
-    Raises:
-        StageError: there is no trained model yet.
+    Raises StageError where there is no trained model yet.
     """
     best = upstream["train"].output("best")
     config.mirror.pull_folder(best)
@@ -39,9 +40,8 @@ def evaluate_directory(
 ) -> StageReport:
     """Evaluate any model directory on the evaluation split, and complete an output directory with the results.
 
-    Raises:
-        StageError: the model does not fit the features, or a protocol the split.
-        DigestError: a file of the model or of the shards was changed.
+    Raises StageError where the model does not fit the features, or a protocol the split, and DigestError where a file
+    of the model or of the shards was changed.
     """
     dataset, graphs = config.dataset, upstream["parse"].outputs if config.reads_graphs else {}
     shards = upstream["extract"].outputs[dataset.eval_split]
@@ -56,7 +56,10 @@ def evaluate_directory(
     )
     feature = config.features.member
     log_splits(config.name, dataset, feature, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
-    data = EvaluationData(dataset, config.evaluation, shards, feature, graphs, config.model.text, config.pools)
+    text, pools = config.model.text, config.pools
+    data = EvaluationData(
+        dataset, config.evaluation, shards, feature, graphs, text, pools, partial(read_extractor, config.features)
+    )
     with config.mirror.pinned(shards, *graphs.values()):
         check_outputs(shards, *graphs.values())
         summary = evaluate_into(data, model, stage, tracker)
@@ -67,8 +70,8 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     """Return what decides an evaluation besides the model and the features."""
     evaluation, split = config.evaluation, config.dataset.eval_split
     content = {"split": split, "folds": evaluation.folds, "protocols": evaluation.protocols}
-    if evaluation.cxc is not None and "cxc" in evaluation.protocols:
-        content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
+    for name, files in protocol_files(evaluation, split).items():
+        content[name] = [content_digest(file) for file in files]
     if evaluation.first_images is not None:
         content["first_images"] = evaluation.first_images
     if config.reads_graphs:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError
 from pipelines.config.datasets import Dataset as DatasetConfig
@@ -23,6 +23,9 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 
+if TYPE_CHECKING:
+    from preprocessing.features import Extractor
+
 _CACHE = "extract/extractors"
 
 
@@ -33,11 +36,17 @@ def extractor_options(features: Features) -> dict[str, Any]:
     return {**features.options(), **features.limits}
 
 
+def read_extractor(features: Features) -> Extractor:
+    """Build the extractor of the features that the model reads, alone; raises ExtractorError as `build_extractor`."""
+    from preprocessing.features import build_extractor
+
+    return build_extractor(features.read.extractor, **{**extractor_options(features.read), **features.limits})
+
+
 def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     """Return the identity of the extractor, or of all extractors that share the pass.
 
-    Raises:
-        ConfigError: an extractor cannot be built.
+    Raises ConfigError where an extractor cannot be built.
     """
     identities = [_identity(part, mirror) for part in features.parts]
     return identities[0] if len(identities) == 1 else {"several": identities}
@@ -46,8 +55,7 @@ def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
 def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Dataset, mirror: Mirror) -> int:
     """Return the bytes that an image takes in a shard, by the first usable image of the training split.
 
-    Raises:
-        ConfigError: the extractor cannot be built, or no image is usable.
+    Raises ConfigError where the extractor cannot be built, or no image is usable.
     """
     split = settings.train_split
 

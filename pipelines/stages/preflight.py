@@ -15,11 +15,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.training import GRAPH_PROTOCOLS
+from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS
+from pipelines.evaluation.protocol_files import protocol_files
 from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.runtime.stage import READ
 from preprocessing.datasets import DatasetError, build_dataset
-from preprocessing.datasets.crisscrossed import crisscrossed_files
+from preprocessing.datasets.choices import BENCHMARKS
 from preprocessing.storage import StorageError, open_storage
 from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 
@@ -36,10 +37,8 @@ _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 def check_before_start(config: PipelineConfig) -> None:
     """Check everything that a configuration refers to, in about a second, or a few where a server does not answer.
 
-    Raises:
-        ConfigError: something is not there; one message with the key, the value and what to change.
-        StageError: a protocol is not for the split.
-        DatasetError: the files of a protocol are not there.
+    Raises ConfigError where something is not there; one message with the key, the value and what to change; StageError
+    where a protocol is not for the split; DatasetError where the files of a protocol are not there.
     """
     is_dry_run = config.mirror.is_read_only
     _check_writable("work_dir", config.work_dir, is_dry_run)
@@ -47,7 +46,7 @@ def check_before_start(config: PipelineConfig) -> None:
     check_storage("tracking.artifacts", config.tracking.artifacts, is_dry_run)
     _check_dataset(config)
     _check_protocols(config)
-    _check_image(config)
+    check_image(config)
     _check_text(config)
     _check_initial(config)
     _check_ray(config)
@@ -68,13 +67,8 @@ def _check_writable(key: str, folder: Path, is_dry_run: bool) -> None:
 def check_storage(key: str, address: str | None, is_dry_run: bool = False) -> None:
     """Write, read and delete a small file, which needs the credentials, the bucket and all permissions.
 
-    Args:
-        key: of the configuration, for the message.
-        address: of the storage; None is none.
-        is_dry_run: write nothing: only ask for the list of what is there.
-
-    Raises:
-        ConfigError: one of the three fails.
+    In a dry run nothing is written: only the list of what is there is asked for. `key` of the configuration is for the
+    message. Raises ConfigError where one of the three fails.
     """
     if address is None:
         return
@@ -117,18 +111,20 @@ def _check_dataset(config: PipelineConfig) -> None:
 def _check_protocols(config: PipelineConfig) -> None:
     """Refuse protocols that do not fit the split, which the evaluation would only find after the training."""
     settings, dataset = config.evaluation, config.dataset
-    if GRAPH_PROTOCOLS.union({"retrieval"}).issuperset(settings.protocols):  # of any split
+    for name in protocol_files(settings, dataset.eval_split):
+        if name in BENCHMARKS:
+            BENCHMARKS[name].choices(settings.folders[name])
+    if (GRAPH_PROTOCOLS | CHOICE_PROTOCOLS | {"retrieval"}).issuperset(settings.protocols):  # of any split
         return
     from pipelines.evaluation.protocols.rankings import require_published
 
     reader = build_dataset(dataset.format, **dataset.options())
     captions = [len(record.captions) for record in reader.records(dataset.eval_split)]
     require_published(settings.protocols, dataset.eval_split, captions)
-    if settings.cxc is not None and "cxc" in settings.protocols:
-        crisscrossed_files(settings.cxc, dataset.eval_split)
 
 
-def _check_image(config: PipelineConfig) -> None:
+def check_image(config: PipelineConfig) -> None:
+    """Raise ConfigError where the weights of a network that takes images are not there."""
     image = config.model.image
     if image.name == "dual_encoder":
         _check_weights("model.weights", image.weights, {**_BERT_FILES, "image settings": ["preprocessor_config.json"]})
@@ -224,8 +220,7 @@ def _check_room(config: PipelineConfig) -> None:
 def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
 
-    Raises:
-        ConfigError: nothing answers, or it is no such address.
+    Raises ConfigError where nothing answers, or it is no such address.
     """
     scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":

@@ -82,14 +82,8 @@ def run(
 ) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    Args:
-        config: the pipeline's configuration.
-        upstream: the plans of the stages before.
-        tracker: of the run.
-        callbacks: called by Ray Train after every epoch.
-
-    Raises:
-        StageError: training cannot start, or has ended in NaN or in collapse.
+    Ray Train calls the callbacks after every epoch. Raises StageError where training cannot start, or has ended in NaN
+    or in collapse.
     """
     from pipelines.training.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints
     from pipelines.training.initial_weights import keep_initial
@@ -178,7 +172,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "splits": [config.dataset.train_split, config.dataset.eval_split],
         "seed": config.seed,
         "vocabulary": config.vocabulary.model_dump(mode="json"),
-        "model": _model_content(config),
+        "model": model_content(config),
         "loss": config.loss.model_dump(mode="json"),
         "training": _training_content(config),
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
@@ -190,7 +184,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
-def _model_content(config: PipelineConfig) -> dict[str, Any]:
+def model_content(config: PipelineConfig) -> dict[str, Any]:
     """Return the model's settings, with the contents of files and folders instead of their paths."""
     content = config.model.model_dump(mode="json")
     for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors"), ("text", "graphs")):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vse_core.evaluation.members import Member, compare, comparisons, unified_members
 from vse_core.evaluation.nearest import best_pair_similarities
+from vse_core.evaluation.precision import query_precisions
 from vse_core.evaluation.ranks import Ranks, RelevantItems, nan_as_worst, rank_queries
 from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
@@ -44,20 +45,40 @@ def rank_direction(
         ValueError: a query has no relevant item, an item is not in the gallery, or the direction is within one kind and
             a member has no embeddings.
     """
-    pairs = unified_members(members)
-    ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}
-    queries_Q = torch.arange(ends[direction[0]]) if queries_Q is None else queries_Q
-    is_within = direction[0] == direction[-1]
+    gallery = _Gallery(members, direction, queries_Q)
+    return rank_queries(gallery.similarities, relevant_items, gallery.items, gallery.views)
 
-    def similarities(run: slice) -> Tensor:
-        each_qN = (_similarities(images_BKD, texts_CD, direction, queries_Q[run]) for images_BKD, texts_CD in pairs)
-        sims_qN = nan_as_worst(functools.reduce(torch.add, each_qN) / len(pairs))
-        if is_within:
-            sims_qN[torch.arange(len(sims_qN)), queries_Q[run]] = -torch.inf
+
+def direction_precisions(
+    members: Sequence[Member], direction: Direction, relevant_items: RelevantItems, queries_Q: Tensor | None = None
+) -> Tensor:
+    """Return R-precision and average precision at R of each query (Q, 2); arguments and errors are `rank_direction`'s.
+
+    R is the number of a query's relevant items (:func:`~vse_core.evaluation.precision.query_precisions`).
+    """
+    gallery = _Gallery(members, direction, queries_Q)
+    return query_precisions(gallery.similarities, relevant_items, gallery.items, gallery.views)
+
+
+class _Gallery:
+    """The gallery of a direction: its number of `items`, and the similarities of a run of queries with all of them."""
+
+    def __init__(self, members: Sequence[Member], direction: Direction, queries_Q: Tensor | None) -> None:
+        self._pairs = unified_members(members)
+        ends = {"i": len(self._pairs[0][0]), "t": len(self._pairs[0][1])}
+        self._direction: Direction = direction
+        self._queries_Q = torch.arange(ends[direction[0]]) if queries_Q is None else queries_Q
+        self.items = ends[direction[-1]]
+        views = max(comparisons(*pair) for pair in self._pairs) if "i" in direction else 1
+        self.views = views**2 if direction == "i2i" else views
+
+    def similarities(self, run: slice) -> Tensor:
+        queries_q = self._queries_Q[run]
+        each_qN = (_similarities(images, texts, self._direction, queries_q) for images, texts in self._pairs)
+        sims_qN = nan_as_worst(functools.reduce(torch.add, each_qN) / len(self._pairs))
+        if self._direction[0] == self._direction[-1]:
+            sims_qN[torch.arange(len(sims_qN)), queries_q] = -torch.inf
         return sims_qN
-
-    views = max(comparisons(*pair) for pair in pairs) if "i" in direction else 1
-    return rank_queries(similarities, relevant_items, ends[direction[-1]], views**2 if direction == "i2i" else views)
 
 
 def _similarities(images: Images, texts: Texts, direction: Direction, queries_q: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Ranks of each query's best relevant item in its gallery: exact under ties, computed tile by tile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -151,6 +151,14 @@ def rank_queries(
         items: N.
         views: how many similarities are computed for one of the result.
     """
+    accumulator = RankAccumulator(len(relevant_items.counts), relevant_items.items_P.device)
+    for run in query_runs(relevant_items, items, views):
+        accumulator.start(similarities(run), run, 0, *relevant_items.of(run))
+    return accumulator.ranks()
+
+
+def query_runs(relevant_items: RelevantItems, items: int, views: int = 1) -> Iterator[slice]:
+    """Yield runs of queries small enough for their similarities with N items; ValueErrors are `rank_queries`'s."""
     queries = len(relevant_items.counts)
     if not queries or int(relevant_items.counts.min()) < 1:
         place = (
@@ -162,12 +170,9 @@ def rank_queries(
             f"relevant items must be indices from 0 to {items - 1}; got {int(relevant_items.items_P.min())} to "
             f"{int(relevant_items.items_P.max())}"
         )
-    accumulator = RankAccumulator(queries, relevant_items.items_P.device)
     size = max(FEWEST_QUERIES, CHUNK_ELEMENTS // (items * views))
     for start in range(0, queries, size):
-        run = slice(start, min(start + size, queries))
-        accumulator.start(similarities(run), run, 0, *relevant_items.of(run))
-    return accumulator.ranks()
+        yield slice(start, min(start + size, queries))
 
 
 def nan_as_worst(similarities: Tensor) -> Tensor:

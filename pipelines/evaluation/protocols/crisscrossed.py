@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 
-import torch
-
-from pipelines.evaluation.protocols.rankings import Embedded, direction_values
+from pipelines.evaluation.protocols.rankings import Embedded, Pair, direction_values, places, rank_pairs
 from pipelines.evaluation.protocols.results import Results
-from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
+from pipelines.evaluation.query_table import write_query_tables
 from pipelines.runtime.stage import StageError
 from preprocessing.datasets.crisscrossed import Crisscrossed, Rating, read_crisscrossed
 from preprocessing.datasets.record import Record
-from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
-from vse_core.evaluation.ranks import RelevantItems
+from vse_core.evaluation.directions import DIRECTIONS, Direction
 
 # A pair counts as true from this score on: captions with images, captions, images.
 _CAPTION_IMAGE, _CAPTIONS, _IMAGES = 3.0, 3.0, 2.5
-
-Pair = tuple[int, int]
 
 
 def crisscrossed(embedded: Embedded) -> Results:
@@ -35,23 +30,14 @@ def crisscrossed(embedded: Embedded) -> Results:
     assert embedded.crisscrossed is not None
     ratings = read_crisscrossed(embedded.crisscrossed, embedded.split)
     pairs, unknown = true_pairs(embedded.records, ratings)
-    items = {"i": Items.images(embedded.records), "t": Items.captions(embedded.records)}
-    image_of_caption = [image for image, record in enumerate(embedded.records) for _ in record.captions]
     metrics = {"cxc/unknown_pairs": float(unknown)}
     tables = []
     for direction in DIRECTIONS:
-        queries = sorted({query for query, _ in pairs[direction]})
-        row_of = {query: row for row, query in enumerate(queries)}
-        rows = torch.tensor([(row_of[query], item) for query, item in pairs[direction]])
-        relevant_items = RelevantItems.of_pairs(rows[:, 0], rows[:, 1], len(queries))
-        ranks = rank_direction(embedded.members, direction, relevant_items, torch.tensor(queries))
-        # Captions of an image are resampled together.
-        images = torch.tensor([image_of_caption[query] if direction[0] == "t" else query for query in queries])
-        values = direction_values(ranks, images.unique(return_inverse=True)[1])
+        ranked = rank_pairs(embedded, direction, pairs[direction])
+        values = direction_values(ranked.ranks, ranked.group_Q)
         metrics |= {f"cxc/{direction}_{name}": value for name, value in values.items()}
-        metrics[f"cxc/{direction}_queries"] = float(len(queries))
-        asked = items[direction[0]].take(torch.tensor(queries))
-        tables.append(query_rows(direction, ranks, asked, items[direction[-1]]))
+        metrics[f"cxc/{direction}_queries"] = float(len(ranked.ranks))
+        tables.append(ranked.table)
     files = write_query_tables(embedded.directory, "cxc", tables)
     summary = "CxC R@1 " + ", ".join(f"{direction} {metrics[f'cxc/{direction}_r01']:.1f}" for direction in DIRECTIONS)
     return Results("cxc", metrics, summary, files=files)
@@ -62,9 +48,7 @@ def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[D
 
     Raises StageError where the records have no relevant pair of a kind.
     """
-    images = {record.image_id: place for place, record in enumerate(records)}
-    ids = [caption.caption_id for record in records for caption in record.captions]
-    captions = {caption_id: place for place, caption_id in enumerate(ids)}
+    images, captions = places(records)
     co_captions: list[Pair] = []
     for record in records:
         co_captions += permutations([captions[caption.caption_id] for caption in record.captions], 2)

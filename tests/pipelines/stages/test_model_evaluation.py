@@ -7,12 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
 
-from pipelines.config import load_config
+from pipelines.config import ConfigError, load_config
 from pipelines.inference.feature_check import write_feature_key
+from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.runtime.stage import StageError
 from pipelines.stages import model_evaluation
 from pipelines.stages.model_evaluation import NamedModel, compare_models, evaluate_model, evaluate_models
+from tests.dual_encoders import write_dual_encoder
+from vse_core.models import load_model
 
 
 @pytest.fixture
@@ -37,6 +42,50 @@ def test_protocols_must_agree(named: NamedModel) -> None:
     attacked = replace(named, config=load_config(None, ["evaluation.protocols=[retrieval, attack]"]))
     with pytest.raises(StageError, match=r"evaluation\.protocols differs"):
         evaluate_models([named, attacked])
+
+
+def test_a_pretrained_dual_encoder_is_a_model_by_its_name(tmp_path: Path) -> None:
+    """It is saved once, and evaluated with images in place of the features of another model."""
+    weights = write_dual_encoder(tmp_path / "clip", "clip", ["a red square", "two blue circles"])
+    overrides = [f"work_dir={tmp_path}/work", "preset=vse_c", "evaluation.folds=2", "seed=3", "dataset.seed=5"]
+    config = load_config(None, overrides)
+    found = NamedModel.find(f"hf:{weights}", config)
+    assert (found.config.features.extractor, found.config.loss.name) == ("images", "infonce")
+    assert {found.config.model.image.name, found.config.model.text.name} == {"dual_encoder"}
+    for key in ("evaluation", "dataset", "work_dir", "seed", "name"):
+        assert getattr(found.config, key) == getattr(config, key)
+    written = (found.model / "model.safetensors").stat().st_mtime_ns
+    assert NamedModel.find(f"hf:{weights}", config).model == found.model
+    assert (found.model / "model.safetensors").stat().st_mtime_ns == written
+    file = tmp_path / "images.yaml"
+    dataset = "dataset: {format: scenes, images: {train: 8, dev: 4}}"
+    images = "features: {extractor: images, actors: 2}\nmodel: {weights: openai/clip}"
+    file.write_text(f"preset: dual_encoder\nwork_dir: {tmp_path}/work\n{dataset}\n{images}\n")
+    kept = NamedModel.find(f"hf:{weights}", load_config(file))
+    assert (kept.model, kept.config.features.actors) == (found.model, 2)
+
+    library = AutoModel.from_pretrained(weights).eval()
+    tokens = AutoTokenizer.from_pretrained(weights)(["a red square"], return_tensors="pt")
+    with torch.inference_mode():
+        expected_1D = library.get_text_features(**tokens).pooler_output
+    texts_1D = TextEmbedder(load_model(found.model), found.model).embed(["a red square"])
+    torch.testing.assert_close(texts_1D, torch.nn.functional.normalize(expected_1D), atol=1e-5, rtol=1e-4)
+
+
+def test_what_is_no_pretrained_dual_encoder_gets_one_message(tmp_path: Path) -> None:
+    config = load_config(None, [f"work_dir={tmp_path}/work"])
+    (tmp_path / "empty").mkdir()
+    for name, reason in (("empty", "holds no configuration"), ("absent", "there is no folder")):
+        with pytest.raises(ConfigError, match=rf"model\.weights: .*{reason}"):
+            NamedModel.find(f"hf:{tmp_path}/{name}", config)
+    text_model = write_dual_encoder(tmp_path / "clip", "clip", ["a dog"])
+    settings = text_model / "config.json"
+    settings.write_text(settings.read_text().replace('"clip"', '"bert"'))
+    with pytest.raises(StageError, match=r"hf:.*/clip: .*clip"):
+        NamedModel.find(f"hf:{text_model}", config)
+    regions = load_config(write_regions(tmp_path / "regions", {"train": [1], "dev": [2]}))
+    with pytest.raises(ConfigError, match=r"features\.extractor: 'images' cannot read dataset\.format 'precomputed'"):
+        NamedModel.find(f"hf:{tmp_path}/empty", regions)
 
 
 def write_regions(folder: Path, splits: dict[str, list[int]]) -> Path:

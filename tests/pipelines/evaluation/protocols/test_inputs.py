@@ -59,7 +59,8 @@ def test_the_first_images_of_karpathy_s_split_with_their_labels(
     seen: list[EvaluationInputs] = []
     monkeypatch.setitem(protocols.CAPTION_PROTOCOLS, "attack", lambda inputs: seen.append(inputs))
     graphs = {"train": tmp_path / "graphs", "test": tmp_path / "graphs"}
-    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", graphs, config.model.text, config.pools)
+    text, pools = config.model.text, config.pools
+    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", graphs, text, pools, pytest.fail)
     embedded = SimpleNamespace(gallery=gallery, texts=None, reader=None)
     evaluate_captions(data, "attack", cast("Any", embedded), tmp_path)
     (inputs,) = seen

@@ -1,0 +1,37 @@
+"""Choices between similar captions or images, and their accuracies."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vse_core.evaluation.bootstrap import Interval, resampled_means
+
+# I images, C captions; Q choices, G groups, R resamples.
+
+
+def text_correct(sims_IC: Tensor) -> bool:
+    """Return whether each image is more similar to its own caption, that of its number, than to any other.
+
+    A tie is wrong, as is whatever is not a number (Winoground, equation (1)).
+    """
+    own_I = sims_IC.diagonal()
+    others_IC = torch.ones_like(sims_IC, dtype=torch.bool).fill_diagonal_(fill_value=False)
+    return bool(((own_I.unsqueeze(1) > sims_IC) | ~others_IC).all())
+
+
+def image_correct(sims_IC: Tensor) -> bool:
+    """Return whether each caption is more similar to its own image than to any other (Winoground, equation (2))."""
+    return text_correct(sims_IC.T)
+
+
+def macro_accuracy(correct_Q: Sequence[bool], groups: Sequence[str]) -> tuple[float, Interval]:
+    """Return the mean over groups of the shares of correct choices, in per cent, with its interval over the choices."""
+    names = {name: number for number, name in enumerate(dict.fromkeys(groups))}
+    is_in_QG = torch.nn.functional.one_hot(torch.tensor([names[group] for group in groups]), len(names)).double()
+    correct_QG = is_in_QG * torch.tensor(correct_Q, dtype=torch.float64).unsqueeze(1)
+    accuracy = (correct_QG.sum(dim=0) / is_in_QG.sum(dim=0)).mean().item()
+    each_Q = torch.arange(len(groups))
+    # A group that a resample lacks is not in its mean.
+    shares_RG = resampled_means(correct_QG, each_Q) / resampled_means(is_in_QG, each_Q)
+    return 100 * accuracy, Interval.of(100 * shares_RG.nanmean(dim=1))
