@@ -162,7 +162,9 @@ class BertTextEncoderConfig(Strict):
         "a name on the hub"
     )
     learning_rate_factor: Float = Field(
-        gt=0, le=1, description="share of training.learning_rate that the network trains at (VSE-infinity: 0.1)"
+        ge=0,
+        le=1,
+        description="share of training.learning_rate that the network trains at (VSE-infinity: 0.1); 0 freezes it",
     )
 
     def options(self) -> dict[str, Any]:
