@@ -35,8 +35,7 @@ class Layer:
 def read_layer(path: Path) -> Layer:
     """Read a YAML file of configuration.
 
-    Raises:
-        ConfigError: it cannot be read, is not YAML, or does not hold a mapping.
+    Raises ConfigError where it cannot be read, is not YAML, or does not hold a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -55,12 +54,8 @@ def read_layer(path: Path) -> Layer:
 def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
     """Read a YAML file of configuration; `inherits: base.yaml` puts another one, from the same folder, below it.
 
-    Args:
-        path: the file.
-        heirs: files that inherit it.
-
-    Raises:
-        ConfigError: a file cannot be read, is not YAML, does not hold a mapping, or inherits itself.
+    `heirs` are the files that inherit it. Raises ConfigError where a file cannot be read, is not YAML, does not hold a
+    mapping, or inherits itself.
     """
     if path in heirs:
         raise ConfigError(f"--config {heirs[0]}: inherits itself through {' and '.join(map(str, heirs[1:])) or path}")
@@ -75,8 +70,7 @@ def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
 def override_layer(item: str) -> Layer:
     """Read one `key.in.dots=value` of the command line; the value is YAML.
 
-    Raises:
-        ConfigError: it is not of that form.
+    Raises ConfigError where it is not of that form.
     """
     key, separator, text = item.partition("=")
     keys = key.strip().split(".")
@@ -94,11 +88,7 @@ def override_layer(item: str) -> Layer:
 
 
 def preset_layers(name: Any) -> list[Layer]:
-    """Return the layers of a preset, those it inherits first.
-
-    Raises:
-        ConfigError: there is no such preset.
-    """
+    """Return the layers of a preset, those it inherits first; raises ConfigError where there is no such preset."""
     known = sorted(path.stem for path in PRESETS.glob("[!_]*.yaml"))
     if name not in known:
         raise ConfigError(f"preset: {name!r} is unknown; there are {', '.join(known)}{did_you_mean(str(name), known)}")

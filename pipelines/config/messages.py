@@ -15,11 +15,7 @@ from pipelines.config.layers import DISCRIMINATORS, Layer, did_you_mean
 def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]) -> str:
     """Describe everything that a validation found wrong, each with its key, its value and where that came from.
 
-    Args:
-        error: what pydantic raised.
-        root: the model class it was raised for.
-        values: the merged values that it validated.
-        layers: the layers they were merged from.
+    `values` were validated for the model class `root`, and merged from `layers`.
     """
     problems = [_problem(details, root, values, layers) for details in error.errors()]
     if len(problems) == 1:

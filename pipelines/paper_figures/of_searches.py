@@ -48,9 +48,7 @@ def view_diversity(models: Sequence[tuple[EvaluatedModel, float | None]], name: 
     The choice is drawn of two models with the same number of views, as in the paper: of the highest lambda, and of the
     best one with another.
 
-    Args:
-        models: of a search, each with the lambda it was trained with.
-        name: of the figure.
+    `models` are those of a search, each with the lambda it was trained with.
     """
     summaries = [view_summary(model.reference, Gallery.load(model.directory / GALLERY), lam) for model, lam in models]
     several = [summary for summary in summaries if summary.lam is not None and len(summary.shares) > 1]

@@ -27,12 +27,7 @@ STATUS, LOG, LAST, RECORD, START = "status.json", "log.txt", "last.json", "recor
 
 
 class Journal:
-    """Reads and writes these files.
-
-    Args:
-        folder: in the work folder.
-        mirror: the work folder, and what keeps copies of it.
-    """
+    """Reads and writes these files."""
 
     def __init__(self, folder: Path, mirror: Mirror) -> None:
         self.folder, self._mirror = folder, mirror
@@ -44,9 +39,7 @@ class Journal:
     def start(self, identity: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return the initial model of a retraining, as it was chosen at its first start.
 
-        Args:
-            identity: of the retraining.
-            choose: called where this is its first start.
+        `choose` is called at the first start.
         """
         path = self.of(identity) / START
         chosen = self._read(path)
@@ -78,9 +71,7 @@ class Journal:
     def status(self, outcome: str, **more: Any) -> None:
         """Write the status of this start.
 
-        Args:
-            outcome: running, nothing new, promoted, refused, failed or interrupted.
-            more: anything else, as JSON.
+        The outcome is running, nothing new, promoted, refused, failed or interrupted.
         """
         process = {"host": socket.gethostname(), "pid": os.getpid(), "at": now()}
         self._write(self.folder / STATUS, {"outcome": outcome, **process, **more})

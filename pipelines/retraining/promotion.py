@@ -17,11 +17,7 @@ DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
 class Decision:
     """A decision about a challenger.
 
-    Attributes:
-        promoted: the challenger is the champion now.
-        challenger: its version.
-        champion: the version that it was compared with; None where there was none.
-        reason: for people.
+    `champion` is the version that it was compared with; None where there was none.
     """
 
     promoted: bool
@@ -39,15 +35,9 @@ def promote(
 ) -> Decision:
     """Compare a challenger with the champion, and promote it where it is better; the decision becomes a tag.
 
-    Args:
-        name: of the registered model.
-        uri: of MLflow.
-        guards: name of a metric -> by how much it may fall.
-        compare: compares two versions by their references, the challenger first.
-        reference: of the challenger; None takes the alias "challenger".
-
-    Raises:
-        StageError: there is no such model, it does not fit the features, or a guarded metric is unknown.
+    `guards` says by how much a metric may fall; `compare` takes two references, the challenger's first, which is by
+    default the alias "challenger". Raises StageError where there is no such model, it does not fit the features, or a
+    guarded metric is unknown.
     """
     from pipelines.registry.models import CHALLENGER, aliases_of, set_alias, tag_version, version_of
 
@@ -70,8 +60,7 @@ def promote(
 def rollback(name: str, uri: str) -> tuple[int, int]:
     """Make the champion before this one champion again; returns the versions of the old and the new champion.
 
-    Raises:
-        StageError: there is no champion, or none before it.
+    Raises StageError where there is no champion, or none before it.
     """
     from pipelines.registry.models import aliases_of, set_alias, tag_version, tags_of
 
@@ -103,13 +92,7 @@ def guarded_falls(
 ) -> list[str]:
     """Describe each guarded metric that has fallen by more than its limit.
 
-    Args:
-        guards: name of a metric -> by how much it may fall.
-        challenger: metrics by their names.
-        champion: the same of the other model.
-
-    Raises:
-        StageError: the evaluation has no such metric.
+    Raises StageError where the evaluation has no such metric.
     """
     fallen = []
     for name, limit in guards.items():

@@ -26,9 +26,7 @@ NAME = "retrain"
 def retrain(config: PipelineConfig) -> str:
     """Retrain where data or settings are new; return the outcome in a line.
 
-    Raises:
-        BusyError: another retraining of this model is running.
-        StageError: a stage cannot do its work.
+    Raises BusyError where another retraining of this model is running, and StageError where a stage cannot do its work.
     """
     journal = _journal(config)
     with exclusive(config.mirror, journal.folder):

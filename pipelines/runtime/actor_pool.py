@@ -47,16 +47,9 @@ def map_unordered(
     An item is drawn when an actor is free for it, so `items` may be a generator over more than fits in memory. Actors
     that the cluster has no room for yet join later.
 
-    Args:
-        start: starts an actor and returns its handle.
-        actors: number of actors.
-        items: the work.
-        describe: names an item in messages.
-        retry: gives what is done instead of an item of which a number of actors have died; None ends the work.
-
-    Raises:
-        StageError: actors died of an item that `retry` gives up, or three of the preparation.
-        Exception: what `prepare` or `work` raised, as itself.
+    `describe` names an item in messages. `retry` gives what is done instead of an item of which a number of actors have
+    died; None ends the work. Raises StageError where actors died of an item that `retry` gives up, or three of the
+    preparation; else what `prepare` or `work` raised.
     """
     running: dict[Any, tuple[Actor, Any]] = {}
     idle: list[Actor] = []

@@ -28,13 +28,8 @@ def exclusive(mirror: Mirror, *folders: Path) -> Iterator[None]:
     A killed holder's lock is free at once on its own machine, and after two minutes on others. A process that has lost
     a lock, having been stopped for as long, gets SIGTERM.
 
-    Args:
-        mirror: the work folder and its storage.
-        folders: in the work folder; created where they are missing.
-
-    Raises:
-        BusyError: another process has a lock; the message names the folder and the process.
-        StorageError: the storage does not answer.
+    Raises BusyError where another process has a lock; the message names the folder and the process; StorageError where
+    the storage does not answer.
     """
     with contextlib.ExitStack() as stack:
         for folder in folders:

@@ -14,10 +14,7 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 def progress_bar(title: str, total: int, unit: str) -> tqdm[None]:
     """Return a progress bar for a ``with`` statement; ``update`` advances it.
 
-    Args:
-        title: what is done.
-        total: units in all.
-        unit: what is counted, in the plural: "images".
+    The unit is in the plural: "images".
     """
     # A log that is no terminal gets a line every ten seconds.
     interval = 0.5 if sys.stderr.isatty() else 10.0

@@ -38,9 +38,6 @@ def init_local(**options: Any) -> None:
     Helpers of Ray Train look for the cluster of the machine by themselves and may find another one than ours.
 
     Would be replaced by: a parameter of `ray.init` for the port of a local cluster.
-
-    Args:
-        **options: of `ray.init`.
     """
     import ray
 
@@ -84,8 +81,7 @@ def configure_train(collective_timeout: float) -> None:
 
     Would be replaced by: fields of `ray.train.RunConfig` or `FailureConfig`.
 
-    Args:
-        collective_timeout: seconds after which `ray.train.report` gives up on a worker that does not take part.
+    After `collective_timeout` seconds `ray.train.report` gives up on a worker that does not take part.
     """
     # The controller polls the workers, and collects their reports, at this interval; Ray's default is 2 seconds.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")

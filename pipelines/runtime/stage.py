@@ -40,12 +40,9 @@ def disk_error(stage: str, folder: Path, error: OSError) -> StageError:
 def fingerprint(content: Any) -> str:
     """Return the sha256 (64 hex digits) of the canonical JSON of `content`.
 
-    Args:
-        content: dictionaries with string keys, lists, tuples, strings, numbers, booleans, None, nested at will.
-
-    Raises:
-        TypeError: something in it has no canonical JSON (a path, a set, an array): convert it at the call.
-        ValueError: a number in it is NaN or infinite.
+    It consists of dictionaries with string keys, lists, tuples, strings, numbers, booleans and None. Raises TypeError
+    where something in it has no canonical JSON (a path, a set, an array): convert it at the call, and ValueError where
+    a number in it is NaN or infinite.
     """
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -99,8 +96,7 @@ class StageDir:
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest as it was given to `complete`, with the keys `stage`, `fingerprint` and `digests` added.
 
-        Raises:
-            StageError: it is absent or is not a manifest.
+        Raises StageError where it is absent or is not a manifest.
         """
         path = self.path / MANIFEST
         return _manifest(path.read_bytes() if path.is_file() else self.mirror.read(path), path)
@@ -112,16 +108,14 @@ class StageDir:
     def pull(self, wanted: Callable[[str], bool] = everything) -> None:
         """Copy the files that only the storage has to this machine; does nothing without a storage.
 
-        Args:
-            wanted: chooses by the names relative to the directory.
+        `wanted` chooses by the names relative to the directory.
         """
         self.mirror.pull(self.path, wanted)
 
     def complete(self, manifest: Mapping[str, Any]) -> None:
         """Declare the stage complete: write the manifest aside, then rename it into place.
 
-        Raises:
-            StorageError: what is missing on the storage cannot be copied there; then the stage is not complete.
+        Raises StorageError where what is missing on the storage cannot be copied there; then the stage is not complete.
         """
         self.create()
         self.mirror.push_missing(self.path, leave=MANIFEST)
@@ -138,8 +132,7 @@ class StageDir:
 def manifest_in(directory: Path) -> dict[str, Any]:
     """Return the manifest of a complete stage, which planning has copied to this machine.
 
-    Raises:
-        StageError: it is absent, or is not a manifest; also where a key is asked of it that it lacks.
+    Raises StageError where it is absent, or is not a manifest; also where a key is asked of it that it lacks.
     """
     path = directory / MANIFEST
     return _manifest(path.read_bytes() if path.is_file() else None, path)
@@ -174,8 +167,7 @@ class _Part(dict[str, Any]):
 def check_outputs(*directories: Path) -> None:
     """Compare files at the top of stage directories with the manifests there; readers of shards compare the tars.
 
-    Raises:
-        DigestError: one was changed.
+    Raises DigestError where one was changed.
     """
     for directory in directories:
         compare_digests(directory, manifest_in(directory)["digests"], directory / MANIFEST)
@@ -183,14 +175,7 @@ def check_outputs(*directories: Path) -> None:
 
 @dataclass(frozen=True)
 class ShardSet:
-    """The shards of one split, made or still to be made.
-
-    Attributes:
-        directory: where they are.
-        paths: all of them.
-        images, captions: number of each in the split.
-        fingerprint: identity of what the shards contain.
-    """
+    """The shards of one split, made or still to be made."""
 
     directory: StageDir
     paths: tuple[Path, ...]
@@ -248,11 +233,7 @@ class StagePlan:
         return f"partly done ({self.done} of {self.total} {self.unit})" if self.done else "to do"
 
     def output(self, name: str) -> Path:
-        """Return a part of the output.
-
-        Raises:
-            StageError: the stage has not finished.
-        """
+        """Return a part of the output; raises StageError where the stage has not finished."""
         if not self.complete:
             raise StageError(
                 f"the output of {self.name} is {self.status} under this configuration; run `python pipelines/"
@@ -269,11 +250,8 @@ Plans = Mapping[str, StagePlan]
 class StageReport:
     """The work that a stage has done, for the final table.
 
-    Attributes:
-        name: name of the stage.
-        directory: where its output is.
-        summary: one line in words: "6,998 images in 14 shards, 2 skipped", "dev RSUM 251.3 after 10 epochs".
-        up_to_date: the stage found its output complete and did nothing.
+    The summary is one line in words: "6,998 images in 14 shards, 2 skipped"; `up_to_date` says that the output was
+    complete already.
     """
 
     name: str

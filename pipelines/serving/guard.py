@@ -64,12 +64,8 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """ASGI middleware that refuses foreign hosts, requests without the token, slow bodies, and more than can be done.
 
-    Args:
-        app: answers the others.
-        token: carried by requests, except those for the page; None if none is needed.
-        hosts: accepted host names; None accepts any. On the loopback they have to be checked: a page on the web could
-            otherwise have its own name resolve to this machine, and read the answers.
-        replicas: processes that answer.
+    `hosts` are the accepted host names; None accepts any. On the loopback they have to be checked: a page on the web
+    could otherwise have its own name resolve to this machine, and read the answers.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str] | None, replicas: int = 1) -> None:

@@ -77,9 +77,8 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
         """Embed every row.
 
-        Raises:
-            MlflowException: a row has none or several of text, image and features, or cannot be embedded; the message
-                names the row, counted from 0.
+        Raises MlflowException where a row has none or several of text, image and features, or cannot be embedded; the
+        message names the row, counted from 0.
         """
         embeddings: dict[int, tuple[list[float], int]] = {}
         for name, cells in _split_rows(model_input).items():

@@ -61,15 +61,8 @@ def serving(
 
     The application runs in this process, and calls the replicas of the model. The statement is given the port.
 
-    Args:
-        model: name of the model.
-        tracking_uri: MLflow address.
-        host: address to listen at.
-        port: port to listen at.
-        token: carried by clients, None if none is needed.
-        replicas: processes with the model.
-        max_replicas: as many are started where the load needs them.
-        gpus: share of a GPU that each replica has.
+    Clients carry the token, if any; up to `max_replicas` processes with the model are started where the load needs
+    them, each with a share of a GPU.
     """
     was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
     os.environ.update(ray_internals.SERVE_SETTINGS)

@@ -14,9 +14,7 @@ from preprocessing.features.near_duplicates import DEFAULT_DISTANCE, duplicates_
 def main() -> None:
     """Read the command line and print the near-duplicates.
 
-    Raises:
-        ConfigError: the distance is out of range.
-        DatasetError: the data set is not as configured.
+    Raises ConfigError where the distance is out of range, and DatasetError where the data set is not as configured.
     """
     parser = config_parser()
     parser.add_argument("--distance", type=int, default=DEFAULT_DISTANCE, help="bits of 64 that may differ (default 6)")

@@ -28,8 +28,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Evaluate the best checkpoint on the evaluation split; keeps the gallery, logs metrics and figures.
 
-    Raises:
-        StageError: there is no trained model yet.
+    Raises StageError where there is no trained model yet.
     """
     best = upstream["train"].output("best")
     config.mirror.pull_folder(best)
@@ -41,9 +40,8 @@ def evaluate_directory(
 ) -> StageReport:
     """Evaluate any model directory on the evaluation split, and complete an output directory with the results.
 
-    Raises:
-        StageError: the model does not fit the features, or a protocol the split.
-        DigestError: a file of the model or of the shards was changed.
+    Raises StageError where the model does not fit the features, or a protocol the split, and DigestError where a file
+    of the model or of the shards was changed.
     """
     dataset, graphs = config.dataset, upstream["parse"].outputs if config.reads_graphs else {}
     shards = upstream["extract"].outputs[dataset.eval_split]

@@ -43,9 +43,8 @@ _MOST_KILLERS = 10
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
     """Find the shards that are there; `outputs` maps each split to its directory of shards.
 
-    Raises:
-        DatasetError: the data set is not as configured.
-        ConfigError: the extractor cannot be built, or a shard is to be smaller than an image's features.
+    Raises DatasetError where the data set is not as configured, and ConfigError where the extractor cannot be built, or
+    a shard is to be smaller than an image's features.
     """
     splits = splits_of(config)
     images, captions = sum(split.images for split in splits), sum(split.captions for split in splits)
@@ -56,10 +55,8 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
     """Make the missing shards on a pool of Ray actors, then write each split's manifest.
 
-    Raises:
-        StageError: no image of a split was usable, two images have a name in common by which published features are
-            joined, or several actors died of the same shard.
-        ClusterError: Ray cannot be reached.
+    Raises StageError where no image of a split was usable, two images have a name in common by which published features
+    are joined, or several actors died of the same shard, and ClusterError where Ray cannot be reached.
     """
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})
@@ -242,15 +239,7 @@ def _images_to_do(splits: Iterable[Split]) -> int:
 
 
 def _write_manifest(split: Split, reused: int = 0) -> None:
-    """Write the manifest of a split from its sidecars.
-
-    Args:
-        split: with all its shards.
-        reused: number of shards reused from the last version of the split.
-
-    Raises:
-        StageError: nothing of the split was usable.
-    """
+    """Write the manifest of a split from its sidecars; raises StageError where nothing of the split was usable."""
     split.directory.pull(lambda name: name.endswith(".json"))
     indices = [read_index(path) for path in split.shards]
     skipped = [item for index in indices for item in index.skipped]

@@ -29,8 +29,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Build the indices of images and captions, and measure the recall of an approximate one.
 
-    Raises:
-        StageError: there is no gallery yet.
+    Raises StageError where there is no gallery yet.
     """
     stage = _stage(config, upstream)
     gallery, model = upstream["evaluate"].output(GALLERY), upstream["train"].output("best")

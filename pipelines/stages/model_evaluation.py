@@ -26,13 +26,7 @@ _MODEL = "model directory, NAME, NAME@ALIAS or NAME/VERSION in MLflow, or hf: an
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model with the configuration of its data and features.
-
-    Attributes:
-        reference: what the user calls the model.
-        config: names the data set, the split and the features.
-        model: directory of the model.
-    """
+    """A model with the configuration of its data and features."""
 
     reference: str
     config: PipelineConfig
@@ -42,10 +36,8 @@ class NamedModel:
     def find(cls, reference: str, config: PipelineConfig) -> NamedModel:
         """Find a model directory, a registered model, or a pretrained dual encoder (hf:NAME or hf:FOLDER).
 
-        Raises:
-            RegistryError: there is no such model.
-            ConfigError: there is no such folder.
-            StageError: the pretrained weights cannot be used.
+        Raises RegistryError where there is no such model; ConfigError where there is no such folder; StageError where
+        the pretrained weights cannot be used.
         """
         from pipelines.registry.models import find_model
 
@@ -60,8 +52,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
 
     The model has its own caption encoder; the features must be those it was trained on.
 
-    Raises:
-        StageError: the model does not fit the features, or was trained on others.
+    Raises StageError where the model does not fit the features, or was trained on others.
     """
     from pipelines.tracking import PipelineRuns
     from pipelines.training.checkpoints import weights_digest
@@ -93,8 +84,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
 def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
     """Evaluate each model by itself, and all together where there are several.
 
-    Raises:
-        StageError: a model does not fit its features, or the images, captions or protocols differ.
+    Raises StageError where a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
     require_same_items(models)
@@ -110,8 +100,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
 def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
     """Evaluate two models where they are not evaluated yet, and compare them.
 
-    Raises:
-        StageError: a model does not fit its features, or the images, captions or protocols differ.
+    Raises StageError where a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings([first, second], "folds")
     config, evaluated = first.config, (evaluate_model(first), evaluate_model(second))
@@ -122,8 +111,7 @@ def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
 def compare_references(config: PipelineConfig, first: str, second: str) -> StageReport:
     """Find two models, and compare them on the data and features of one configuration.
 
-    Raises:
-        StageError: there is no such model, or it does not fit the features.
+    Raises StageError where there is no such model, or it does not fit the features.
     """
     return compare_models(NamedModel.find(first, config), NamedModel.find(second, config))
 
@@ -131,8 +119,7 @@ def compare_references(config: PipelineConfig, first: str, second: str) -> Stage
 def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
     """Refuse models that are to be evaluated differently.
 
-    Raises:
-        StageError: with the first key of `evaluation` that differs.
+    Raises StageError with the first key of `evaluation` that differs.
     """
     for key in keys:
         values = list(dict.fromkeys(getattr(named.config.evaluation, key) for named in models))
@@ -145,8 +132,7 @@ def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
 def require_same_items(models: Sequence[NamedModel]) -> None:
     """Refuse models whose splits have different images or captions, before any of them is evaluated.
 
-    Raises:
-        StageError: with the first two models that differ.
+    Raises StageError with the first two models that differ.
     """
     import torch
 

@@ -47,8 +47,7 @@ _COLOURS = ("blue", "vermillion", "green")
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
     """Find the shards of graphs that are there; `outputs` maps each split to its directory of shards.
 
-    Raises:
-        ConfigError: there is no such spaCy pipeline.
+    Raises ConfigError where there is no such spaCy pipeline.
     """
     splits = _splits(config, upstream)
     captions = sum(split.captions for split in splits)
@@ -58,9 +57,8 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Make the missing shards on a pool of Ray actors, then write each split's manifest and log its counts.
 
-    Raises:
-        StageError: several actors died of the same shard, or a feature shard is missing.
-        ClusterError: Ray cannot be reached.
+    Raises StageError where several actors died of the same shard, or a feature shard is missing, and ClusterError where
+    Ray cannot be reached.
     """
     splits = _splits(config, upstream)
     tracker.log_params({"parsing": config.parsing.model_dump(mode="json")})

@@ -37,10 +37,8 @@ _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 def check_before_start(config: PipelineConfig) -> None:
     """Check everything that a configuration refers to, in about a second, or a few where a server does not answer.
 
-    Raises:
-        ConfigError: something is not there; one message with the key, the value and what to change.
-        StageError: a protocol is not for the split.
-        DatasetError: the files of a protocol are not there.
+    Raises ConfigError where something is not there; one message with the key, the value and what to change; StageError
+    where a protocol is not for the split; DatasetError where the files of a protocol are not there.
     """
     is_dry_run = config.mirror.is_read_only
     _check_writable("work_dir", config.work_dir, is_dry_run)
@@ -69,13 +67,8 @@ def _check_writable(key: str, folder: Path, is_dry_run: bool) -> None:
 def check_storage(key: str, address: str | None, is_dry_run: bool = False) -> None:
     """Write, read and delete a small file, which needs the credentials, the bucket and all permissions.
 
-    Args:
-        key: of the configuration, for the message.
-        address: of the storage; None is none.
-        is_dry_run: write nothing: only ask for the list of what is there.
-
-    Raises:
-        ConfigError: one of the three fails.
+    In a dry run nothing is written: only the list of what is there is asked for. `key` of the configuration is for the
+    message. Raises ConfigError where one of the three fails.
     """
     if address is None:
         return
@@ -227,8 +220,7 @@ def _check_room(config: PipelineConfig) -> None:
 def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
 
-    Raises:
-        ConfigError: nothing answers, or it is no such address.
+    Raises ConfigError where nothing answers, or it is no such address.
     """
     scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":

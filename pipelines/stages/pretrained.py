@@ -34,9 +34,8 @@ def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
 def save_pretrained_model(config: PipelineConfig) -> Path:
     """Save the pretrained model of a configuration as a model directory, once, and return it.
 
-    Raises:
-        ConfigError: the weights are a folder that is missing or incomplete.
-        StageError: the weights or their tokenizer cannot be loaded, or are no dual encoder.
+    Raises ConfigError where the weights are a folder that is missing or incomplete, and StageError where the weights or
+    their tokenizer cannot be loaded, or are no dual encoder.
     """
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError

@@ -68,9 +68,7 @@ class _Outcome:
 def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
     """Run stages as the command of this process and exit: 0 when all is done, 1 with one message when it is not.
 
-    Args:
-        stages: names of the stages, in their order.
-        checks: checks of the extracted shards that the user may ask for.
+    The user may ask for the checks of the extracted shards.
     """
 
     def command() -> None:
@@ -94,10 +92,7 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
 def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str = STAGES[-1]) -> dict[str, StagePlan]:
     """Plan the stages of a pipeline in their order, each with the plans of those before it.
 
-    Args:
-        config: the configuration.
-        names: the stages asked for: captions are parsed where something needs the graphs or `parse` is among them.
-        last: the last stage to plan.
+    Captions are parsed where something needs the graphs, or `parse` is among the names asked for.
     """
     plans: dict[str, StagePlan] = {}
     for name in STAGES[: STAGES.index(last) + 1]:
@@ -109,21 +104,11 @@ def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str = S
 def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = False, within: str | None = None) -> Plans:
     """Check the configuration, then bring stages up to date and print a table of the work done.
 
-    Args:
-        config: the configuration.
-        names: names out of `STAGES`, in their order; the stages before them must be up to date. Captions are parsed
-            where something needs the graphs, or where `parse` alone is asked for; a model without embeddings to search
-            is neither indexed nor registered.
-        dry_run: print the plan instead.
-        within: run id in MLflow of the parent of the pipeline's run.
-
-    Returns:
-        The plans of all stages afterwards.
-
-    Raises:
-        ConfigError: the configuration does not fit what is there.
-        StageError: a stage cannot do its work.
-        BusyError: another process is at this work.
+    The stages before them must be up to date. Captions are parsed where something needs the graphs, or where `parse`
+    alone is asked for; a model without embeddings to search is neither indexed nor registered. `within` is the run in
+    MLflow that the pipeline's run stands below. Returns the plans of all stages afterwards. Raises ConfigError where
+    the configuration does not fit what is there; StageError where a stage cannot do its work; BusyError where another
+    process is at this work.
     """
     config = config.for_dry_run() if dry_run else config
     check_before_start(config)
@@ -150,8 +135,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
 def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
     """Return the stages that a configuration needs; `parse` by itself always runs.
 
-    Raises:
-        StageError: what is asked for needs embeddings, and the model has none.
+    Raises StageError where what is asked for needs embeddings, and the model has none.
     """
     useless = {"parse"} if not config.reads_graphs and len(names) > 1 else set()
     if not config.kind.has_embeddings:
@@ -166,8 +150,7 @@ def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
 def report(config: PipelineConfig) -> Path:
     """Write the report of a pipeline, finished or not, and return its path.
 
-    Raises:
-        StageError: it cannot be written.
+    Raises StageError where it cannot be written.
     """
     plans = plan_stages(config)
     return _write_report(config, pipeline_fingerprint(plans), plans)
@@ -284,8 +267,7 @@ def _stage(name: str) -> Stage:
 def _require_inputs(plans: Plans, names: Sequence[str]) -> None:
     """Refuse to start a stage whose inputs are missing.
 
-    Raises:
-        StageError: a stage before the first one is not up to date.
+    Raises StageError where a stage before the first one is not up to date.
     """
     for name in itertools.takewhile(lambda name: name != names[0], plans):
         if not plans[name].complete:

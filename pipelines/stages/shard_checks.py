@@ -24,10 +24,7 @@ from preprocessing.storage.mirror import sidecar_path
 class ShardCheck:
     """A check of the shards before the stage runs.
 
-    Attributes:
-        option: of the command line: "verify" is ``--verify``.
-        help: for the user.
-        run: removes the shards to be made again; in a dry run only prints those that are on this machine.
+    `run` removes the shards to be made again; in a dry run it only prints those that are on this machine.
     """
 
     option: str
@@ -69,11 +66,8 @@ def broken_shards(splits: Sequence[ShardedSplit], mirror: Mirror) -> dict[Path, 
 
     A broken copy of a shard that is on the storage as well is downloaded again.
 
-    Returns:
-        The broken shards with the reason; missing ones are not among them.
-
-    Raises:
-        StorageError: the storage does not answer.
+    Returns the broken ones with the reason; missing ones are not among them. Raises StorageError where the storage does
+    not answer.
     """
     there = [path for split in splits for path in _readable(split, mirror)]
     broken: dict[Path, str] = {}

@@ -35,9 +35,8 @@ Extra = Callable[[Path], Path]
 class Version:
     """The identities of the shards of one version of a split.
 
-    Attributes:
-        settings: fingerprint of what decides them extras the data: versions of the same can have shards in common.
-        contents: name of each shard -> fingerprint of all that decides its bytes.
+    Versions of the same `settings`, the fingerprint of what decides the shards besides the data, can have shards in
+    common; `contents` has the fingerprint of all that decides the bytes of each.
     """
 
     settings: str
@@ -49,13 +48,8 @@ def reuse_shards(split: ShardedSplit, version: Version, extra: Extra | None = No
 
     The second start of a killed run counts the shards that the first one reused.
 
-    Args:
-        split: with its directory, which is made.
-        version: identities of its shards.
-        extra: returns the path of a file that belongs to a shard, extras its sidecar.
-
-    Raises:
-        StorageError: the storage does not answer.
+    `extra` returns the path of a file that belongs to a shard besides its sidecar. Raises StorageError where the
+    storage does not answer.
     """
     directory, mirror = split.directory, split.directory.mirror
     directory.create()

@@ -56,12 +56,8 @@ def shard_plan(
 ) -> StagePlan:
     """Return the plan of a stage that makes shards; `outputs` maps each split to its directory of shards.
 
-    Args:
-        name: name of the stage.
-        root: the working directory.
-        splits: the splits it works on.
-        made: returns a summary of the output in one line; called where the stage is complete.
-        to_make: summary of the work in one line.
+    `made` summarises the output in a line, and is called where the stage is complete; `to_make` is a line about the
+    work.
     """
     total = sum(len(split.shards) for split in splits)
     done = total - sum(len(split.missing()) for split in splits)
@@ -99,12 +95,7 @@ def is_complete(shard: Path, expected: str) -> bool:
 def track_progress(done: Iterable[int], total: int, stage: str, unit: str, tracker: Tracker) -> None:
     """Show and log the progress of a stage.
 
-    Args:
-        done: for each finished piece of work, its number of units.
-        total: units in all.
-        stage: name of the stage.
-        unit: what is counted, in the plural: "images".
-        tracker: gets the rate as ``<stage>/<unit>_per_second``.
+    `done` yields the units of each finished piece of work; the rate is logged as ``<stage>/<unit>_per_second``.
     """
     with progress_bar(stage, total, unit) as bar:
         start = time.monotonic()
@@ -128,13 +119,7 @@ def log_splits(
 ) -> None:
     """Log extracted splits as the data sets of a run.
 
-    Args:
-        name: of the data, before the name of each split.
-        dataset: its settings.
-        feature: key of the features that are read.
-        extracted: plan of the extraction, which is complete.
-        contexts: split -> its use: "training", "validation", "evaluation".
-        tracker: of the run.
+    `contexts` says what each is used for: "training", "validation", "evaluation".
     """
     root = build_dataset(dataset.format, **dataset.options()).root
     for split, context in contexts.items():

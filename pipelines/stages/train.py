@@ -82,14 +82,8 @@ def run(
 ) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    Args:
-        config: the pipeline's configuration.
-        upstream: the plans of the stages before.
-        tracker: of the run.
-        callbacks: called by Ray Train after every epoch.
-
-    Raises:
-        StageError: training cannot start, or has ended in NaN or in collapse.
+    Ray Train calls the callbacks after every epoch. Raises StageError where training cannot start, or has ended in NaN
+    or in collapse.
     """
     from pipelines.training.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints
     from pipelines.training.initial_weights import keep_initial

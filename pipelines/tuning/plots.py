@@ -24,8 +24,7 @@ _COLUMNS = 3
 def plot_sensitivity(results: Results, search: SearchConfig) -> Figure:
     """Plot the RSUM of every trial against each key that was searched; ended ones are hollow, the best is a star.
 
-    Raises:
-        ValueError: no trial has an RSUM.
+    Raises ValueError where no trial has an RSUM.
     """
     trials = _trained(results)
     rows = -(-len(search.domains) // _COLUMNS)
@@ -62,8 +61,7 @@ def _draw_sensitivity(axes: Axes, key: str, trials: Sequence[Trial], search: Sea
 def plot_parallel_coordinates(results: Results, search: SearchConfig) -> Figure:
     """Plot every trial as a line through an axis for each key and one for RSUM, whose height is also the colour.
 
-    Raises:
-        ValueError: no trial has an RSUM.
+    Raises ValueError where no trial has an RSUM.
     """
     trials = sorted(_trained(results), key=_rsum)
     figure = Figure(figsize=(2.4 * (len(search.domains) + 1) + 1.2, 4.8), layout="constrained")
@@ -103,12 +101,7 @@ def plot_parallel_coordinates(results: Results, search: SearchConfig) -> Figure:
 def plot_grid(results: Results, search: SearchConfig) -> Figure:
     """Plot the mean RSUM of every combination of two keys, the best framed (VSE-infinity, figure 6).
 
-    Args:
-        results: of the search.
-        search: over two keys, each with values.
-
-    Raises:
-        ValueError: it is another search, or no setting has an RSUM.
+    Raises ValueError where it is another search, or no setting has an RSUM.
     """
     keys = list(search.domains)
     if len(keys) != 2 or any(domain.values is None for domain in search.domains.values()):
@@ -146,12 +139,7 @@ def plot_grid(results: Results, search: SearchConfig) -> Figure:
 def plot_rows(results: Results, search: SearchConfig) -> Figure:
     """Plot R@1 both ways and RSUM of every row, in the order of the search (VSE-infinity, table 1 and figure 4).
 
-    Args:
-        results: of the search; points are means over its seeds.
-        search: over rows.
-
-    Raises:
-        ValueError: it is no search over rows, or no row has an RSUM.
+    Points are means over the seeds. Raises ValueError where it is no search over rows, or no row has an RSUM.
     """
     if not search.rows:
         raise ValueError(f"rows are drawn of a search with the method rows; {search.name!r} has {search.method}")

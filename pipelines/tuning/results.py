@@ -22,16 +22,8 @@ _FIXED = ("trial", "seed", "rsum", "best_epoch", "epochs", "stopped_early", "pro
 class Trial:
     """One training.
 
-    Attributes:
-        trial: its name in Ray Tune.
-        settings: values by keys in dots.
-        seed: of the training.
-        rsum: of its best epoch; None where it could not be trained.
-        recalls: of its best epoch, by `RECALLS`; none where it could not be trained.
-        best_epoch: counted from 1.
-        epochs: that it was trained for.
-        stopped_early: the search ended it.
-        problem: why it could not be trained, else "".
+    RSUM and recalls are those of the best epoch, counted from 1; None and none where it could not be trained, for the
+    reason in `problem`.
     """
 
     trial: str
@@ -49,14 +41,8 @@ class Trial:
 class Setting:
     """The trainings of one setting.
 
-    Attributes:
-        settings: values by keys in dots.
-        mean: RSUM over the trainings; None where one failed, as the others alone would be too optimistic.
-        recalls: means over the trainings, by `RECALLS`; none where one failed.
-        deviation: standard deviation; None for fewer than two trainings.
-        epochs: most epochs of a training.
-        trainings: how many there were.
-        problem: why the first failed one did, else "".
+    Means, by `RECALLS`, and standard deviation are over the trainings: None and none where one failed, for the reason
+    in `problem`, as the others alone would be too optimistic. `epochs` are the most of a training.
     """
 
     settings: Mapping[str, Any]

@@ -117,12 +117,7 @@ class SearchConfig(Strict):
 def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
     """Load a search from YAML.
 
-    Args:
-        path: the file.
-        overrides: `key=value` items that win over it.
-
-    Raises:
-        ConfigError: anything about it is wrong; one message for all that was found.
+    Raises ConfigError where anything about it is wrong; one message for all that was found.
     """
     layers = [read_layer(path), *(override_layer(item) for item in overrides)]
     values = merged(layers)
@@ -135,13 +130,8 @@ def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
 def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int) -> PipelineConfig:
     """Return the configuration of one trial.
 
-    Args:
-        config: what is searched around.
-        settings: values by keys in dots; a mapping replaces what stood there.
-        seed: of the training.
-
-    Raises:
-        ConfigError: there is no such key, or the value is not allowed.
+    The settings are values by keys in dots; a mapping replaces what stood there. Raises ConfigError where there is no
+    such key, or the value is not allowed.
     """
     values = config.model_dump(mode="json")
     for key, value in settings.items():
@@ -163,8 +153,7 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
 def check_space(config: PipelineConfig, search: SearchConfig) -> None:
     """Refuse a search whose keys or outermost values the configuration does not allow, before anything is trained.
 
-    Raises:
-        ConfigError: with the first such key.
+    Raises ConfigError with the first such key.
     """
     for row in search.rows.values():
         with_settings(config, row, config.seed)

@@ -38,13 +38,7 @@ _RELEASE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class TrialJob:
-    """The arguments of a trial: plain values, since they travel to other machines.
-
-    Attributes:
-        config: the configuration that is searched around, as JSON.
-        search: the search, as JSON.
-        search_run: id of the search's run in MLflow, which the trials' runs stand below.
-    """
+    """The arguments of a trial: plain values, since they travel to other machines."""
 
     config: dict[str, Any]
     search: dict[str, Any]
@@ -54,14 +48,8 @@ class TrialJob:
 def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
     """Run all trials, or resume those that an earlier start has not finished.
 
-    Args:
-        config: what is searched around; connected to its cluster.
-        search: keys, values and method.
-        directory: where Ray Tune keeps the state of the search.
-        search_run: id of the search's run in MLflow.
-
-    Raises:
-        ConfigError: the method needs a package that is not installed.
+    Ray Tune keeps the state of the search in the directory. Raises ConfigError where the method needs a package that is
+    not installed.
     """
     # Paths are absolute, and imports begin where they began.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
