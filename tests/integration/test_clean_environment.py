@@ -54,7 +54,7 @@ def write_dual_bundle(directory: Path) -> Path:
     texts = [caption.text for record in records for caption in record.captions]
     weights = write_dual_encoder(directory / "weights", "clip", texts)
     (directory / "model").mkdir()
-    build_model(**dual_specification(weights, {"rank": 2})).save(directory / "model")
+    build_model(**dual_specification(weights, {"rank": 2, "alpha": 4, "dropout": 0.0})).save(directory / "model")
     save_caption_encoder(SubwordTokenizer.from_pretrained(str(weights), for_tower=True), directory / "model")
     write_extractor(directory / "extractor", "images", {})
     embedder = Embedder(directory / "model", directory / "extractor", device="cpu")
