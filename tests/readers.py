@@ -44,9 +44,9 @@ from preprocessing.captions.role_graphs import RoleGraphError, read_role_graphs
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.choices import BENCHMARKS
+from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.crisscrossed import read_crisscrossed
 from preprocessing.datasets.eccv_caption import read_eccv
-from preprocessing.datasets.instances import read_instances
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.features.extractor import ExtractorError
