@@ -4,8 +4,6 @@ Later layers win. Mappings are merged key by key, except where a layer names ano
 `extractor`): then its mapping replaces the earlier one, whose options mean nothing to the new variant.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import os

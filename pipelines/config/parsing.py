@@ -1,7 +1,5 @@
 """Settings of the caption parser."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AfterValidator, Field

@@ -1,7 +1,5 @@
 """Dual encoders (CLIP, SigLIP): the settings of both sides of a pretrained model that is used as it was published."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field

@@ -1,7 +1,5 @@
 """The command line that the scripts share: `--config`, `--set`, `--dry-run`, messages for errors, and tables."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import signal

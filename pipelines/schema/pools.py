@@ -1,7 +1,5 @@
 """Settings of the pools of words: which words of training captions replace others in negatives and attacks."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The pipeline: wires the plans of its stages, runs them in order, records the runs in MLflow, prints a table."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import sys

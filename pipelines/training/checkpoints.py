@@ -1,7 +1,5 @@
 """The checkpoints of a training run on disk: the newest to resume from, the best to use."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

@@ -1,7 +1,5 @@
 """ECCV Caption: retrieval with the relevant captions and images that COCO does not name, confirmed by people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from pipelines.evaluation.protocols.rankings import Embedded, Pair, direction_values, places, rank_pairs
