@@ -83,6 +83,11 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def run_command(command: Callable[[], int | None]) -> NoReturn:
+    """Run a command as this process, and exit with its status; see `guarded`."""
+    sys.exit(guarded(command))
+
+
 def guarded(command: Callable[[], int | None]) -> int:
     """Run a command and return its exit status, 0 where it returns none; an error becomes one message on stderr.
 

@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.reporting.published import RECALLS
 from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
-from pipelines.runtime.cli import console, guarded, make_parser
+from pipelines.runtime.cli import console, make_parser, run_command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
     MANIFEST,
@@ -84,7 +83,7 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
                     check.run(splits, config.mirror)
         run_stages(config, stages, options.dry_run)
 
-    sys.exit(guarded(command))
+    run_command(command)
 
 
 def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str = STAGES[-1]) -> dict[str, StagePlan]:

@@ -78,14 +78,8 @@ class PipelineRuns:
     Those of another killed pipeline that no process has resumed are ended as KILLED; locks, which the kernel releases
     with their processes, show which ones are alive. As a context it holds the pipeline's own lock.
 
-    Args:
-        experiment: where the runs are recorded.
-        fingerprint: identity of the pipeline: of the outputs of all its stages.
-        name: of the parent's run; by default the experiment's, with the fingerprint.
-        within: id of a run that becomes the parent of the pipeline's run.
-
-    Raises:
-        TrackingError: MLflow does not answer, or the experiment has been deleted there.
+    The parent's run is by default named after the experiment and the fingerprint; it stands below the run `within`, if
+    any. Raises TrackingError where MLflow does not answer, or the experiment has been deleted there.
     """
 
     def __init__(
@@ -109,8 +103,7 @@ class PipelineRuns:
     def child(self, stage: str) -> Tracker:
         """Open the run of a stage, the same one where the stage is resumed.
 
-        Raises:
-            TrackingError: MLflow does not answer.
+        Raises TrackingError where MLflow does not answer.
         """
         with named_outages(self._experiment.uri, "open a run"):
             tags = {"mlflow.parentRunId": self.parent.run_id, "vse.stage": stage, **code_version()}

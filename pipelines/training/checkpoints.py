@@ -120,8 +120,7 @@ def weights_digest(model: Path) -> str:
 def newest_checkpoint(directory: Path) -> Path | None:
     """Return the newest valid checkpoint, with a warning that names a newer damaged one; None before the first.
 
-    Raises:
-        StageError: all checkpoints are damaged.
+    Raises StageError where all checkpoints are damaged.
     """
     damaged: list[str] = []
     for path in sorted(directory.glob("checkpoints/step-*"), reverse=True):
