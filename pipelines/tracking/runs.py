@@ -7,10 +7,11 @@ import fcntl
 import getpass
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from pipelines.schema.experiment import Experiment
 from pipelines.tracking.client import TrackingError, connect, named_outages, page
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker, read_pending
@@ -45,30 +46,6 @@ class _Recorded(BaseModel):
     uri: str
     experiment_id: str
     runs: dict[str, str]
-
-
-class Experiment(Protocol):
-    """Where runs are recorded, and what is kept of them on this machine."""
-
-    @property
-    def name(self) -> str:
-        """Name in MLflow."""
-
-    @property
-    def uri(self) -> str:
-        """MLflow server or database."""
-
-    @property
-    def artifacts(self) -> str | None:
-        """Where a new experiment keeps artifacts; None where the server decides."""
-
-    @property
-    def work_dir(self) -> Path:
-        """Folder for run ids and for what MLflow has not received yet."""
-
-    @property
-    def run_name(self) -> str:
-        """Beginning of the names of runs."""
 
 
 class PipelineRuns:

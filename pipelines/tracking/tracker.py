@@ -114,8 +114,7 @@ class Tracker:
     ) -> None:
         """Log data that the run reads.
 
-        MLflow keeps 36 characters of the digest; `kind` is the source's format, the context what it is read for:
-        "training", "validation", "evaluation".
+        `kind` is the source's format, the context what it is read for: "training", "validation", "evaluation".
         """
         dataset = {"name": data[0], "digest": data[1], "source_type": kind}
         texts = {"source": redacted(json.dumps(dict(source))), "profile": json.dumps(dict(profile))}
