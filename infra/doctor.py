@@ -18,8 +18,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.checks import Finding, check_clocks, check_disk, check_gpus, check_storage, check_versions
-from infra.node_facts import NodeFacts, Probe, node_facts, requirements
+from infra.checks import (
+    Finding,
+    NodeFacts,
+    Probe,
+    check_clocks,
+    check_disk,
+    check_gpus,
+    check_storage,
+    check_versions,
+    node_facts,
+    requirements,
+)
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded

@@ -75,11 +75,6 @@ class Machines:
         """Assumed operations a second of a GPU."""
         return self.peak_tflops * 1e12 * self.utilisation
 
-    @property
-    def rank_bytes(self) -> float:
-        """Main memory for each rank."""
-        return self.memory_gb * 1e9 / self.gpus_per_machine
-
     def bytes_per_second(self, gpus: int) -> float:
         """Return the bandwidth of the slowest link of a ring through the GPUs."""
         return self.link_gbs * 1e9 if gpus <= self.gpus_per_machine else self.network_gbit * 1e9 / 8
@@ -164,14 +159,6 @@ def _fetching(load: Workload, machines: Machines, measured: Measured, gpus: int)
     return total * share_of_epoch / (machines.network_gbit * 1e9 / 8)
 
 
-def gpu_bytes(machines: Machines, measured: Measured, model: str, gpus: int) -> float:
-    """Return the memory of a GPU: weights, gradients, AdamW's two moments, activations and the loss's matrices."""
-    facts = measured.sizing["models"][model]
-    batch = machines.pairs_per_gpu * gpus
-    loss = 3 * 4 * batch**2 + 2 * 2 * batch * facts["embedding"] * 4
-    return float(16 * facts["parameters"] + machines.pairs_per_gpu * facts["activation_bytes_a_pair"] + loss)
-
-
 def rows(load: Workload, machines: Machines, measured: Measured) -> dict[str, str]:
     """Return the lines of the table for a data set."""
     facts, models = measured.sizing, list(measured.sizing["models"])
@@ -185,9 +172,11 @@ def rows(load: Workload, machines: Machines, measured: Measured) -> dict[str, st
     }
     for name, network in facts["extractors"].items():
         hours = load.images * network["flops_an_image"] / machines.flops / 3600
-        lines[f"extraction, GPU-hours (estimate): {name}, {network['input']} pixels"] = _number(hours)
+        lines[f"extraction, GPU-hours (estimate): {name}, {network['input']} pixels"] = number_text(hours)
     lines |= {
-        "parsing of captions (UniVSE, VSE-C), core-hours": _number(load.pairs / measured.captions_per_second / 3600),
+        "parsing of captions (UniVSE, VSE-C), core-hours": number_text(
+            load.pairs / measured.captions_per_second / 3600
+        ),
         "memory of a rank: index of the shards": bytes_text(load.images * facts["reader"]["kept_bytes_an_image"]),
         "memory of a rank: peak while opening them": bytes_text(load.images * facts["reader"]["peak_bytes_an_image"]),
         "memory of a rank: order of the epoch": bytes_text(load.pairs * facts["sampler"]["kept_bytes_a_caption"]),
@@ -199,7 +188,7 @@ def rows(load: Workload, machines: Machines, measured: Measured) -> dict[str, st
         for gpus in GPUS:
             step = training_step(load, machines, measured, model, gpus)
             epochs = 3600 * machines.pairs_per_gpu * gpus / step.seconds / load.pairs
-            lines[f"epochs an hour (estimate): {model}, {_gpus(gpus)}"] = f"{_number(epochs)} ({step.limit})"
+            lines[f"epochs an hour (estimate): {model}, {_gpus(gpus)}"] = f"{number_text(epochs)} ({step.limit})"
     return lines
 
 
@@ -248,26 +237,18 @@ def bytes_text(value: float) -> str:
     """Format bytes in the largest unit that fits."""
     for unit, factor in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= factor:
-            return f"{_number(value / factor)} {unit}"
+            return f"{number_text(value / factor)} {unit}"
     return f"{value:.0f} bytes"
-
-
-def count_text(value: float) -> str:
-    """Format a large number in words, rounded to two digits."""
-    for unit, factor in (("billion", 1e9), ("million", 1e6)):
-        if value >= factor:
-            return f"{_number(value / factor)} {unit}"
-    return f"{float(f'{value:.2g}'):,.0f}"
 
 
 def _time(seconds: float) -> str:
     for unit, factor in (("h", 3600.0), ("min", 60.0)):
         if seconds >= factor:
-            return f"{_number(seconds / factor)} {unit}"
-    return f"{_number(seconds)} s"
+            return f"{number_text(seconds / factor)} {unit}"
+    return f"{number_text(seconds)} s"
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
     """Format with two significant digits, or all digits of a larger integer part."""
     if value >= 10:
         return f"{value:,.0f}"

@@ -9,13 +9,21 @@ import torch
 from timm.models import save_for_hf
 from transformers import (
     MODEL_MAPPING,
+    Aimv2Config,
     AutoBackbone,
     AutoModel,
+    BertConfig,
+    BlipConfig,
+    CLIPConfig,
     Dinov2WithRegistersConfig,
+    MetaClip2Config,
     PretrainedConfig,
     ResNetConfig,
     RTDetrResNetConfig,
+    SiglipConfig,
     SwinConfig,
+    TimmBackboneConfig,
+    VisionTextDualEncoderConfig,
     ViTConfig,
 )
 
@@ -39,12 +47,35 @@ PATCHES: dict[str, PretrainedConfig] = {
     "dinov2_registers": Dinov2WithRegistersConfig(**_TOWER),
     "swin": SwinConfig(**_SWIN),
 }
-# Of a network whose state is a feature map; the second one is known to AutoBackbone alone.
+# Of a network whose state is a feature map; the second one is known to AutoBackbone alone, the last one is timm's in
+# transformers' other wrapper, which detectors use.
 MAPS: dict[str, PretrainedConfig] = {
     "resnet": ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
     "rt_detr_resnet": RTDetrResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
+    "timm_backbone": TimmBackboneConfig(backbone="test_efficientnet", use_pretrained_backbone=False),
 }
-TIMM_PATCHES = {"test_vit": {"img_size": SIDE}}
+# Of a network with a tower of texts and one of images.
+_TEXTS = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "vocab_size": 11,
+}
+_IMAGES_AND_TEXTS = {"vision_config": {**_TOWER, "intermediate_size": 24}, "text_config": _TEXTS}
+DUAL: dict[str, PretrainedConfig] = {
+    "clip": CLIPConfig(**_IMAGES_AND_TEXTS),
+    "siglip": SiglipConfig(**_IMAGES_AND_TEXTS),
+    "metaclip_2": MetaClip2Config(**_IMAGES_AND_TEXTS),
+    "aimv2": Aimv2Config(**_IMAGES_AND_TEXTS),
+    "blip": BlipConfig(**_IMAGES_AND_TEXTS),
+    "vit_and_bert": VisionTextDualEncoderConfig.from_vision_text_configs(
+        ViTConfig(**_TOWER, intermediate_size=24), BertConfig(**_TEXTS)
+    ),
+}
+TIMM_PATCHES: dict[str, dict[str, Any]] = {"test_vit": {"img_size": SIDE}}
+# Tokens that stand for no patch, none of them a class token.
+TIMM_REGISTERS = {"vit_medium_patch16_reg4_gap_256": {"img_size": SIDE, "embed_dim": 16, "depth": 2, "num_heads": 2}}
 # The second one gives its map channels last.
 TIMM_MAPS: dict[str, dict[str, Any]] = {
     "test_efficientnet": {},
@@ -55,13 +86,13 @@ TIMM_MAPS: dict[str, dict[str, Any]] = {
 def write_vision_network(folder: Path, name: str) -> Path:
     """Write one of the networks above with random weights."""
     torch.manual_seed(0)
-    options = (TIMM_PATCHES | TIMM_MAPS).get(name)
+    options = (TIMM_PATCHES | TIMM_REGISTERS | TIMM_MAPS).get(name)
     if options is not None:
         model = timm.create_model(name, pretrained=False, **options)
         model.pretrained_cfg |= {"input_size": (3, SIDE, SIDE)}
         save_for_hf(model, folder, model_args=options, safe_serialization=True)
         return folder
-    config = (PATCHES | MAPS)[name]
+    config = (PATCHES | MAPS | DUAL)[name]
     auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
     auto.from_config(config).save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(_IMAGES))

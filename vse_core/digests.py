@@ -1,11 +1,29 @@
-"""Digests of files that are read later: recorded in `digests.json` next to them, and compared before they are used."""
+"""Damaged files of a model: digests, recorded in `digests.json` next to them and compared before use, and the error."""
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+
+
+class DamageError(ValueError):
+    """A file cannot be what was saved; the message names it."""
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn an error of reading a file into a DamageError that names it, but for one that is not there."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # JSON, safetensors and torch each have their own
+        what = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise DamageError(f"{path} is damaged ({what}): restore it from a copy") from error
+
 
 DIGESTS = "digests.json"
 

@@ -88,7 +88,9 @@ class NetworkFeatures(_Decoding):
     random_seed: Int | None = Field(
         None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
     )
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="what the network computes in")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="what the network computes in; float16 is for GPUs, most CPUs are slower in it"
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""

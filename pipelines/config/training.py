@@ -194,25 +194,13 @@ EVALUATION_PROTOCOLS = get_args(EvaluationProtocol)
 GRAPH_PROTOCOLS = frozenset({"attack", "components", "dependencies"})
 # Those that choose between captions of image files of their own.
 CHOICE_PROTOCOLS = frozenset({"sugarcrepe", "winoground", "aro"})
-# Those with files of their own, in the folder of the setting of their name: the title, and where the files are.
+# Those with files of their own, in the folder of the setting of their name: where they are.
 PROTOCOL_FOLDERS = {
-    "cxc": (
-        "Crisscrossed Captions",
-        "get its data/ from https://github.com/google-research-datasets/Crisscrossed-Captions",
-    ),
-    "eccv": ("ECCV Caption", "get its eccv_caption/data/ from https://github.com/naver-ai/eccv-caption"),
-    "sugarcrepe": (
-        "SugarCrepe",
-        "get its data/ from https://github.com/RAIVNLab/sugar-crepe, put COCO's val2017 into its folder images",
-    ),
-    "winoground": (
-        "Winoground",
-        "get examples.jsonl and the folder images from https://huggingface.co/datasets/facebook/winoground",
-    ),
-    "aro": (
-        "ARO",
-        "get its two files and images from https://github.com/mertyg/vision-language-models-are-bows",
-    ),
+    "cxc": "Crisscrossed Captions; get its data/ from https://github.com/google-research-datasets/Crisscrossed-Captions",
+    "eccv": "ECCV Caption; get its eccv_caption/data/ from https://github.com/naver-ai/eccv-caption",
+    "sugarcrepe": "SugarCrepe; get its data/ from https://github.com/RAIVNLab/sugar-crepe; COCO's val2017 as images/",
+    "winoground": "Winoground; get it from https://huggingface.co/datasets/facebook/winoground",
+    "aro": "ARO; get its files and images from https://github.com/mertyg/vision-language-models-are-bows",
 }
 
 
@@ -260,11 +248,10 @@ class EvaluationConfig(Strict):
                 f"first_images: has no effect without one of the protocols {', '.join(sorted(GRAPH_PROTOCOLS))}; leave "
                 "it out"
             )
-        for name, (title, source) in PROTOCOL_FOLDERS.items():
+        for name, source in PROTOCOL_FOLDERS.items():
             if name in self.protocols and getattr(self, name) is None:
                 raise ValueError(
-                    f"{name}: the protocol {name} needs the folder of {title}; {source} and name it as "
-                    f"evaluation.{name}"
+                    f"{name}: the protocol {name} needs the folder of {source} and name it as evaluation.{name}"
                 )
         return self
 

@@ -22,7 +22,7 @@ from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
 from preprocessing.features.extractor import ExtractorError, FileExtractor
 from preprocessing.features.images import ImageError, image_bytes
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.names import require_inner_name
+from preprocessing.storage.address import require_inner_name
 from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model

@@ -19,7 +19,8 @@ _ALL = (
     "torchvision",
     "transformers",
 )
-_TIMM = "timm_wrapper"  # transformers' type of timm's networks
+# What names a network of timm: its place on the hub, transformers' types of it, its own settings.
+_TIMM = ('"timm/', '"timm_wrapper"', '"timm_backbone"', '"pretrained_cfg"')
 _OF_TEXTS = {"components": ("spacy",)}
 _OF_EXTRACTORS = {"frames": ("av",)}
 _OF_ADDRESSES = {"s3://": ("boto3",)}
@@ -37,13 +38,11 @@ def pip_requirements(bundle: Path) -> list[str]:
             packages |= {*needed}
     if model["image"].get("lora"):
         packages.add("peft")
-    if _TIMM in json.dumps(model["image"]) or any(_is_timm(path) for path in bundle.glob("extractor/*/config.json")):
+    networks = [json.dumps([model["image"], extractor])]
+    networks += [path.read_text(encoding="utf-8") for path in bundle.glob("extractor/*/config.json")]
+    if any(name in network for name in _TIMM for network in networks):
         packages.add("timm")
     return [f"{package}=={version(package)}" for package in sorted(packages)]
-
-
-def _is_timm(config: Path) -> bool:
-    return "pretrained_cfg" in json.loads(config.read_text(encoding="utf-8"))
 
 
 def _names(extractor: dict[str, Any]) -> list[str]:

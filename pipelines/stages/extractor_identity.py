@@ -82,7 +82,8 @@ def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
     with damage_as(ConfigError, f"features: {origin} is incomplete", "copy it again, or remove broken links"):
         stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
-    key = fingerprint([name, options, stamps, *map(metadata.version, ("transformers", "torchvision", "pillow"))])
+    versions = [metadata.version(package) for package in ("transformers", "timm", "torchvision", "pillow")]
+    key = fingerprint([name, options, stamps, *versions])
     return _cached(mirror, key, lambda: _computed_identity(name, json.dumps(options), key))
 
 

@@ -130,10 +130,22 @@ def check_image(config: PipelineConfig) -> None:
         return
     if image.architecture is None:
         _check_weights("model.image.weights", image.weights, _BACKBONE_FILES)
+        if image.pixels is None:
+            _check_image_settings(Path(image.weights))
     elif not Path(image.weights).is_file() and not image.weights.isidentifier():  # torchvision's names are identifiers
         raise ConfigError(
             f"model.image.weights: there is no file {Path(image.weights).absolute()}; correct the path, or name "
             f"weights that torchvision has for {image.architecture}, such as IMAGENET1K_V2"
+        )
+
+
+def _check_image_settings(folder: Path) -> None:
+    if not folder.is_absolute() or (folder / "preprocessor_config.json").is_file():
+        return
+    if b'"pretrained_cfg"' not in (folder / "config.json").read_bytes():  # timm's
+        raise ConfigError(
+            f"model.image.weights: {folder} holds no settings for images (preprocessor_config.json): name a network "
+            "that reads images, copy the file there from its release, or set model.image.pixels"
         )
 
 

@@ -18,9 +18,9 @@ from pipelines.runtime.stage import StageDir, StageError
 from pipelines.stages.shard_work import ShardedSplit, is_complete
 from preprocessing.reading import reason
 from preprocessing.shards import read_index
+from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path
-from preprocessing.storage.names import require_inner_name
 
 log = logging.getLogger(__name__)
 

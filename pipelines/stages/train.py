@@ -28,7 +28,7 @@ from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
 from preprocessing.captions import subwords
-from preprocessing.storage.names import require_inner_name
+from preprocessing.storage.address import require_inner_name
 from vse_core.digests import DigestError, check_digests, write_digests
 
 if TYPE_CHECKING:

@@ -40,8 +40,7 @@ from pipelines.training.metrics import (
 )
 from pipelines.training.prepare import model_specification
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
-from preprocessing.loading.batch import Batch
-from preprocessing.loading.device import prefetch_to_device
+from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from vse_core.distributed import gather_output, rank, world_size

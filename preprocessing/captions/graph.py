@@ -9,12 +9,9 @@ AttributeKind = Literal["adjective", "participle", "numeral", "quantifier"]
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A property of an object.
+    """A property of an object, its word as written, in lower case; numerals and quantifiers count, others describe.
 
-    Attributes:
-        word: as written, in lower case.
-        lemma: its base form: "small" of "smaller"; a participle stays as it is ("parked", "smiling").
-        kind: numerals ("two") and quantifiers ("a group of") count, the others describe.
+    The lemma of "smaller" is "small"; a participle stays as it is ("parked", "smiling").
     """
 
     word: str
@@ -47,13 +44,9 @@ class SceneObject:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation of one object to another.
+    """A relation of one object to another, by their indices into the graph's objects.
 
-    Attributes:
-        subject: index into the graph's objects.
-        object: index into the graph's objects.
-        words: as written, in lower case: "standing in front of".
-        lemma: the base forms of these words: "stand in front of".
+    `words` are as written, in lower case: "standing in front of"; `lemma` is "stand in front of".
     """
 
     subject: int
@@ -71,21 +64,11 @@ class SceneGraph:
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, short enough to store millions of them: fields in the order of the classes above."""
-        return {
-            "objects": [
-                [
-                    o.word,
-                    o.lemma,
-                    o.phrase,
-                    o.start,
-                    o.end,
-                    o.is_scene,
-                    [[a.word, a.lemma, a.kind] for a in o.attributes],
-                ]
-                for o in self.objects
-            ],
-            "relations": [[r.subject, r.object, r.words, r.lemma] for r in self.relations],
-        }
+        objects = [
+            [o.word, o.lemma, o.phrase, o.start, o.end, o.is_scene, [[a.word, a.lemma, a.kind] for a in o.attributes]]
+            for o in self.objects
+        ]
+        return {"objects": objects, "relations": [[r.subject, r.object, r.words, r.lemma] for r in self.relations]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -136,15 +136,10 @@ def _sample(image: _ParsedImage) -> Sample:
 
 @dataclass
 class GraphCounts:
-    """Counts over the graphs of captions; the counts of parts can be merged.
+    """Counts of lemmas over the graphs of captions ("attribute object" of attributes); those of parts can be merged.
 
-    Attributes:
-        captions: their number.
-        without: captions without objects, without attributes and without relations, by these words.
-        problems: reasons why a graph is empty or partial.
-        objects: lemmas of objects.
-        attributes: "attribute object", lemmas.
-        relations: lemmas of relations.
+    `without` counts captions without objects, without attributes and without relations, by these words, `problems` the
+    reasons why a graph is empty or partial.
     """
 
     captions: int = 0

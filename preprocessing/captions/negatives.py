@@ -28,16 +28,7 @@ class NegativesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NegativeCounts:
-    """Negatives of each component, by the word that is exchanged (UniVSE's appendix).
-
-    Attributes:
-        nouns: of an object.
-        pair_adjectives: of a pair, with another adjective.
-        pair_nouns: of a pair, with another noun.
-        subjects: of a triple, with another subject.
-        relations: of a triple, with another relation.
-        objects: of a triple, with another object.
-    """
+    """Negatives of an object, a pair and a triple, by the word that is exchanged (UniVSE's appendix)."""
 
     nouns: int = 16
     pair_adjectives: int = 8
@@ -58,14 +49,12 @@ class ComponentBatch:
 
     Attributes:
         objects_O: ids of nouns, int32.
-        object_owner_O: the caption's row in the batch, int64, ascending.
+        object_owner_O, pair_owner_A, triple_owner_T: the caption's row in the batch, int64, ascending.
         object_negatives_ON: nouns that none of the image's captions names.
         pairs_A2: ids of attribute and noun.
-        pair_owner_A: the caption's row.
         pair_negatives_AN2: first those with another attribute, then those with another noun.
         triples_TL: ids of subject, words of the relation, and object, filled up with
             :data:`~preprocessing.captions.components.NO_WORD`.
-        triple_owner_T: the caption's row.
         triple_negatives_TNL: first other subjects, then other relations, then other objects.
         triple_numbers_T: int64, the same for equal triples of the split.
         true_triples_CX: numbers of the triples that some caption of the row's image has, filled up with -1.
@@ -143,13 +132,15 @@ class NegativeSampler:
         self._num_captions = len(components)
         self._seed = seed
         for sort in self._sorts:
-            sort.check()
+            names = [exchange.pool.names for exchange in sort.exchanges]
+            for exchange in sort.exchanges:
+                exchange.check(sort.ids, names)
 
     def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> ComponentBatch:
         """The components of these captions, by their numbers in the split, and their negatives in this epoch."""
         if len(captions_B) and not (captions_B.min() >= 0 and captions_B.max() < self._num_captions):
             raise IndexError(f"captions are numbered from 0 to {self._num_captions - 1}, got {captions_B}")
-        chosen = [sort.choose(captions_B) for sort in self._sorts]
+        chosen = [rows_of(sort.starts, captions_B) for sort in self._sorts]
         draws = self._draws(captions_B, epoch, [sizes_B for _, _, sizes_B in chosen])
         (objects, object_owner, _), (pairs, pair_owner, _), (triples, triple_owner, _) = chosen
         object_sort, pair_sort, triple_sort = self._sorts
@@ -248,27 +239,15 @@ class _Sort:
     ) -> None:
         self.ids = ids
         self.num_negatives = sum(count for _, _, count in exchanges)
-        self._starts = starts
+        self.starts = starts
         image_S = np.repeat(image_C, np.diff(starts))
-        self._exchanges = [_Exchange(ids, image_S, column, pool, count) for column, pool, count in exchanges]
-
-    def check(self) -> None:
-        """Raise if there is nothing to draw for some component."""
-        names = [exchange.pool.names for exchange in self._exchanges]
-        for exchange in self._exchanges:
-            exchange.check(self.ids, names)
-
-    def choose(
-        self, captions_B: npt.NDArray[np.integer]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The components of these captions: their rows, their owners' rows in the batch, and how many each has."""
-        return rows_of(self._starts, captions_B)
+        self.exchanges = [_Exchange(ids, image_S, column, pool, count) for column, pool, count in exchanges]
 
     def exchange(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Negatives of the components in these rows, shape (rows, negatives, width)."""
         negatives = np.repeat(self.ids[rows, None, :], self.num_negatives, axis=1)
         begin = 0
-        for exchange in self._exchanges:
+        for exchange in self.exchanges:
             end = begin + exchange.count
             negatives[:, begin:end, exchange.column] = exchange.words(rows, draws[:, begin:end])
             begin = end

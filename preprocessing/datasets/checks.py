@@ -10,7 +10,7 @@ import numpy.typing as npt
 from preprocessing.datasets.record import DatasetError
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import S3Storage, is_s3, join
-from preprocessing.storage.names import require_inner_name
+from preprocessing.storage.address import require_inner_name
 
 
 def _absolute(path: str | Path, what: str) -> Path:

@@ -4,6 +4,7 @@ Each is a folder with the published annotations and, in its folder ``images``, t
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Benchmark:
         if not choices:
             raise DatasetError(f"{self.title}: {folder} has no entry that is evaluated; copy the published files there")
         images = dict.fromkeys(path for choice in choices for path, _ in choice.images)
-        missing = [path for path in images if not Path(path).is_file()]
+        missing = [path for path in images if not os.path.isfile(path)]  # noqa: PTH113 - False for names that no file can have
         if missing:
             raise DatasetError(
                 f"{self.title}: {len(missing):,} of {len(images):,} images are not there, such as {missing[0]}; put "
@@ -141,6 +142,8 @@ def _text(entry: Any, field: str, where: str) -> str:
     text: str = require_field(entry, field, str, where)
     if not text.strip():
         raise DatasetError(f"{where}: the field {field!r} is empty; download the file again")
+    with damage_as(DatasetError, f"{where}: the field {field!r} is no text", "download the file again"):
+        text.encode()  # halves of characters
     return text
 
 

@@ -1,4 +1,4 @@
-"""Reader of COCO's own captions JSON (captions_train2017.json and its like), one file and image folder a split."""
+"""Readers of COCO's own JSON files: captions, one file and image folder a split, and labelled objects."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +13,6 @@ from preprocessing.datasets.checks import (
     require_new,
     require_split,
 )
-from preprocessing.datasets.instances import read_instances
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.storage import common_folder
 
@@ -90,3 +89,19 @@ class CocoDataset:
         if not names:
             raise DatasetError(f"{file}: the list 'images' is empty")
         return names
+
+
+def read_instances(file: Path) -> dict[str, list[str]]:
+    """Return image id -> names of the objects labelled in it, each once; a DatasetError names the malformed entry."""
+    content = read_json_object(file)
+    categories: dict[int, str] = {}
+    for where, entry in entries(content, "categories", file):
+        categories[require_field(entry, "id", int, where)] = require_field(entry, "name", str, where)
+    found: dict[str, dict[str, None]] = {}
+    for where, entry in entries(content, "annotations", file):
+        category = require_field(entry, "category_id", int, where)
+        if category not in categories:
+            raise DatasetError(f"{where}: category_id {category} is not in the file's list of categories")
+        image_id = str(require_field(entry, "image_id", int, where))
+        found.setdefault(image_id, {})[categories[category]] = None
+    return {image_id: list(names) for image_id, names in found.items()}

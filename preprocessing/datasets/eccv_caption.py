@@ -22,7 +22,7 @@ def eccv_files(folder: str | Path) -> tuple[Path, Path]:
 
 
 def read_eccv(folder: str | Path) -> tuple[list[IdPair], list[IdPair]]:
-    """Return pairs of an image and a relevant caption, and of a caption and a relevant image, queries first."""
+    """Return pairs of an image and a relevant caption, and of a caption and a relevant image, each once."""
     images, captions = map(_pairs, eccv_files(folder))
     return images, captions
 
@@ -32,5 +32,5 @@ def _pairs(file: Path) -> list[IdPair]:
     for query, items in read_json_object(file).items():
         if not isinstance(items, list) or not items or not all(type(item) is int for item in items):
             raise DatasetError(f"{file}: {query} holds {items!r:.80}, a list of ids is needed; download it again")
-        pairs += [(query, str(item)) for item in items]
+        pairs += [(query, str(item)) for item in dict.fromkeys(items)]
     return pairs

@@ -10,7 +10,7 @@ from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import common_folder, is_s3, join, open_address, open_storage
-from preprocessing.storage.names import leads_out, require_inner_name
+from preprocessing.storage.address import leads_out, require_inner_name
 
 # Bytes of a caption's file: a header may claim any number, and a sparse member stands for any number of zeros.
 _LONGEST_TEXT = 1 << 24

@@ -15,7 +15,7 @@ from preprocessing.datasets.checks import (
     require_new,
     require_split,
 )
-from preprocessing.datasets.instances import read_instances
+from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 # The file's own name of a split -> ours. "restval" is the part of COCO's validation set that all systems train on.

@@ -53,7 +53,6 @@ class Extractor(Protocol):
     @property
     def name(self) -> str:
         """The feature key in each sample of the shards: "grid", "region"; of files their extension."""
-        ...
 
     def load(self, uri: str) -> Any:
         """One image, ready for the model.
@@ -62,7 +61,6 @@ class Extractor(Protocol):
             ImageError: the image cannot be used; the message is the reason.
             ExtractorError: a source that it is read from is missing, or needs a package that is not installed.
         """
-        ...
 
     def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
         """Return what is stored of each item of a batch under the extractor's name, or several things by name.
@@ -70,11 +68,9 @@ class Extractor(Protocol):
         Features are (N, F), alone or with their companions; of a file its contents. Raises ExtractorError where a
         feature is not finite in float16.
         """
-        ...
 
     def identity(self) -> dict[str, Any]:
         """Everything that changes the output, as JSON: equal identities mean equal features."""
-        ...
 
 
 class FileExtractor(ABC):

@@ -16,7 +16,7 @@ from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.storage import is_s3
-from preprocessing.storage.names import leads_out
+from preprocessing.storage.address import leads_out
 
 # Checked on the header, before any pixel is decoded. A pixel takes about 22 bytes until the image has a network's size:
 # 1.1 GB, which a machine of 4 GB has next to torch and Ray.

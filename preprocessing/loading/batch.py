@@ -5,7 +5,7 @@ Shapes: B batch, N set elements of the largest set, F feature width, S side of p
 
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -135,3 +135,33 @@ def collate(
 def component_tensors(arrays: Mapping[str, Integers]) -> dict[str, torch.Tensor]:
     """Return the arrays of components as int64 tensors under their names."""
     return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
+
+
+def prefetch_to_device(batches: Iterator[Batch], device: torch.device) -> Generator[Batch, None, None]:
+    """Yield batches on a device; a GPU copies the next one while it computes with the one that was yielded.
+
+    The copies have a stream of their own. The stream of the computation waits only for the copy of its own batch, and
+    the host for none; that takes batches in page-locked memory.
+    """
+    if device.type != "cuda":
+        yield from (batch.to(device) for batch in batches)
+        return
+    copies = torch.cuda.Stream(device)
+    waiting: tuple[Batch, torch.cuda.Event] | None = None
+    for batch in batches:
+        with torch.cuda.stream(copies):
+            copied = batch.to(device), copies.record_event()
+        if waiting is not None:
+            yield _handed_over(*waiting)
+        waiting = copied
+    if waiting is not None:
+        yield _handed_over(*waiting)
+
+
+def _handed_over(batch: Batch, copied: torch.cuda.Event) -> Batch:
+    """Let the current stream wait for a batch's copy; return the batch."""
+    stream = torch.cuda.current_stream(batch.images.device)
+    stream.wait_event(copied)
+    # The memory came from the other stream, which must not reuse it before this one is done with it.
+    batch.record_stream(stream)
+    return batch

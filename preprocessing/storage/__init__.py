@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from preprocessing.storage.address import common_folder, is_s3, join, relative, split_s3
-from preprocessing.storage.base import Entry, Storage
+from preprocessing.storage.base import Entry, LocalStorage, Storage
 from preprocessing.storage.errors import StorageError
-from preprocessing.storage.local import LocalStorage
 from preprocessing.storage.mirror import Mirror
 from preprocessing.storage.ranged import open_address
 from preprocessing.storage.s3 import S3Storage

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preprocessing.reading import damage_as, parse_json
+from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.errors import StorageError
-from preprocessing.storage.names import require_inner_name
 
 if TYPE_CHECKING:
     from preprocessing.storage.base import Storage

@@ -32,8 +32,7 @@ from torchvision.models import resnet101
 from transformers import BertConfig, BertModel
 
 from pipelines.training.metrics import scalars_of
-from preprocessing.loading.batch import Batch
-from preprocessing.loading.device import prefetch_to_device
+from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model

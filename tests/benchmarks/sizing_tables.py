@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from infra.sizing import GPUS, Machines, Measured, Workload, bytes_text, count_text, gpu_bytes, rows, training_step
+from infra.sizing import GPUS, Machines, Measured, Workload, bytes_text, number_text, rows, training_step
 
 LOADS = (
     Workload("COCO", 113_287, 5),
@@ -28,6 +28,27 @@ def shipped_figures(results: Path) -> dict[str, Any]:
         "samples_per_second": reader["region 36x2048"]["ways"]["random, TrainLoader"]["samples_per_second"],
         "captions_per_second": parsing["one_core"]["stage_captions_per_second"],
     }
+
+
+def rank_bytes(machines: Machines) -> float:
+    """Return the main memory for each rank."""
+    return machines.memory_gb * 1e9 / machines.gpus_per_machine
+
+
+def gpu_bytes(machines: Machines, measured: Measured, model: str, gpus: int) -> float:
+    """Return the memory of a GPU: weights, gradients, AdamW's two moments, activations and the loss's matrices."""
+    facts = measured.sizing["models"][model]
+    batch = machines.pairs_per_gpu * gpus
+    loss = 3 * 4 * batch**2 + 2 * 2 * batch * facts["embedding"] * 4
+    return float(16 * facts["parameters"] + machines.pairs_per_gpu * facts["activation_bytes_a_pair"] + loss)
+
+
+def count_text(value: float) -> str:
+    """Format a large number in words, rounded to two digits."""
+    for unit, factor in (("billion", 1e9), ("million", 1e6)):
+        if value >= factor:
+            return f"{number_text(value / factor)} {unit}"
+    return f"{float(f'{value:.2g}'):,.0f}"
 
 
 def data_table(machines: Machines, measured: Measured) -> Table:
@@ -63,7 +84,7 @@ def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
         [
             "every rank keeps the position of each sample in memory",
             f"{reader['kept_bytes_an_image']:.0f} bytes an image, {reader['peak_bytes_an_image']:.0f} while it opens",
-            f"{count_text(machines.rank_bytes / reader['peak_bytes_an_image'])} images",
+            f"{count_text(rank_bytes(machines) / reader['peak_bytes_an_image'])} images",
             "one file of tables for a split, mapped by all ranks of a machine",
         ],
         [
@@ -75,7 +96,7 @@ def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
         [
             "every rank draws the order of the complete epoch",
             f"{sampler['kept_bytes_a_caption']:.0f} bytes a caption, {sampler['peak_bytes_a_caption']:.0f} at the peak",
-            f"{count_text(machines.rank_bytes / sampler['peak_bytes_a_caption'])} captions",
+            f"{count_text(rank_bytes(machines) / sampler['peak_bytes_a_caption'])} captions",
             "draw the order of the shards, and that of the samples one window of `training.shuffle_shards` at a time; "
             "it stays a function of seed, epoch and step",
         ],
@@ -151,7 +172,7 @@ def _services(machines: Machines, measured: Measured) -> list[list[str]]:
         [
             "evaluation compares every image with every caption, 512 rows of the matrix at a time",
             f"{bytes_text(embedded)} of embeddings an image with five captions; work grows with the square",
-            f"{count_text(machines.rank_bytes / embedded)} images by memory, "
+            f"{count_text(rank_bytes(machines) / embedded)} images by memory, "
             f"{count_text(evaluated)} by an hour of a GPU (estimate)",
             "select on a fixed sample (the published protocols have 1,000 and 5,000 images)",
         ],

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from infra import checks
-from infra.checks import Finding
-from infra.node_facts import NodeFacts
+from infra.checks import Finding, NodeFacts
 
 VERSIONS = {"python": "3.11.7", "vse-pipeline": "0.1.0", "ray": "2.60.0", "torch": "2.15.0"}
 DECLARED = ["ray[default,train]==2.60.*", "torch>=2.14"]

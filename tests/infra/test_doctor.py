@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import doctor, node_facts
+from infra import checks, doctor
 from pipelines.runtime import ray_internals
 
 Lines = dict[str, str]
@@ -60,7 +60,7 @@ def test_everything_is_looked_at_though_something_is_amiss(ask: Ask, tmp_path: P
 
 
 def test_gpus_that_are_wanted_and_not_there(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_facts, "_gpus", lambda: ([], ""))
+    monkeypatch.setattr(checks, "_gpus", lambda: ([], ""))
     status, lines = ask("training.gpus_per_worker=1")
     assert status == 1
     assert "0 available, the configuration asks for 1" in lines["GPUs"]

@@ -128,9 +128,9 @@ def parameter_blocks(network: nn.Module) -> dict[str, int]:
     """The block, 0 to 3, of every parameter, for staged unfreezing.
 
     A ResNet's blocks are its layers, the stem goes with the first (VSE-infinity's released code). Any other network is
-    cut at equal numbers of entries of its largest list of modules: the stages of a CNN, the layers of a ViT.
+    cut at equal numbers of its stages or layers.
     """
-    parts = _parts(network)
+    parts = layers_of(network)
     blocks, current = {}, 0
     for name, _ in network.named_parameters():
         # Parameters are in the order of the network: what precedes a part belongs to the one before it.
@@ -139,10 +139,6 @@ def parameter_blocks(network: nn.Module) -> dict[str, int]:
         )
         blocks[name] = current
     return blocks
-
-
-def _parts(network: nn.Module) -> list[str]:
-    return ["layer1", "layer2", "layer3", "layer4"] if isinstance(network, GridResNet) else layers_of(network)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def load_pretrained(weights: str) -> nn.Module:
     ``weights`` is a local folder with config.json and *.safetensors, or a name on the hub. Raises ValueError where the
     network cannot be loaded, or its weights are incomplete (a pooler may be missing).
     """
-    from transformers import AutoConfig
+    from transformers import AutoConfig, PreTrainedModel
 
     local = Path(weights).expanduser().is_dir()
     name = str(Path(weights).expanduser()) if local else weights
@@ -39,8 +39,15 @@ def load_pretrained(weights: str) -> nn.Module:
                 raise ValueError("config.json names code of its own, auto_map, which never runs here")
             if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
                 config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
-            model, report = _network_class(config).from_pretrained(
-                name, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **origin
+            # TimmBackbone's own method takes the folder for the name of a network of timm.
+            model, report = PreTrainedModel.from_pretrained.__func__(
+                _network_class(config),
+                name,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                output_loading_info=True,
+                **origin,
             )
     except _LOADING_ERRORS as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
@@ -84,7 +91,8 @@ def _network_class(config: Any) -> Any:
     """
     from transformers import MODEL_FOR_BACKBONE_MAPPING, MODEL_MAPPING
 
-    return (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
+    found = (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
+    return found[0] if isinstance(found, tuple) else found
 
 
 def architecture_of(network: Any) -> dict[str, Any]:

@@ -19,14 +19,10 @@ AttackProtocol = Literal["shared", "own"]
 
 @dataclass(frozen=True)
 class AttackResult:
-    """Image-to-text retrieval against adversarial captions.
+    """Image-to-text retrieval against adversarial captions, and the numbers of images, true and adversarial captions.
 
-    Attributes:
-        image_to_text: recalls, ranks and ties; `image_to_text.recall_sum` is a column "rsum" of UniVSE's table 2.
-        protocol: whose adversarial captions each image met.
-        images: number of queries.
-        captions: number of true captions.
-        adversarials: number of adversarial captions, of all images together.
+    `image_to_text.recall_sum` is a column "rsum" of UniVSE's table 2; `protocol` is whose adversarial captions each
+    image met.
     """
 
     image_to_text: DirectionMetrics

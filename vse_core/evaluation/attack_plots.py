@@ -25,17 +25,9 @@ def plot_alpha_sweep(
 ) -> Figure:
     """Plot metrics against alpha, the weight of the sentence in a caption's vector (UniVSE, figure 5).
 
-    The maximum of each curve is starred, and named in the legend.
-
-    Args:
-        alphas: from 0 (components alone) to 1 (sentence alone), ascending.
-        panels: title of each panel -> name of each curve -> its metric at every alpha. The paper has two panels:
-            retrieval without attack, and under the three attacks.
-        quantity: what the metrics are, with their unit.
-        chosen: the alpha in use, drawn as a vertical line. None: not drawn.
-
-    Raises:
-        ValueError: there is no panel or no curve in one, or a curve has not one finite value for each alpha.
+    The maximum of each curve is starred, and named in the legend. `panels` has title of each panel -> name of each
+    curve -> its metric (`quantity`, with its unit) at every alpha, which ascend; no panel, no curve in one, or a curve
+    without a finite value for each alpha is a ValueError. `chosen` is the alpha in use, drawn as a vertical line.
     """
     if not panels or not all(panels.values()):
         raise ValueError("there are no metrics to plot: every panel needs at least one curve")

@@ -50,14 +50,15 @@ def rank_direction(
 
 
 def direction_precisions(
-    members: Sequence[Member], direction: Direction, relevant_items: RelevantItems, queries_Q: Tensor | None = None
+    members: Sequence[Member], direction: Direction, relevant_items: RelevantItems, queries_Q: Tensor, counts_Q: Tensor
 ) -> Tensor:
     """Return R-precision and average precision at R of each query (Q, 2); arguments and errors are `rank_direction`'s.
 
-    R is the number of a query's relevant items (:func:`~vse_core.evaluation.precision.query_precisions`).
+    ``counts_Q`` is R, the number of a query's relevant items, those too that the gallery lacks
+    (:func:`~vse_core.evaluation.precision.query_precisions`).
     """
     gallery = _Gallery(members, direction, queries_Q)
-    return query_precisions(gallery.similarities, relevant_items, gallery.items, gallery.views)
+    return query_precisions(gallery.similarities, relevant_items, counts_Q, gallery.items, gallery.views)
 
 
 class _Gallery:

@@ -16,14 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
 
 OKABE_ITO: dict[str, str] = {
-    "black": "#000000",
-    "orange": "#E69F00",
-    "sky": "#56B4E9",
-    "green": "#009E73",
-    "yellow": "#F0E442",
-    "blue": "#0072B2",
-    "vermillion": "#D55E00",
-    "purple": "#CC79A7",
+    **{"black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73"},
+    **{"yellow": "#F0E442", "blue": "#0072B2", "vermillion": "#D55E00", "purple": "#CC79A7"},
 }
 GREY = "#6B6B6B"
 
@@ -149,12 +143,8 @@ def plot_gpo_coefficients(
 
     GPO (VSE-infinity, section 3, equations (2) to (5)) pools a set by sorting each dimension and summing with weights
     that depend on the length of the set alone. A flat line at 1/N is mean pooling, a weight of 1 at rank 1 is max
-    pooling; both are drawn as references.
-
-    Args:
-        image_weights: length N of the set -> its N weights, the largest value's first. None: the images are not pooled
-            by GPO. A length without N weights is a ValueError.
-        text_weights: the same for captions, where N counts tokens; drawn on the right.
+    pooling; both are drawn as references. Each side has length N of the set -> its N weights, the largest value's
+    first, or None where it is not pooled by GPO; a length without N weights is a ValueError.
     """
     figure = Figure(figsize=(11.0, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -178,17 +168,9 @@ def _draw_weights(axes: Axes, weights: Mapping[int, Sequence[float]]) -> None:
             raise ValueError(f"a set of {length} elements needs {length} weights; got {len(values)}")
         colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
         ranks = np.arange(1, length + 1)
+        style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
         # No more than about a dozen markers a line, whatever its length; a single element still shows.
-        axes.plot(
-            ranks,
-            np.asarray(values, dtype=np.float64),
-            color=OKABE_ITO[colour],
-            marker=marker,
-            markersize=4.5,
-            markevery=max(1, length // 12),
-            linewidth=1.8,
-            label=f"N = {length}",
-        )
+        axes.plot(ranks, np.asarray(values), label=f"N = {length}", markevery=max(1, length // 12), **style)
         axes.plot([1, length], [1 / length, 1 / length], color=OKABE_ITO[colour], linestyle=":", linewidth=1.3)
         highest = max(highest, float(max(values)), 1 / length)
     lowest = min(0.0, *(float(min(values)) for values in weights.values()))

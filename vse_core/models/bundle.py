@@ -5,8 +5,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from vse_core.damage import damage_named
-from vse_core.digests import check_digests
+from vse_core.digests import check_digests, damage_named
 from vse_core.models.build import build_model
 from vse_core.models.hub import MODEL, local_folder
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model

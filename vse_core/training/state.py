@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from vse_core.damage import damage_named
+from vse_core.digests import damage_named
 
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "progress.json"

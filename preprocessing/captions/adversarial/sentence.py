@@ -19,14 +19,10 @@ _DEFINITE = frozenset(["the", "this", "that", "these", "those", "his", "her", "i
 
 @dataclass(frozen=True, slots=True)
 class TokenizedCaption:
-    """A caption with its graph.
+    """A caption with its graph; its id is unique in the split.
 
-    Attributes:
-        image_id: of its image.
-        caption_id: its own, unique in the split.
-        written: its tokens as written, each with the blank that follows it, if any: together they are the caption.
-        graph: what it says.
-        tokens: in lower case, without blanks; the graph's objects refer to them.
+    `written` are its tokens as written, each with the blank that follows it, if any: together they are the caption.
+    `tokens` are in lower case, without blanks; the graph's objects refer to them.
     """
 
     image_id: str

@@ -21,10 +21,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from preprocessing.captions.english.lemmas import lemma_tables
 from preprocessing.captions.english.templates import CaptionWriter
 from preprocessing.captions.english.treebank import (
     Word,
+    lemma_tables,
     lower_cased,
     noun_phrases,
     read_conllu,

@@ -57,11 +57,9 @@ class FeatureSource(Protocol):
 
     def places(self) -> Iterator[tuple[str, Any]]:
         """Each image's id with its place, in the order of the source; ExtractorError if it is not of this form."""
-        ...
 
     def read(self, image_id: str, place: Any) -> PublishedRegions:
         """The image at a place, from any thread; the message of an ImageError is the reason why it cannot be used."""
-        ...
 
 
 def entries(source: FeatureSource) -> Iterator[PublishedRegions | Skipped]:

@@ -16,7 +16,14 @@ from torchvision.models import get_model, list_models
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.networks.network import Network, dtype_identity
 from preprocessing.features.networks.pixels import CAFFE, IMAGENET, ImageSize, check_image_size, pixels_at
-from preprocessing.features.weights import checked_device, is_state, mismatch, read_weights, weights_digest
+from preprocessing.features.weights import (
+    checked_device,
+    checked_dtype,
+    is_state,
+    mismatch,
+    read_weights,
+    weights_digest,
+)
 
 _SUFFIX = "_caffe"
 CAFFE_RESNETS = ("resnet50_caffe", "resnet101_caffe", "resnet152_caffe")
@@ -67,7 +74,7 @@ def load_torchvision(
     if image_size is None:
         raise ExtractorError(f"network {network!r} has no preprocessing of its own: give image_size (224, 512, ...)")
     check_image_size(image_size)
-    place = checked_device(device)
+    place, numbers = checked_device(device), checked_dtype(dtype)
     trunk, head = _build(network, 0 if seed is None else seed)
     _check_source(network, weights, seed)
     if weights is not None:
@@ -82,7 +89,6 @@ def load_torchvision(
         **dtype_identity(dtype),
     }
     trunk.eval().requires_grad_(False)
-    numbers = getattr(torch, dtype)
     trunk = trunk.to(place, numbers).to(memory_format=torch.channels_last)
     name = weights or f"{network} of seed {seed}"
     return Network(name, place, pixels_at(normalization, image_size), trunk, identity, numbers)

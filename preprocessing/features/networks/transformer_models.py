@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from transformers import (
     AutoConfig,
     AutoImageProcessor,
     AutoModel,
+    PreTrainedModel,
 )
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
 from preprocessing.features.networks.network import Network, dtype_identity
 from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, check_image_size, pixels_at
-from preprocessing.features.weights import checked_device, weights_digest
+from preprocessing.features.weights import checked_device, checked_dtype, weights_digest
 from preprocessing.reading import damage_as
 
 _BACKEND = "pil"
@@ -50,7 +52,7 @@ def load_transformers(
         raise ExtractorError("'weights' is missing: name a folder or hub id (or a network of torchvision by 'network')")
     if image_size is not None:
         check_image_size(image_size)
-    place = checked_device(device)
+    place, numbers = checked_device(device), checked_dtype(dtype)
     folder = _local_folder(weights)
     if folder is not None:
         _check_files(folder, seeded=seed is not None)
@@ -61,8 +63,10 @@ def load_transformers(
         config = AutoConfig.from_pretrained(weights, **origin)
         if hasattr(config, "auto_map"):
             raise ValueError("config.json names code of its own, auto_map, which never runs here")
-        config = getattr(config, "vision_config", config)
-        _check_config(weights, config, folder)
+        if seed is not None or not _has_two_towers(config):
+            config = getattr(config, "vision_config", config)
+            _check_reads_images(weights, config)
+        _check_image_settings(config, folder)
         processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, **origin)
         model, fresh = _load_model(weights, config, origin) if seed is None else _random_model(config, seed)
     identity = {
@@ -75,17 +79,20 @@ def load_transformers(
         **dtype_identity(dtype),
     }
     model.eval().requires_grad_(False)
-    model = model.to(place, getattr(torch, dtype)).to(memory_format=torch.channels_last)
-    channels_last = getattr(getattr(model, "timm_model", None), "output_fmt", None) == "NHWC"
-
-    def forward(pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """The last state, of all that the model gives."""
-        output = model(pixel_values=pixels_BCHW)
-        state: torch.Tensor = output.feature_maps[-1] if hasattr(output, "feature_maps") else output.last_hidden_state
-        return state.permute(0, 3, 1, 2) if channels_last else state
-
+    model = model.to(place, numbers).to(memory_format=torch.channels_last)
     pixels = _Processed(processor) if image_size is None else pixels_at(_normalization(processor), image_size)
-    return Network(weights, place, pixels, forward, identity, getattr(torch, dtype))
+    return Network(weights, place, pixels, partial(_last_state, model), identity, numbers)
+
+
+def _last_state(model: Any, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+    """The last state, of all that the model gives: class token first, or channels first."""
+    output = model(pixel_values=pixels_BCHW)
+    state: torch.Tensor = output.feature_maps[-1] if hasattr(output, "feature_maps") else output.last_hidden_state
+    timm: Any = getattr(model, "timm_model", None)
+    if getattr(timm, "output_fmt", None) == "NHWC":
+        return state.permute(0, 3, 1, 2)
+    # The tokens of timm before the patches may be registers alone, which no extractor wants.
+    return state[:, timm.num_prefix_tokens :] if getattr(timm, "cls_token", state) is None else state
 
 
 class _Processed:
@@ -93,7 +100,7 @@ class _Processed:
 
     def __init__(self, processor: Any) -> None:
         self._processor = processor
-        self._edge = _settings(processor).get("size", {}).get("shortest_edge")
+        self._edge = _short_edge(processor)
 
     def __call__(self, image: Image.Image) -> PixelsCHW:
         self._check_aspect(image)
@@ -112,6 +119,15 @@ class _Processed:
             raise ImageError(
                 f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
             )
+
+
+def _short_edge(processor: Any) -> int | None:
+    """The length that an image's short edge is scaled to while its aspect ratio stays, where it does."""
+    if hasattr(processor, "data_config"):  # timm's: the size that it then crops from
+        sides, crop = processor.data_config["input_size"][1:], processor.data_config["crop_pct"]
+        return int(max(sides) / crop) if processor.data_config["crop_mode"] == "center" else None
+    edge: int | None = _settings(processor).get("size", {}).get("shortest_edge")
+    return edge
 
 
 def _normalization(processor: Any) -> Normalization:
@@ -160,38 +176,60 @@ def _check_files(folder: Path, seeded: bool) -> None:
         )
 
 
-def _check_config(weights: str, config: Any, folder: Path | None) -> None:
-    """Raise ExtractorError for a network that reads no images, or has no settings for them."""
+def _has_two_towers(config: Any) -> bool:
+    """Return whether a checkpoint has a tower of texts and, under the name `vision_model`, one of images (CLIP)."""
+    if not hasattr(config, "text_config") or type(config) not in MODEL_MAPPING:
+        return False
+    with torch.device("meta"):
+        return hasattr(AutoModel.from_config(config), "vision_model")
+
+
+def _check_reads_images(weights: str, config: Any) -> None:
     read = _network_class(config).main_input_name
     if read != "pixel_values":
         raise ExtractorError(
             f"weights {weights!r} are a network of the type {config.model_type}, which reads {read}, no images; name a "
             "vision network, or a dual encoder such as CLIP"
         )
-    is_timm = config.model_type == "timm_wrapper"
-    if folder is not None and not is_timm and not (folder / "preprocessor_config.json").is_file():
+
+
+def _check_image_settings(config: Any, folder: Path | None) -> None:
+    in_config = hasattr(config, "pretrained_cfg")  # timm's
+    if folder is not None and not in_config and not (folder / "preprocessor_config.json").is_file():
+        where = ", nor its config.json a pretrained_cfg" if config.model_type == "timm_wrapper" else ""
         raise ExtractorError(
-            f"weights: {folder} holds no preprocessor_config.json; copy it there from the model's release"
+            f"weights: {folder} holds no preprocessor_config.json{where}; copy it there from the model's release"
         )
 
 
 def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torch.nn.Module, set[str]]:
-    """The backbone, and the names of its parameters that the weights do not hold (they do not reach the features)."""
+    """The network, of a dual encoder its image tower, and the names of its parameters that the weights do not hold.
+
+    Those do not reach the features.
+    """
     if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
         config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
-    model, report = _network_class(config).from_pretrained(
-        weights, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **origin
+    # TimmBackbone's own method takes the folder for the name of a network of timm.
+    model, report = PreTrainedModel.from_pretrained.__func__(
+        _network_class(config),
+        weights,
+        config=config,
+        dtype=torch.float32,
+        use_safetensors=True,
+        output_loading_info=True,
+        **origin,
     )
-    missing = set(report["missing_keys"])
+    part = "vision_model." if hasattr(config, "text_config") else ""
+    missing = {name.removeprefix(part) for name in report["missing_keys"] if name.startswith(part)}
     # The pooling head comes after last_hidden_state; many classifiers are published without it.
     needed = sorted(name for name in missing if not name.startswith("pooler."))
-    wrong = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    wrong = sorted(name for name in (str(entry[0]) for entry in report["mismatched_keys"]) if name.startswith(part))
     if needed or wrong:
         raise ExtractorError(
             f"{weights}: the weights do not fit config.json: {len(needed)} parameters are missing {needed[:3]} and "
             f"{len(wrong)} have another shape {wrong[:3]}; fetch weights and config.json from the same release"
         )
-    return model, missing
+    return model.vision_model if part else model, missing
 
 
 def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
@@ -205,7 +243,11 @@ def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
 
 def _network_class(config: Any) -> Any:
     """The class of AutoModel, or of a backbone alone that of AutoBackbone, which itself loads no local folders."""
-    return (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
+    for mapping in (MODEL_MAPPING, MODEL_FOR_BACKBONE_MAPPING):
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            return found[0] if isinstance(found, tuple) else found
+    raise ExtractorError(f"transformers has no network of the type {config.model_type} alone; name another")
 
 
 def _config_digest(config: Any) -> str:

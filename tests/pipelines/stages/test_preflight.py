@@ -207,3 +207,23 @@ def test_files_of_the_text_encoder(tmp_path: Path) -> None:
     assert f"model.text.word_vectors: there is no file {glove}" in refusal(tmp_path, f"model.text.word_vectors={glove}")
     glove.touch()
     check_before_start(loaded(tmp_path, f"model.text.word_vectors={glove}"))
+
+
+def test_weights_of_a_backbone_that_reads_no_images(tmp_path: Path) -> None:
+    """A text network as a backbone was found when training began, after the extraction."""
+    folder = tmp_path / "network"
+    folder.mkdir()
+    (folder / "model.safetensors").touch()
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    settings = (
+        "features={extractor: images}",
+        f"model.image={{name: backbone, weights: {folder}, image_size: 64, pooling: {{name: gpo}}, "
+        "frozen_epochs: 0, learning_rate_factor: 0.1}",
+    )
+    assert "holds no settings for images (preprocessor_config.json)" in refusal(tmp_path, *settings)
+    check_before_start(loaded(tmp_path, *settings, "model.image.pixels=imagenet"))
+    (folder / "config.json").write_text('{"architecture": "resnet18", "pretrained_cfg": {}}')
+    check_before_start(loaded(tmp_path, *settings))
+    (folder / "config.json").write_text('{"model_type": "vit"}')
+    (folder / "preprocessor_config.json").touch()
+    check_before_start(loaded(tmp_path, *settings))

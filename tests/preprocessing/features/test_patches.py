@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    CLIPConfig,
-    CLIPModel,
     Dinov2WithRegistersConfig,
     Dinov2WithRegistersModel,
     ResNetConfig,
-    SiglipConfig,
-    SiglipModel,
     SiglipVisionConfig,
     SiglipVisionModel,
     ViTConfig,
@@ -110,41 +106,6 @@ def test_registers_are_no_patches(tmp_path: Path) -> None:
     expected = tokens(model, extractor)[0]
     assert expected.shape == (1 + 4 + 9, 16)
     np.testing.assert_allclose(found, expected[[0, *range(5, 14)]], rtol=2e-3, atol=2e-3)
-
-
-DUAL = {
-    "clip": (CLIPModel, CLIPConfig, {"projection_dim": 8}),
-    "siglip": (SiglipModel, SiglipConfig, {}),
-}
-
-
-def saved_dual(name: str, folder: Path) -> Any:
-    """Save a small random dual encoder as a release holds it, both towers in one file, and return the model."""
-    build, settings, more = DUAL[name]
-    text = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "intermediate_size": 8,
-        "vocab_size": 50,
-    }
-    model = build(settings(text_config=text, vision_config=SIZES, **more))
-    saved(model, folder)
-    return model
-
-
-@pytest.mark.parametrize("name", DUAL)
-def test_of_a_dual_encoder_the_vision_tower(name: str, tmp_path: Path) -> None:
-    """Given the complete checkpoint; SigLIP has no class token, and no token is normalised or projected further."""
-    model = saved_dual(name, tmp_path)
-    extractor = build_extractor("patches", weights=str(tmp_path), class_token=name == "clip")
-    found = arrays(extractor, [extractor.load(uri) for uri in SCENES])
-    for features, expected in zip(found, tokens(model.vision_model, extractor), strict=True):
-        assert features.shape == (9 + (name == "clip"), 16)
-        np.testing.assert_allclose(features, expected, rtol=2e-3, atol=2e-3)
-    states = extractor._network.states([extractor.load(uri) for uri in SCENES])
-    for state, expected in zip(states, tokens(model.vision_model, extractor), strict=True):
-        np.testing.assert_allclose(state, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_model_without_a_class_token(tmp_path: Path) -> None:

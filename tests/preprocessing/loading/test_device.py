@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from preprocessing.loading.batch import Batch
-from preprocessing.loading.device import prefetch_to_device
+from preprocessing.loading.batch import Batch, prefetch_to_device
 
 
 def make_batch(number: int) -> Batch:

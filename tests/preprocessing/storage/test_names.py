@@ -5,7 +5,7 @@ import re
 import pytest
 
 from preprocessing.storage import StorageError
-from preprocessing.storage.names import require_inner_name
+from preprocessing.storage.address import require_inner_name
 
 
 @pytest.mark.parametrize("name", ["a", "a/b.jpg", "./a", "a//b", "..a", "a..", "a/...", "ab:c", "é ?#*", ".hidden"])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -181,3 +182,12 @@ def test_a_text_network_is_no_backbone(tmp_path: Path) -> None:
     AutoModel.from_config(BertConfig(vocab_size=11, **sizes)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="BertModel reads input_ids, no images; name a vision network"):
         build_network(None, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["resnet50", "res2net50_26w_4s"])
+def test_the_blocks_of_any_resnet_are_its_layers(name: str) -> None:
+    with torch.device("meta"):
+        blocks = parameter_blocks(timm.create_model(name))
+    for parameter, block in blocks.items():
+        layer = parameter.split(".")[0]
+        assert block == (int(layer.removeprefix("layer")) - 1 if layer.startswith("layer") else 3 * (layer == "fc"))

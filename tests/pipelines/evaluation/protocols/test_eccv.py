@@ -31,9 +31,11 @@ def write_pairs(folder: Path, seed: int) -> tuple[dict[int, list[int]], dict[int
     captions = range(IMAGES * CAPTIONS)
     of_images = {image: draw.sample(captions, draw.randint(1, 9)) for image in draw.sample(range(IMAGES), 5)}
     of_captions = {caption: draw.sample(range(IMAGES), draw.randint(1, 6)) for caption in draw.sample(captions, 11)}
+    # One of an image's relevant captions is not in the gallery, and counts as not found.
+    of_images[next(iter(of_images))].append(999_999)
     written = {image: list(items) for image, items in of_images.items()}
     image = next(iter(written))
-    written[image] += [written[image][0], 999_999]
+    written[image].append(written[image][0])
     (folder / FILES[0]).write_text(json.dumps(written))
     (folder / FILES[1]).write_text(json.dumps(of_captions))
     return of_images, of_captions
@@ -79,16 +81,20 @@ def test_precisions_in_chunks_are_those_of_one_matrix(monkeypatch: pytest.Monkey
     members = [(gallery.images_BKD, gallery.texts_CD)]
     pairs_P2 = torch.tensor([(image, (image * 5 + step) % 18) for image in range(9) for step in range(1 + image % 4)])
     relevant_items = RelevantItems.of_pairs(pairs_P2[:, 0], pairs_P2[:, 1], 9)
-    whole_Q2 = direction_precisions(members, "i2t", relevant_items)
+    arguments = (members, "i2t", relevant_items, torch.arange(9), relevant_items.counts)
+    whole_Q2 = direction_precisions(*arguments)
     monkeypatch.setattr("vse_core.evaluation.ranks.CHUNK_ELEMENTS", 1)
     monkeypatch.setattr("vse_core.evaluation.ranks.FEWEST_QUERIES", 2)
-    assert torch.equal(direction_precisions(members, "i2t", relevant_items), whole_Q2)
+    assert torch.equal(direction_precisions(*arguments), whole_Q2)
 
 
 def test_similarities_that_are_no_numbers_find_nothing() -> None:
     images_BKD, texts_CD = torch.full((1, 1, 2), torch.nan), torch.ones(3, 2)
     relevant_items = RelevantItems.of_pairs(torch.tensor([0, 0]), torch.tensor([1, 2]), 1)
-    assert direction_precisions([(images_BKD, texts_CD)], "i2t", relevant_items).tolist() == [[0.5, 0.25]]
+    arguments = ([(images_BKD, texts_CD)], "i2t", relevant_items, torch.tensor([0]))
+    assert direction_precisions(*arguments, torch.tensor([2])).tolist() == [[0.5, 0.25]]
+    # Of nine relevant items seven are not in the gallery of three.
+    assert direction_precisions(*arguments, torch.tensor([9])).tolist() == [[2 / 9, (1 / 2 + 2 / 3) / 9]]
 
 
 def test_pairs_of_another_split_and_damaged_files_are_refused(tmp_path: Path) -> None:

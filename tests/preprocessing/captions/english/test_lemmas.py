@@ -6,8 +6,7 @@ import pytest
 import spacy
 from spacy.language import Language
 
-from preprocessing.captions.english.lemmas import lemma_tables
-from preprocessing.captions.english.treebank import Word, to_doc
+from preprocessing.captions.english.treebank import Word, lemma_tables, to_doc
 
 
 def word(form: str, lemma: str, upos: str, xpos: str) -> Word:
