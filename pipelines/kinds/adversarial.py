@@ -1,4 +1,4 @@
-"""VSE-C: the settings of its loss, and the adversarial captions that a two-tower model is trained against."""
+"""Two-tower models trained against wrong captions: VSE-C's, made from scene graphs, and hard negatives of a table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.kinds.scene_graphs import require_graphs, write_pools
 from pipelines.runtime.progress import progress_bar
-from pipelines.schema.fields import DurationField, Int
+from pipelines.runtime.stage import StageError
+from pipelines.schema.fields import AbsolutePath, DurationField, Int
 from pipelines.schema.losses import HingeLoss
+from preprocessing.table import read_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,21 +37,31 @@ if TYPE_CHECKING:
 ADVERSARIAL = "adversarial.jsonl"
 
 
-class VseCLoss(HingeLoss):
-    """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
+class WrongCaptionsLoss(HingeLoss):
+    """Settings of the triplet loss with a hinge against wrong captions."""
 
     # Without that of the adversarial captions, which a batch may lack.
     plateau_values: ClassVar[tuple[str, ...]] = ("part/image_to_text", "part/text_to_image")
 
-    name: Literal["vse_c"]
-    adversarial_after: DurationField = Field(
-        description="train without adversarial captions for so long (VSE-C: 1 epoch)"
-    )
-    adversarial_captions: Int = Field(5, gt=0, description="adversarial captions drawn a caption and step (VSE-C: 5)")
+    adversarial_after: DurationField = Field(description="train without wrong captions for so long (VSE-C: 1 epoch)")
+    adversarial_captions: Int = Field(5, gt=0, description="wrong captions drawn a caption and step (VSE-C: 5)")
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.adversarial.AdversarialLoss` but the negatives."""
         return self.model_dump(include={"margin", "reduction", "mask_same_image"})
+
+
+class VseCLoss(WrongCaptionsLoss):
+    """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
+
+    name: Literal["vse_c"]
+
+
+class HardNegativesLoss(WrongCaptionsLoss):
+    """Triplet loss, and a hinge against the hardest of each image's own wrong captions, which a table lists."""
+
+    name: Literal["hard_negatives"]
+    table: AbsolutePath = Field(description="table (.csv, .tsv, .parquet) of columns image_id and negative, a caption")
 
 
 class AdversarialKind(ModelKind):
@@ -92,17 +104,21 @@ class AdversarialKind(ModelKind):
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return the sampler of a batch's adversarial captions: token ids (P, L) and lengths (P,)."""
+        import torch
+
         from preprocessing.captions.adversarial.pool import AdversarialPool
         from preprocessing.loading.batch import pad_tokens
 
-        assert isinstance(settings.loss, VseCLoss)
+        assert isinstance(settings.loss, WrongCaptionsLoss)
         texts = _adversarial_captions(directory / ADVERSARIAL, train.reader)
         pool = AdversarialPool(texts, caption_encoder, settings.seed, settings.loss.adversarial_captions)
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
-            drawn = [ids_L for caption in captions_B.tolist() for ids_L in pool.draw(caption, epoch)]
-            tokens_PL, lengths_P = pad_tokens(drawn, caption_encoder.pad_id)
-            return {"tokens_PL": tokens_PL, "lengths_P": lengths_P}
+            drawn = [pool.draw(caption, epoch) for caption in captions_B.tolist()]
+            tokens_PL, lengths_P = pad_tokens(list(chain.from_iterable(drawn)), caption_encoder.pad_id)
+            counts_B = torch.tensor([len(of_caption) for of_caption in drawn])
+            owners_P = torch.arange(len(drawn)).repeat_interleave(counts_B)
+            return {"tokens_PL": tokens_PL, "lengths_P": lengths_P, "owners_P": owners_P}
 
         return inputs
 
@@ -117,10 +133,66 @@ class AdversarialKind(ModelKind):
 
     def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
         """Return the adversarial captions of the batch; none before their time has come."""
-        assert isinstance(loss, VseCLoss)
+        assert isinstance(loss, WrongCaptionsLoss)
         if step < loss.adversarial_after.steps(steps_per_epoch):
             return ()
         return batch.extra["tokens_PL"], batch.extra["lengths_P"]
+
+
+class HardNegativesKind(AdversarialKind):
+    """Two towers, trained against the hardest of each image's own wrong captions, given by the user or mined."""
+
+    title = "VSE++ with hard negatives"
+    loss: ClassVar[str | None] = "hard_negatives"
+    reads_graphs: ClassVar[bool] = False
+
+    def versions(self) -> dict[str, int]:
+        """Return nothing: the table's contents are part of the settings."""
+        return {}
+
+    def prepare(
+        self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
+    ) -> tuple[CaptionEncoder, dict[str, float]]:
+        """Make the caption encoder, and write the table's captions; StageError where it is none, or of other images."""
+        assert isinstance(settings.loss, HardNegativesLoss)
+        caption_encoder, facts = ModelKind.prepare(self, settings, train, evaluation, directory)
+        report = _write_hard_negatives(settings.loss.table, train.reader, directory / ADVERSARIAL)
+        return caption_encoder, facts | {
+            "hard_negatives": report.adversarials,
+            "captions_without_hard_negatives": sum(report.impossible.values()),
+        }
+
+    def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
+        """Return the wrong captions of the batch, and which image each belongs to."""
+        inputs = super().step_inputs(loss, batch, step, steps_per_epoch)
+        return (*inputs, batch.extra["owners_P"]) if inputs else ()
+
+
+def _write_hard_negatives(table: Path, reader: ShardReader, path: Path) -> AttackReport:
+    """Write the table's captions for each caption of an image; those that are true of the image are left out."""
+    from preprocessing.captions.adversarial import Adversarial, write_adversarials
+
+    try:
+        rows = read_columns(table, ("image_id", "negative"))
+    except ValueError as error:
+        raise StageError(f"loss.table {table}: {error}") from error
+    of_image: dict[str, dict[str, None]] = defaultdict(dict)
+    for image_id, negative in zip(*rows, strict=True):
+        of_image[image_id][negative] = None
+    metas = list(reader.metas())
+    if not of_image.keys() & {meta["image_id"] for meta in metas}:
+        known = metas[0]["image_id"]
+        raise StageError(f"loss.table {table}: none of its images is a training image, whose image_id is as {known!r}")
+
+    def entries() -> Iterator[Adversarial]:
+        for meta in metas:
+            wrong = of_image[meta["image_id"]].keys() - {caption["text"] for caption in meta["captions"]}
+            texts = tuple(text for text in of_image[meta["image_id"]] if text in wrong)
+            for caption in meta["captions"]:
+                reason = "" if texts else "none in the table"
+                yield Adversarial(meta["image_id"], caption["caption_id"], "hard", caption["text"], texts, reason)
+
+    return write_adversarials(path, entries())
 
 
 def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Path) -> AttackReport:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
 from pipelines.runtime.stage import StageError
 from preprocessing.storage import Entry, is_s3, join, open_storage
+from preprocessing.table import SEPARATORS, read_columns
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _COLUMN = "image"
 
 
@@ -32,8 +28,8 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
     address of its own. Raises StageError where there are no images, or a table cannot be read.
     """
     suffix = Path(address).suffix.lower()
-    if suffix in (*_SEPARATORS, ".parquet") and not is_s3(address):
-        images, others = _of_table(Path(address), suffix), 0
+    if suffix in (*SEPARATORS, ".parquet") and not is_s3(address):
+        images, others = _of_table(Path(address)), 0
     elif is_s3(address) or Path(address).is_dir():
         images, others = _of_folder(address)
     else:
@@ -50,19 +46,13 @@ def _of_folder(address: str) -> tuple[list[ImageFile], int]:
     return images, len(entries) - len(images)
 
 
-def _of_table(path: Path, suffix: str) -> list[ImageFile]:
+def _of_table(path: Path) -> list[ImageFile]:
     """Read a table; an image that is not there has an empty version, and is skipped when it is to be read."""
     try:
-        if suffix == ".parquet":
-            table = pyarrow.parquet.read_table(path, columns=[_COLUMN])
-        else:
-            parsing = pyarrow.csv.ParseOptions(delimiter=_SEPARATORS[suffix])
-            reading = pyarrow.csv.ConvertOptions(include_columns=[_COLUMN], column_types={_COLUMN: pa.string()})
-            table = pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=reading)
-        names = table[_COLUMN].cast(pa.string()).drop_null().unique().to_pylist()
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise StageError(f"--images {path}: no table with a column {_COLUMN!r} can be read: {error}") from error
-    return [_of_row(name, path.parent) for name in names]
+        (names,) = read_columns(path, [_COLUMN])
+    except ValueError as error:
+        raise StageError(f"--images {path}: {error}") from error
+    return [_of_row(name, path.parent) for name in dict.fromkeys(names)]
 
 
 def _of_row(name: str, folder: Path) -> ImageFile:

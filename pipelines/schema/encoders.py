@@ -65,8 +65,8 @@ class BackboneImageEncoderConfig(Strict):
     views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
     weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
         None,
-        description="folder or hub name of a transformers network; for a ResNet of `architecture` a file of weights, "
-        "or those that torchvision downloads under a name such as IMAGENET1K_V2",
+        description="folder or hub name of a network of transformers or timm, or of a dual encoder; for a ResNet of "
+        "`architecture` a file of weights, or those that torchvision downloads under a name such as IMAGENET1K_V2",
     )
     architecture: Annotated[str | dict[str, Any] | None, AfterValidator(_architecture)] = Field(
         None, description="a ResNet by name (resnet101_caffe: bottom-up attention's), or a network to start at random"

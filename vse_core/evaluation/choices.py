@@ -25,13 +25,19 @@ def image_correct(sims_IC: Tensor) -> bool:
     return text_correct(sims_IC.T)
 
 
-def macro_accuracy(correct_Q: Sequence[bool], groups: Sequence[str]) -> tuple[float, Interval]:
-    """Return the mean over groups of the shares of correct choices, in per cent, with its interval over the choices."""
-    names = {name: number for number, name in enumerate(dict.fromkeys(groups))}
-    is_in_QG = torch.nn.functional.one_hot(torch.tensor([names[group] for group in groups]), len(names)).double()
+def macro_accuracy(correct_Q: Sequence[bool], groups: Sequence[str], images: Sequence[str]) -> tuple[float, Interval]:
+    """Return the mean over groups of the shares of correct choices, in per cent, with its interval.
+
+    Choices of the same image are resampled together; a group that a resample lacks is not in its mean.
+    """
+    group_Q, image_Q = (_numbers(names) for names in (groups, images))
+    is_in_QG = torch.nn.functional.one_hot(group_Q).double()
     correct_QG = is_in_QG * torch.tensor(correct_Q, dtype=torch.float64).unsqueeze(1)
     accuracy = (correct_QG.sum(dim=0) / is_in_QG.sum(dim=0)).mean().item()
-    each_Q = torch.arange(len(groups))
-    # A group that a resample lacks is not in its mean.
-    shares_RG = resampled_means(correct_QG, each_Q) / resampled_means(is_in_QG, each_Q)
+    shares_RG = resampled_means(correct_QG, image_Q) / resampled_means(is_in_QG, image_Q)
     return 100 * accuracy, Interval.of(100 * shares_RG.nanmean(dim=1))
+
+
+def _numbers(names: Sequence[str]) -> Tensor:
+    places = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return torch.tensor([places[name] for name in names])

@@ -62,7 +62,7 @@ def choices(name: str, inputs: ChoiceInputs) -> Results:
     texts = list(dict.fromkeys(caption for item in items for caption in item.captions))
     texts_CD = inputs.texts.embed(texts, f"{benchmark.title}: captions")
     place_of = {text: place for place, text in enumerate(texts)}
-    found: dict[str, list[tuple[bool, str]]] = {}
+    found: dict[str, list[tuple[bool, str, str]]] = {}
     rows = []
     for item in items:
         reasons = [f"{image[0]}: {skipped[image]}" for image in item.images if image in skipped]
@@ -74,14 +74,15 @@ def choices(name: str, inputs: ChoiceInputs) -> Results:
             )
             similarities = sims_IC.flatten().tolist()
             for metric, correct in _outcomes(item, sims_IC):
-                found.setdefault(metric, []).append((correct, item.group))
+                found.setdefault(metric, []).append((correct, item.group, item.images[0][0]))
         rows.append({
             "item": item.item, "group": item.group, "images": [path for path, _ in item.images],
             "captions": item.captions, "similarities": similarities, "skipped": "; ".join(reasons),
         })  # fmt: skip
     metrics = {f"{name}/skipped": float(sum(bool(row["skipped"]) for row in rows))}
     for metric, outcomes in found.items():
-        value, interval = macro_accuracy([correct for correct, _ in outcomes], [group for _, group in outcomes])
+        correct_Q, groups, images = zip(*outcomes, strict=True)
+        value, interval = macro_accuracy(correct_Q, groups, images)
         metrics |= {f"{name}/{metric}": value, f"{name}/{metric}_low": interval.low,
                     f"{name}/{metric}_high": interval.high}  # fmt: skip
     file = inputs.directory / f"{name}_choices.parquet"

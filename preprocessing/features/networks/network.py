@@ -101,7 +101,7 @@ def as_features(states_NF: Sequence[Tensor], weights: str) -> list[FeaturesNF]:
             raise ExtractorError(
                 f"{weights}: image {number} of a batch of {len(states_NF)} has features that are NaN or beyond the "
                 f"range of float16 (largest {float(state_NF.abs().max()):.3g}, limit 65504); the weights are "
-                "damaged or not meant for these preprocessor settings"
+                "damaged or not meant for these preprocessor settings, or the network needs bfloat16 instead of float16"
             )
         features.append(stored.numpy())
     return features

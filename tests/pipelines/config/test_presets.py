@@ -83,6 +83,7 @@ def test_every_preset_is_checked_here() -> None:
         *HIERARCHICAL,
         "mv_vse_release",
         "dual_encoder",
+        "hard_negatives",
         "univse",
         "vse_c",
     }

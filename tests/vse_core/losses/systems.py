@@ -7,7 +7,12 @@ from vse_core.losses.adversarial import AdversarialLoss
 from vse_core.losses.hierarchical import HierarchicalLoss
 from vse_core.losses.unified import UnifiedLoss
 
-OWN = {"vse_c": AdversarialLoss, "unified": UnifiedLoss, "hierarchical": HierarchicalLoss}
+OWN = {
+    "vse_c": AdversarialLoss,
+    "hard_negatives": AdversarialLoss,
+    "unified": UnifiedLoss,
+    "hierarchical": HierarchicalLoss,
+}
 
 
 def any_loss(name: str, **options: Any) -> GlobalLoss:

@@ -271,6 +271,14 @@ def test_ties_and_what_is_no_number_are_wrong() -> None:
 
 
 def test_the_mean_of_groups_is_not_that_of_choices() -> None:
-    value, interval = macro_accuracy([True, False, False, True], ["a", "a", "a", "b"])
+    value, interval = macro_accuracy([True, False, False, True], ["a", "a", "a", "b"], ["1", "2", "3", "4"])
     assert value == pytest.approx(100 * (1 / 3 + 1) / 2)
     assert interval.low < value <= interval.high
+
+
+def test_choices_of_an_image_are_resampled_together() -> None:
+    correct, groups = [True] * 20 + [False] * 20, ["a"] * 40
+    _, apart = macro_accuracy(correct, groups, [str(choice) for choice in range(40)])
+    _, together = macro_accuracy(correct, groups, [str(choice % 20 // 5) + str(choice // 20) for choice in range(40)])
+    # Eight images of five choices each: the deviation is the root of five times as large.
+    assert (together.high - together.low) / (apart.high - apart.low) == pytest.approx(5**0.5, rel=0.2)

@@ -1,0 +1,34 @@
+"""Columns of text of a table that somebody has made: CSV, TSV or Parquet."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+def read_columns(path: Path, names: Sequence[str]) -> list[list[str]]:
+    """Return columns as lists of texts, without the rows in which one is missing.
+
+    Raises ValueError where the file is none of these tables, or lacks a column.
+    """
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = pyarrow.parquet.read_table(path, columns=list(names))
+        else:
+            parsing = pyarrow.csv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
+            reading = pyarrow.csv.ConvertOptions(
+                include_columns=list(names),
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+            )
+            table = pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=reading)
+        table = table.select(names).cast(pa.schema({name: pa.string() for name in names})).drop_null()
+    except (OSError, KeyError, pa.ArrowException) as error:
+        wanted = " and ".join(repr(name) for name in names)
+        raise ValueError(f"no table (.csv, .tsv, .parquet) with {wanted} can be read: {error}") from error
+    return [table[name].to_pylist() for name in names]

@@ -1,0 +1,31 @@
+"""Columns of tables in every format, and what is no such table."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from preprocessing.table import read_columns
+
+TABLE = pa.table({"image_id": ["a", "b", "c"], "negative": ["a dog, wet", "NA", None], "more": [1, 2, 3]})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_columns_in_the_order_asked_for(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"table{suffix}"
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(TABLE, path)
+    else:
+        pyarrow.csv.write_csv(TABLE, path, pyarrow.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ","))
+    assert read_columns(path, ["negative", "image_id"]) == [["a dog, wet", "NA"], ["a", "b"]]
+    with pytest.raises(ValueError, match="'image_id' and 'caption' can be read"):
+        read_columns(path, ["image_id", "caption"])
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "table.txt").write_text("image_id\n")
+    for name in ("table.txt", "gone.csv"):
+        with pytest.raises(ValueError, match="no table"):
+            read_columns(tmp_path / name, ["image_id"])
