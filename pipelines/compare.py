@@ -10,12 +10,10 @@ features of the same images name the configuration of these features:
     python pipelines/compare.py --config regions.yaml regions/1 grids/1 --second-config grids.yaml
 """
 
-import sys
-
 import _repository  # noqa: F401
 
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 from pipelines.stages.model_evaluation import compare_main
 
 if __name__ == "__main__":
-    sys.exit(guarded(compare_main))
+    run_command(compare_main)

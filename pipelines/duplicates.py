@@ -3,12 +3,10 @@
 python pipelines/duplicates.py --config pipelines/config/data/flickr8k.yaml --output duplicates.json
 """
 
-import sys
-
 import _repository  # noqa: F401
 
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 from pipelines.stages.duplicates import main
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

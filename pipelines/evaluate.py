@@ -37,12 +37,10 @@ Regions, grids and patches on COCO's 5,000 test images, "testall" in the files o
         --model grids/1 grids.yaml test --model patches/1 patches.yaml test
 """
 
-import sys
-
 import _repository  # noqa: F401
 
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 from pipelines.stages.model_evaluation import evaluate_main
 
 if __name__ == "__main__":
-    sys.exit(guarded(evaluate_main))
+    run_command(evaluate_main)

@@ -6,12 +6,10 @@ python pipelines/export.py --model flickr8k --output exported --push someone/fli
 The model is checked in onnxruntime. Needs `pip install 'vse-pipeline[export]'`.
 """
 
-import sys
-
 import _repository  # noqa: F401
 
 from pipelines.inference.export import main
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

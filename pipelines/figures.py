@@ -5,12 +5,10 @@ python pipelines/figures.py convergence --config FILE --model flickr8k_vse_2ad/1
 python pipelines/figures.py kmax-grid --config FILE --search pipelines/config/searches/kmax_grid.yaml
 """
 
-import sys
-
 import _repository  # noqa: F401
 
 from pipelines.paper_figures.draw import main
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

@@ -13,12 +13,12 @@ import sys
 
 import _repository  # noqa: F401
 
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 from pipelines.stages.runner import main
 
 if __name__ == "__main__":
     if any(argument.partition("=")[0] in ("--name", "--images") for argument in sys.argv):
         from pipelines.retrieval import index_images
 
-        sys.exit(guarded(index_images.main))
+        run_command(index_images.main)
     main("index")

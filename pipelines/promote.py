@@ -8,12 +8,10 @@ RSUM is higher by more than chance (the 95 % interval of a paired bootstrap over
 of `registry.guards` falls by more than it may. The first model becomes champion without a contest.
 """
 
-import sys
-
 import _repository  # noqa: F401
 
 from pipelines.retraining.promotion import main
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

@@ -10,7 +10,7 @@ import sys
 import _repository  # noqa: F401
 
 from pipelines.config import load_config
-from pipelines.runtime.cli import config_parser, guarded
+from pipelines.runtime.cli import config_parser, run_command
 from pipelines.stages.runner import report
 
 
@@ -21,4 +21,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

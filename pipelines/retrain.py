@@ -12,12 +12,10 @@ submit` makes 1 of everything but 0: in <work_dir>/retrain/<model>/ status.json 
 log.txt has a line for each; the run in MLflow says it in its tag `vse.outcome`.
 """
 
-import sys
-
 import _repository  # noqa: F401
 
 from pipelines.retraining.retrain import main
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

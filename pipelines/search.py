@@ -7,12 +7,10 @@ python pipelines/search.py --model flickr8k --queries queries.txt --output resul
 The last one searches with every line of a file; a line that is no query is skipped, and listed next to the results.
 """
 
-import sys
-
 import _repository  # noqa: F401
 
 from pipelines.retrieval.search import main
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

@@ -16,12 +16,10 @@ It listens to this machine only, unless a token is set that clients have to carr
 A refused request is answered by {"error": "..."} with a status of 4xx, or 503 if it may be tried again.
 """
 
-import sys
-
 import _repository  # noqa: F401
 
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 from pipelines.serving.serve import main
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

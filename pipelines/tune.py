@@ -3,12 +3,10 @@
 python pipelines/tune.py --search pipelines/config/searches/margin.yaml --config pipelines/config/data/flickr8k.yaml
 """
 
-import sys
-
 import _repository  # noqa: F401
 
-from pipelines.runtime.cli import guarded
+from pipelines.runtime.cli import run_command
 from pipelines.tuning.search import main
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    run_command(main)

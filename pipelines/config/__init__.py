@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +15,6 @@ from pipelines.config.features import Features
 from pipelines.config.layers import Layer, file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
-from pipelines.config.parsing import ParsingConfig
 from pipelines.config.training import (
     CHOICE_PROTOCOLS,
     GRAPH_PROTOCOLS,
@@ -27,9 +25,10 @@ from pipelines.config.training import (
 from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
+from pipelines.schema.captions import ParsingConfig, PoolsConfig
 from pipelines.schema.error import ConfigError
+from pipelines.schema.experiment import Experiment
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
-from pipelines.schema.pools import PoolsConfig
 from preprocessing.storage import Mirror, is_s3
 from preprocessing.storage.redaction import SecretAddress, secrets_in
 
@@ -152,17 +151,6 @@ class RayConfig(Strict):
     )
 
 
-@dataclass(frozen=True)
-class ExperimentSettings:
-    """Where runs are recorded, for `pipelines.tracking`; see its `Experiment`."""
-
-    name: str
-    uri: str
-    artifacts: str | None
-    work_dir: Path
-    run_name: str
-
-
 class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
@@ -212,10 +200,10 @@ class PipelineConfig(Strict):
         return self.tracking.uri or f"sqlite:///{self.work_dir / 'mlflow.db'}"
 
     @property
-    def experiment(self) -> ExperimentSettings:
+    def experiment(self) -> Experiment:
         """Where runs are recorded, defaults filled in."""
         name = self.tracking.experiment or self.name
-        return ExperimentSettings(name, self.tracking_uri, self.tracking.artifacts, self.work_dir, self.preset)
+        return Experiment(name, self.tracking_uri, self.tracking.artifacts, self.work_dir, self.preset)
 
     @property
     def registered_model(self) -> str:

@@ -1,7 +1,5 @@
 """Settings of the data sets: one class a format."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

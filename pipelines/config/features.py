@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -32,7 +32,7 @@ _ImageSize = Annotated[Int, Field(ge=32)] | Literal["short_600"]
 
 
 class _Extraction(Strict):
-    """Keys of every extractor: how images become feature shards."""
+    """Keys of every extractor: how images become feature shards, which hold the features under the name `member`."""
 
     batch_size: Int = Field(32, gt=0, description="images in a forward pass")
     shard_size: Int = Field(500, gt=0, description="images in a shard; the unit of work that a killed run repeats")
@@ -45,6 +45,10 @@ class _Extraction(Strict):
     image_timeout: Float = Field(
         60, gt=0, description="seconds that loading and decoding an image may take; then it is skipped"
     )
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
+        return self.model_dump(mode="json", exclude={"extractor", "random_seed", *_Decoding.model_fields})
 
     @property
     def limits(self) -> dict[str, int]:
@@ -90,8 +94,7 @@ class NetworkFeatures(_Decoding):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        own = self.model_dump(mode="json", exclude={"extractor", "random_seed", *_Decoding.model_fields})
-        return {**own, "seed": self.random_seed}
+        return {**super().options(), "seed": self.random_seed}
 
 
 _CNN_WEIGHTS = Field(
@@ -110,6 +113,7 @@ _CNN_NETWORK = Field(
 class GridFeatures(NetworkFeatures):
     """The cells of the last feature map of a CNN of transformers or torchvision."""
 
+    member: ClassVar[str] = "grid"
     extractor: Literal["grid"]
     weights: _Weights | None = _CNN_WEIGHTS
     network: str | None = _CNN_NETWORK
@@ -119,15 +123,11 @@ class GridFeatures(NetworkFeatures):
         "600, long side at most 1000 (bottom-up attention); null as preprocessor_config.json says",
     )
 
-    @property
-    def member(self) -> str:
-        """The name of these features in the shards."""
-        return "grid"
-
 
 class PatchFeatures(NetworkFeatures):
     """The patches of the last layer of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, ..."""
 
+    member: ClassVar[str] = "patches"
     extractor: Literal["patches"]
     weights: _Weights = Field(description="local folder, or name on the hub")
     class_token: bool = Field(
@@ -136,15 +136,11 @@ class PatchFeatures(NetworkFeatures):
         "has none (SigLIP, Swin)",
     )
 
-    @property
-    def member(self) -> str:
-        """The name of these features in the shards."""
-        return "patches"
-
 
 class PyramidFeatures(NetworkFeatures):
     """30 regions without a detector: a CNN's feature map averaged over the boxes of a 1x1 to 4x4 pyramid."""
 
+    member: ClassVar[str] = "pyramid"
     extractor: Literal["pyramid"]
     weights: _Weights | None = _CNN_WEIGHTS
     network: str | None = _CNN_NETWORK
@@ -152,15 +148,11 @@ class PyramidFeatures(NetworkFeatures):
         224, description="side in pixels that the image is scaled to, or short_600 (see the extractor grid)"
     )
 
-    @property
-    def member(self) -> str:
-        """The name of these features in the shards."""
-        return "pyramid"
-
 
 class FrameFeatures(NetworkFeatures):
     """Frames of videos, one vector each: the average of a CNN's last feature map. The data set's images are videos."""
 
+    member: ClassVar[str] = "frames"
     extractor: Literal["frames"]
     weights: _Weights | None = _CNN_WEIGHTS
     network: str | None = _CNN_NETWORK
@@ -168,11 +160,6 @@ class FrameFeatures(NetworkFeatures):
         None, description="side in pixels that a frame is scaled to; null as preprocessor_config.json says"
     )
     frames: Int = Field(12, gt=0, description="frames taken from a video, evenly spread; a shorter one gives all")
-
-    @property
-    def member(self) -> str:
-        """The name of these features in the shards."""
-        return "frames"
 
 
 class DetectorSize(Strict):
@@ -187,6 +174,7 @@ class DetectorSize(Strict):
 class ButdFeatures(NetworkFeatures):
     """Regions of the bottom-up-attention detector, with their boxes, objects and attributes (BUTD)."""
 
+    member: ClassVar[str] = "region"
     extractor: Literal["butd"]
     batch_size: Int = Field(4, gt=0, description="images in a forward pass, of about 600 x 900 pixels each")
     weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
@@ -200,11 +188,6 @@ class ButdFeatures(NetworkFeatures):
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")
     random_size: DetectorSize | None = Field(None, description="of the network with random weights")
 
-    @property
-    def member(self) -> str:
-        """The name of these features in the shards."""
-        return "region"
-
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
         options = super().options()
@@ -215,35 +198,19 @@ class ButdFeatures(NetworkFeatures):
 class ImageFeatures(_Decoding):
     """The images themselves, as JPEG files, for an image encoder that is trained end to end (model.image.name)."""
 
+    member: ClassVar[str] = "jpg"
     extractor: Literal["images"]
     largest_side: Int = Field(640, gt=0, description="in pixels; larger images are made smaller (COCO's have 640)")
-
-    @property
-    def member(self) -> str:
-        """The name of these files in the shards."""
-        return "jpg"
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
-        return {"largest_side": self.largest_side}
 
 
 class PrecomputedFeatures(_Extraction):
     """Features that the data set brings along."""
 
+    member: ClassVar[str] = "region"
     extractor: Literal["precomputed"]
     largest_set: Int | None = Field(
         None, gt=0, description="vectors kept of a larger set, evenly spread from first to last (HGR: 20 frames)"
     )
-
-    @property
-    def member(self) -> str:
-        """The name of these features in the shards."""
-        return "region"
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
-        return {"largest_set": self.largest_set}
 
 
 class ImportedFeatures(_Extraction):
@@ -262,10 +229,6 @@ class ImportedFeatures(_Extraction):
     def member(self) -> str:
         """The name of these features in the shards."""
         return "grid" if self.form == "pth" else "region"
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.features.build_extractor` besides the name."""
-        return {"source": str(self.source), "form": self.form}
 
 
 _Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Field(discriminator="extractor")]

@@ -4,13 +4,11 @@ Later layers win. Mappings are merged key by key, except where a layer names ano
 `extractor`): then its mapping replaces the earlier one, whose options mean nothing to the new variant.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,9 +80,14 @@ def override_layer(item: str) -> Layer:
         raise ConfigError(
             f"--set {key}={text[:80]!r}: is not YAML ({error}); put text with special signs in quotes"
         ) from None
-    for part in reversed(keys):
-        value = {part: value}
-    return Layer("--set", _expanded(value, f"--set {item}"))
+    return Layer("--set", _expanded(nested(keys, value), f"--set {item}"))
+
+
+def nested(keys: Sequence[str], value: Any) -> Any:
+    """Return a value under keys, one mapping within the other."""
+    for key in reversed(keys):
+        value = {key: value}
+    return value
 
 
 def preset_layers(name: Any) -> list[Layer]:

@@ -1,7 +1,5 @@
 """Turn pydantic's errors into messages that name the key and the remedy."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

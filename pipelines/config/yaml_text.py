@@ -1,7 +1,5 @@
 """YAML from outside: plain values alone, each key once, and no file that grows or circles when it is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -13,7 +13,8 @@ from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
 
 if TYPE_CHECKING:
-    from pipelines.tracking import Experiment, Tracker
+    from pipelines.schema.experiment import Experiment
+    from pipelines.tracking import Tracker
     from preprocessing.storage import Mirror
     from vse_core.evaluation.bootstrap import MetricDifference, RankDifference
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pipelines.config.training import EvaluationConfig
     from pipelines.kinds.kind import ModelKind
     from pipelines.retrieval.gallery import Gallery
-    from pipelines.tracking import Experiment, Tracker
+    from pipelines.schema.experiment import Experiment
+    from pipelines.tracking import Tracker
     from preprocessing.storage import Mirror
 
 NAME = "ensemble"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.inference.text_embedder import TextEmbedder
     from pipelines.kinds import TextEncoderConfig
     from pipelines.retrieval.gallery import Gallery
-    from pipelines.schema.pools import PoolsConfig
+    from pipelines.schema.captions import PoolsConfig
     from pipelines.tracking import Tracker
     from preprocessing.features import Extractor
     from preprocessing.shards.reader import ShardReader

@@ -1,7 +1,5 @@
 """The files of protocols that have some of their own: annotations, in the folders that the settings name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

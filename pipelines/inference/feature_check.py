@@ -1,7 +1,5 @@
 """The record of the features that a model was trained on: shards may contain several of the same width."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pipelines.runtime.stage import StageError

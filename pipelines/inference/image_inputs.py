@@ -1,7 +1,5 @@
 """The images of a split in the format of a model's image encoder: features from the shards, or pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 

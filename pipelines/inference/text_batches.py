@@ -1,7 +1,5 @@
 """The captions of a split in the format of a model's text side, batch by batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

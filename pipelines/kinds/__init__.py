@@ -1,7 +1,5 @@
 """Kinds of models: their settings, and all that the rest of the pipeline asks them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,11 +1,10 @@
 """Dual encoders (CLIP, SigLIP): the settings of both sides of a pretrained model that is used as it was published."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from pipelines.schema.encoders import Encoder
 from pipelines.schema.fields import Float, Int, Strict, folder_or_hub_name
 
 NAME = "dual_encoder"
@@ -25,7 +24,7 @@ class LoraConfig(Strict):
     dropout: Float = Field(0.0, ge=0, lt=1, description="share of the values before an update that training leaves out")
 
 
-class DualImageEncoderConfig(Strict):
+class DualImageEncoderConfig(Encoder):
     """The vision tower of a dual encoder; goes with its text tower. Write `model: {name: dual_encoder, weights: ...}`
     for both.
     """
@@ -35,10 +34,6 @@ class DualImageEncoderConfig(Strict):
     lora: LoraConfig | None = Field(
         None, description="train low-rank updates of both towers; by default all parameters are trained"
     )
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
-        return self.model_dump(mode="json")
 
 
 class DualTextEncoderConfig(Strict):

@@ -11,8 +11,8 @@ from pydantic import Field
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.runtime.stage import StageError
-from pipelines.schema.encoders import WordReader
-from pipelines.schema.fields import AbsolutePath, Float, Int, Strict
+from pipelines.schema.encoders import Encoder, WordReader
+from pipelines.schema.fields import AbsolutePath, Float, Int
 from pipelines.schema.losses import HingeLoss
 from pipelines.schema.pooling import PoolingConfig
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vse_core.outputs import ComparedImages, Rows
 
 
-class LevelImageEncoderConfig(Strict):
+class LevelImageEncoderConfig(Encoder):
     """From frames of a video to its event, and to frames for actions and entities (HGR); goes with `role_graphs`."""
 
     name: Literal["levels"]
@@ -41,13 +41,11 @@ class LevelImageEncoderConfig(Strict):
         0.2, ge=0, lt=1, description="share of the projected values that training leaves out (HGR: 0.2)"
     )
 
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
-        return self.model_dump(mode="json")
-
 
 class RoleGraphTextEncoderConfig(WordReader):
     """From a caption and its role graph to an event, actions and entities (HGR); goes with `levels`."""
+
+    others: ClassVar[set[str]] = {"graphs", "word_vectors"}
 
     name: Literal["role_graphs"]
     graphs: AbsolutePath = Field(
@@ -62,10 +60,6 @@ class RoleGraphTextEncoderConfig(WordReader):
         0.5, ge=0, lt=1, description="share of what comes over the edges that training leaves out (HGR: 0.5)"
     )
     layers: Int = Field(1, gt=0, description="layers of attention over the edges (HGR: 1)")
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
-        return self.model_dump(mode="json", exclude={"graphs", "word_vectors"})
 
     def missing_file(self) -> str | None:
         """Return the setting whose file is missing, with what to do; None if all are there."""

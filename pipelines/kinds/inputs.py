@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.kinds import LossConfig, TextEncoderConfig
-    from pipelines.schema.pools import PoolsConfig
+    from pipelines.schema.captions import PoolsConfig
     from preprocessing.shards.reader import ShardReader
 
 

@@ -13,8 +13,8 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.kinds.scene_graphs import graphs_of, write_pools
 from pipelines.runtime.stage import StageError
-from pipelines.schema.encoders import GRUStart, WordReader
-from pipelines.schema.fields import DurationField, Float, Int, Strict
+from pipelines.schema.encoders import Encoder, GRUStart, WordReader
+from pipelines.schema.fields import DurationField, Float, Int
 from pipelines.schema.losses import MarginLoss
 from pipelines.schema.pooling import PoolingConfig
 
@@ -37,15 +37,11 @@ if TYPE_CHECKING:
 COMPONENTS_VERSION = 2
 
 
-class RegionImageEncoderConfig(Strict):
+class RegionImageEncoderConfig(Encoder):
     """From a set of features to a vector for each of them and one for all (UniVSE); goes with `components`."""
 
     name: Literal["regions"]
     pooling: PoolingConfig = Field(description="aggregator of the projected features (UniVSE: kmax, 10 of 49)")
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
-        return self.model_dump(mode="json")
 
 
 class ComponentTextEncoderConfig(WordReader):
@@ -69,10 +65,6 @@ class ComponentTextEncoderConfig(WordReader):
         "state of the GRU that reads relations",
     )
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.models.build_model` for this side."""
-        return self.model_dump(mode="json", exclude={"word_vectors"})
 
     @model_validator(mode="after")
     def _learns_words(self) -> ComponentTextEncoderConfig:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pipelines.evaluation.ensemble import EvaluatedModel
     from pipelines.paper_figures.registered_model import RegisteredModel
-    from pipelines.tracking import Experiment
+    from pipelines.schema.experiment import Experiment
 
 NAME = "figures"
 # Of UniVSE's figure 6.
@@ -57,16 +57,17 @@ FIGURES = {
 
 def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Figure | Image]:
     """Draw a figure; return its images by their names."""
-    from pipelines.paper_figures import of_models, of_runs, of_searches
+    from pipelines.paper_figures import of_models, of_runs
     from pipelines.paper_figures.registered_model import RegisteredModel
+    from pipelines.tuning.plots import plot_grid, plot_rows
     from pipelines.tuning.search import search_dir
 
     if FIGURES[name].takes.endswith("search") and options.search is not None:
         search = load_search(options.search)
         stage = search_dir(config, search)
         if name == "view-diversity":
-            return {**of_searches.view_diversity(_searched(config, search, stage), search.name)}
-        return {**(of_searches.kmax_grid if name == "kmax-grid" else of_searches.search_rows)(stage, search)}
+            return {**of_runs.view_diversity(_searched(config, search, stage), search.name)}
+        return {**of_runs.search_results(plot_grid if name == "kmax-grid" else plot_rows, stage, search)}
     models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if name == "relevance":
         return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
@@ -88,7 +89,7 @@ def _searched(
     config: PipelineConfig, search: SearchConfig, stage: StageDir
 ) -> list[tuple[EvaluatedModel, float | None]]:
     """Evaluate the models of a search, of each setting that of the first seed, and name their lambdas if any."""
-    from pipelines.paper_figures.of_searches import results_of
+    from pipelines.paper_figures.of_runs import results_of
     from pipelines.stages.model_evaluation import NamedModel, evaluate_model
     from pipelines.stages.runner import plan_stages
 

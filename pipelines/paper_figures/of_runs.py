@@ -1,22 +1,28 @@
-"""Figures of recorded runs: trainings, and evaluations under attack."""
+"""Figures of recorded runs: trainings, evaluations under attack, and hyperparameter searches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from pipelines.evaluation.evaluator import PICTURES
+from pipelines.evaluation.evaluator import GALLERY, PICTURES
+from pipelines.paper_figures.of_models import view_summary
 from pipelines.paper_figures.registered_model import RegisteredModel
-from pipelines.runtime.stage import StageError
+from pipelines.retrieval.gallery import Gallery
+from pipelines.runtime.stage import StageDir, StageError
+from pipelines.tuning.results import Results, read_results
+from pipelines.tuning.search import TABLE
 from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
+from vse_core.evaluation.views import plot_view_diversity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pipelines.evaluation.ensemble import EvaluatedModel
     from pipelines.reporting.recorded import Point
+    from pipelines.tuning.space import SearchConfig
 
 
 def convergence(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
@@ -59,6 +65,48 @@ def alpha_sweep(evaluated: EvaluatedModel) -> dict[str, Image.Image]:
         raise StageError(f"{evaluated.reference} has no alpha: its captions are sentences without components")
     with Image.open(path) as image:
         return {"alpha_sweep": image.convert("RGB")}
+
+
+def results_of(stage: StageDir, search: SearchConfig) -> Results:
+    """Return the results of a search; StageError if it has not finished."""
+    if not stage.is_complete():
+        raise StageError(
+            f"the search {search.name!r} has not finished under this configuration: run "
+            "`python pipelines/tune.py` with the same --search and --config first"
+        )
+    stage.pull()
+    return read_results(stage.path / TABLE)
+
+
+def search_results(
+    plot: Callable[[Results, SearchConfig], Figure], stage: StageDir, search: SearchConfig
+) -> dict[str, Figure]:
+    """Draw the results of a search, which have to fit the plot."""
+    results = results_of(stage, search)
+    try:
+        return {search.name: plot(results, search)}
+    except ValueError as error:
+        raise StageError(str(error)) from error
+
+
+def view_diversity(models: Sequence[tuple[EvaluatedModel, float | None]], name: str) -> dict[str, Figure]:
+    """Draw RSUM, the views' similarity and the captions' choice of views, over lambda and K (MV-VSE, figure 4).
+
+    The choice is drawn of two models with the same number of views, as in the paper: of the highest lambda, and of the
+    best one with another.
+
+    `models` are those of a search, each with the lambda it was trained with.
+    """
+    summaries = [view_summary(model.reference, Gallery.load(model.directory / GALLERY), lam) for model, lam in models]
+    several = [summary for summary in summaries if summary.lam is not None and len(summary.shares) > 1]
+    alone = max(several, key=lambda summary: (summary.lam, summary.rsum), default=None)
+    others = [
+        summary
+        for summary in several
+        if alone is not None and summary.lam != alone.lam and len(summary.shares) == len(alone.shares)
+    ]
+    shown = [alone, max(others, key=lambda summary: summary.rsum)] if alone is not None and others else summaries
+    return {name: plot_view_diversity(summaries, shown)}
 
 
 def _last_of_each_step(points: Sequence[Point]) -> list[Point]:

@@ -1,7 +1,5 @@
 """A registered model with the run of its training in MLflow, as figures need it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

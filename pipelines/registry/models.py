@@ -123,8 +123,7 @@ def resolve(client: MlflowClient, reference: str) -> str:
 
     NAME alone means its newest version.
 
-    Raises:
-        RegistryError: there is no such model, alias or version; the message lists what there is.
+    Raises RegistryError where there is no such model, alias or version; the message lists what there is.
     """
     match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
     if match is None:

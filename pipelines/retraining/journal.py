@@ -8,8 +8,6 @@ last.json     the record of the last finished retraining
 All of it is kept on the storage as well, where there is one, and read from there: machines come and go.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Mapping

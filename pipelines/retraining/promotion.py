@@ -1,7 +1,5 @@
 """Promotion of a registered model to champion where it is better than the champion, and the way back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

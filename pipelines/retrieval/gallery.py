@@ -45,11 +45,8 @@ class GalleryError(Exception):
 class Gallery:
     """Embedded images and captions of one split, in the order of its shards.
 
-    Attributes:
-        images: unit vectors (B, K, D) of the images, float32; or another output of the model, for models that have no
-            embeddings.
-        texts: unit vectors (C, D) of the captions, float32, image after image; or another output.
-        records: the B records; their captions, one after another, are the C captions.
+    `images` are unit vectors (B, K, D) and `texts` (C, D), image after image, float32; or other outputs of a model that
+    has no embeddings. The captions of the B records, one after another, are the C captions.
     """
 
     images: Images

@@ -1,7 +1,5 @@
 """The images to index: those of a folder, local or on S3, or of a table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

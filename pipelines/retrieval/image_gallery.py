@@ -7,8 +7,6 @@ nothing. `parts` are the images that an unfinished update has embedded; `thumbna
 B images, K views, D embedding.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

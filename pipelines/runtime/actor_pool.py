@@ -1,7 +1,5 @@
 """Work spread over a pool of Ray actors: items are drawn lazily, and an actor that dies is replaced."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """The command line that the scripts share: `--config`, `--set`, `--dry-run`, messages for errors, and tables."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import signal
@@ -83,6 +81,11 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key: training.epochs=5 (repeatable)"
     )
+
+
+def run_command(command: Callable[[], int | None]) -> NoReturn:
+    """Run a command as this process, and exit with its status; see `guarded`."""
+    sys.exit(guarded(command))
 
 
 def guarded(command: Callable[[], int | None]) -> int:

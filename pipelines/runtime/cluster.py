@@ -1,7 +1,5 @@
 """The connection to Ray: the cluster of the job we run in, one that the configuration names, or one on this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

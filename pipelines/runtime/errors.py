@@ -1,7 +1,5 @@
 """Errors as the user sees them: one message; of an unexpected error the traceback is kept in a file, to be reported."""
 
-from __future__ import annotations
-
 import platform
 import sys
 import tempfile

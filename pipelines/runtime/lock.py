@@ -1,7 +1,5 @@
 """One process at a time for the work on a folder, on this machine and on all that share the folder or its storage."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

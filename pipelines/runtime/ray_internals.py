@@ -3,8 +3,6 @@
 tests/pipelines/runtime/test_ray_internals.py fails when one of them is gone, or when its public replacement is there.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

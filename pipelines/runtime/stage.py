@@ -188,16 +188,10 @@ class ShardSet:
 class StagePlan:
     """The work that a stage would do now.
 
-    Attributes:
-        name: name of the stage and of its module: "extract".
-        fingerprint: identity of the output: inputs, settings that change it, version of the code's format.
-        directory: where the output is or will be.
-        total: units of work in all, at least 1.
-        done: units whose output is already there; equal to `total` where the stage is complete.
-        unit: name of the units, plural: "shards", "epochs".
-        size: amount of work for the plan's table: "7,000 images, 35,000 captions".
-        outputs: the parts of the output that later stages use, by name: {"train": <directory>, "dev": <directory>}.
-        shards: split -> its shards, of a stage that makes shards.
+    `fingerprint` is the identity of the output: inputs, settings that change it, version of the code's format. Of
+    `total` units, at least 1, `done` are there: all where the stage is complete. `unit` is their name in the plural
+    ("shards"), `size` the amount of work for the plan's table. `outputs` are the parts of the output that later stages
+    use, such as {"train": <directory>}; `shards` those of each split.
     """
 
     name: str

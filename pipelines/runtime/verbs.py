@@ -1,7 +1,5 @@
 """The `vse` command: `vse VERB ...` is `python pipelines/VERB.py ...`, wherever the package is installed."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -21,7 +21,17 @@ RESNETS = (
 )
 
 
-class FeatureImageEncoderConfig(Strict):
+class Encoder(Strict):
+    """Settings of every encoder; `others` are those that its network is not built with."""
+
+    others: ClassVar[set[str]] = set()
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of the encoder's builder in `vse_core`, the aggregator as a mapping."""
+        return self.model_dump(mode="json", exclude=self.others)
+
+
+class FeatureImageEncoderConfig(Encoder):
     """From a set of region or grid features to a vector."""
 
     name: Literal["features"]
@@ -46,10 +56,6 @@ class FeatureImageEncoderConfig(Strict):
             raise ValueError("norm_rows has no effect without the MLP; leave it out, or set mlp to true")
         return self
 
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
-        return self.model_dump(mode="json")
-
 
 def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
     if isinstance(value, str) and value not in RESNETS:
@@ -57,8 +63,10 @@ def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | 
     return value
 
 
-class BackboneImageEncoderConfig(Strict):
+class BackboneImageEncoderConfig(Encoder):
     """From pixels to a vector: a fine-tuned CNN or ViT, its cells projected and aggregated."""
+
+    others: ClassVar[set[str]] = {"frozen_epochs", "block_epochs", "release_warmup", "learning_rate_factor"}
 
     name: Literal["backbone"]
     pooling: PoolingConfig = Field(description="aggregator of the projected cells")
@@ -97,15 +105,11 @@ class BackboneImageEncoderConfig(Strict):
             raise ValueError("has weights, which bring their architecture along; leave out the one given")
         return self
 
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.encoders.build_image_encoder`, the aggregator as a mapping."""
-        return self.model_dump(
-            mode="json", exclude={"frozen_epochs", "block_epochs", "release_warmup", "learning_rate_factor"}
-        )
 
-
-class WordReader(Strict):
+class WordReader(Encoder):
     """Settings of every text encoder that reads words."""
+
+    others: ClassVar[set[str]] = {"word_vectors"}
 
     word_vectors: AbsolutePath | None = Field(
         None, description="text file of vectors (GloVe) that known words begin with, word_dim numbers a line"
@@ -139,10 +143,6 @@ class BiGRUTextEncoderConfig(WordReader):
         "ones, or both (orthogonal_bias, by default where the aggregator is `last`; else published)",
     )
 
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.encoders.build_text_encoder`, the aggregator as a mapping."""
-        return self.model_dump(mode="json", exclude={"word_vectors"})
-
     @model_validator(mode="before")
     @classmethod
     def _start_of_last_states(cls, settings: Any) -> Any:
@@ -151,8 +151,10 @@ class BiGRUTextEncoderConfig(WordReader):
         return settings | {"start": settings.get("start") or "orthogonal_bias"} if is_last else settings
 
 
-class BertTextEncoderConfig(Strict):
+class BertTextEncoderConfig(Encoder):
     """From a caption to a vector: a pretrained network over pieces of words, a projection, an aggregator."""
+
+    others: ClassVar[set[str]] = {"learning_rate_factor"}
 
     name: Literal["bert"]
     pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
@@ -162,9 +164,7 @@ class BertTextEncoderConfig(Strict):
         "a name on the hub"
     )
     learning_rate_factor: Float = Field(
-        gt=0, le=1, description="share of training.learning_rate that the network trains at (VSE-infinity: 0.1)"
+        ge=0,
+        le=1,
+        description="share of training.learning_rate that the network trains at (VSE-infinity: 0.1); 0 freezes it",
     )
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `vse_core.encoders.build_text_encoder`, the aggregator as a mapping."""
-        return self.model_dump(mode="json", exclude={"learning_rate_factor"})

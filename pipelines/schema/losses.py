@@ -1,7 +1,5 @@
 """Settings of the objectives of two-tower models, and what all objectives share."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Settings of the aggregators, one class for each set of options."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

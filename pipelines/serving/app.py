@@ -1,7 +1,5 @@
 """The web application: a page, searches by text or image, images, relevance maps, and a health check."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Awaitable, Callable

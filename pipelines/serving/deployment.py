@@ -1,7 +1,5 @@
 """The model on Ray Serve: replicas that answer the searches which wait at the same time together, and the ingress."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The guard of the service: a request costs the model nothing before it has passed."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """The HTTP server of the service: uvicorn in a thread, with a time limit for the heads of requests."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

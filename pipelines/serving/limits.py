@@ -1,7 +1,5 @@
 """The limits of the service: sizes, times, and what all clients and each of them may hold at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

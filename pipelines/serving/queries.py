@@ -1,7 +1,5 @@
 """The queries of clients and the answers to them: what is sent, checked against its schema, and what is returned."""
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Annotated
 

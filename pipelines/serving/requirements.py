@@ -1,7 +1,5 @@
 """The packages that a registered model needs, by what its bundle is made of."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from pathlib import Path

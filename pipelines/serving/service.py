@@ -3,8 +3,6 @@
 Q queries, N regions of an image, V views, D embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report of images that look alike in different splits of a data set."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checks before any work starts: the configured data, folders, machines and servers must be there."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Pretrained dual encoders by name, `hf:NAME` or `hf:FOLDER`: models that nobody has trained or registered here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pipelines.config import PipelineConfig, from_layers

@@ -1,10 +1,7 @@
 """The pipeline: wires the plans of its stages, runs them in order, records the runs in MLflow, prints a table."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +14,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.reporting.published import RECALLS
 from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
-from pipelines.runtime.cli import console, guarded, make_parser
+from pipelines.runtime.cli import console, make_parser, run_command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
     MANIFEST,
@@ -86,7 +83,7 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
                     check.run(splits, config.mirror)
         run_stages(config, stages, options.dry_run)
 
-    sys.exit(guarded(command))
+    run_command(command)
 
 
 def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str = STAGES[-1]) -> dict[str, StagePlan]:

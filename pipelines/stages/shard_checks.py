@@ -3,8 +3,6 @@
 The shards in question are removed, and the stage then makes them again; all others stay.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

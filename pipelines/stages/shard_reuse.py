@@ -5,8 +5,6 @@ before the last one unchanged; the new directory has those under the same names,
 storage as copies that the server makes. A file next to the directories names the newest version.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ tests/pipelines/tracking/test_mlflow_internals.py fails when one of them is gone
 there.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,10 +7,11 @@ import fcntl
 import getpass
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from pipelines.schema.experiment import Experiment
 from pipelines.tracking.client import TrackingError, connect, named_outages, page
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker, read_pending
@@ -47,30 +48,6 @@ class _Recorded(BaseModel):
     runs: dict[str, str]
 
 
-class Experiment(Protocol):
-    """Where runs are recorded, and what is kept of them on this machine."""
-
-    @property
-    def name(self) -> str:
-        """Name in MLflow."""
-
-    @property
-    def uri(self) -> str:
-        """MLflow server or database."""
-
-    @property
-    def artifacts(self) -> str | None:
-        """Where a new experiment keeps artifacts; None where the server decides."""
-
-    @property
-    def work_dir(self) -> Path:
-        """Folder for run ids and for what MLflow has not received yet."""
-
-    @property
-    def run_name(self) -> str:
-        """Beginning of the names of runs."""
-
-
 class PipelineRuns:
     """The MLflow runs of one pipeline: the parent, and a child for each stage that works.
 
@@ -78,14 +55,8 @@ class PipelineRuns:
     Those of another killed pipeline that no process has resumed are ended as KILLED; locks, which the kernel releases
     with their processes, show which ones are alive. As a context it holds the pipeline's own lock.
 
-    Args:
-        experiment: where the runs are recorded.
-        fingerprint: identity of the pipeline: of the outputs of all its stages.
-        name: of the parent's run; by default the experiment's, with the fingerprint.
-        within: id of a run that becomes the parent of the pipeline's run.
-
-    Raises:
-        TrackingError: MLflow does not answer, or the experiment has been deleted there.
+    The parent's run is by default named after the experiment and the fingerprint; it stands below the run `within`, if
+    any. Raises TrackingError where MLflow does not answer, or the experiment has been deleted there.
     """
 
     def __init__(
@@ -109,8 +80,7 @@ class PipelineRuns:
     def child(self, stage: str) -> Tracker:
         """Open the run of a stage, the same one where the stage is resumed.
 
-        Raises:
-            TrackingError: MLflow does not answer.
+        Raises TrackingError where MLflow does not answer.
         """
         with named_outages(self._experiment.uri, "open a run"):
             tags = {"mlflow.parentRunId": self.parent.run_id, "vse.stage": stage, **code_version()}

@@ -49,11 +49,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 class RunHandle:
     """The address of a run for other processes; plain strings, so that it travels in a training configuration.
 
-    Attributes:
-        uri: address of the MLflow server or database.
-        experiment_id: id of the experiment.
-        run_id: id of the run.
-        spool: folder for what cannot be delivered.
+    `spool` is the folder for what cannot be delivered.
     """
 
     uri: str
@@ -69,9 +65,6 @@ class Tracker:
     While MLflow does not answer everything is kept, and delivery is tried again at growing intervals. The process that
     opened the run uses its tracker as a context, which ends the run on leaving: FINISHED, FAILED after an exception,
     KILLED after an interrupt. Other processes make their own from the handle and call `detach` when they are done.
-
-    Args:
-        handle: the run.
     """
 
     def __init__(self, handle: RunHandle) -> None:
@@ -121,12 +114,7 @@ class Tracker:
     ) -> None:
         """Log data that the run reads.
 
-        Args:
-            data: name and digest.
-            kind: of the source, its format.
-            source: where it comes from.
-            profile: figures about it.
-            context: what it is read for: "training", "validation", "evaluation".
+        `kind` is the source's format, the context what it is read for: "training", "validation", "evaluation".
         """
         dataset = {"name": data[0], "digest": data[1], "source_type": kind}
         texts = {"source": redacted(json.dumps(dict(source))), "profile": json.dumps(dict(profile))}
@@ -136,8 +124,7 @@ class Tracker:
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log metrics at a step.
 
-        Raises:
-            ValueError: MLflow does not allow a name; "dev/i2t_r01" it does, "dev/i2t_r@1" it does not.
+        Raises ValueError where MLflow does not allow a name; "dev/i2t_r01" it does, "dev/i2t_r@1" it does not.
         """
         self._metrics += _checked(metrics, step)
         if len(self._metrics) >= _FLUSH_METRICS or time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
@@ -148,8 +135,7 @@ class Tracker:
 
         MLflow's pages rank the models of an experiment by them. The same name is the same model.
 
-        Raises:
-            ValueError: MLflow does not allow the name of a metric.
+        Raises ValueError where MLflow does not allow the name of a metric.
         """
         self._models.append({"name": name, "metrics": _checked(metrics, step), "data": data})
         self.flush()
@@ -193,8 +179,7 @@ class Tracker:
     def flush(self, force: bool = False) -> bool:
         """Send what is waiting; return whether nothing is left.
 
-        Args:
-            force: try also where MLflow has failed to answer only a moment ago.
+        With `force` it is tried also where MLflow has failed to answer only a moment ago.
         """
         self._flushed_at = time.monotonic()
         if self._flushed_at < self._retry_at and not force:
@@ -215,8 +200,7 @@ class Tracker:
     def detach(self, force: bool = True) -> bool:
         """Send what is waiting, or keep it on disk for the process that ends the run; return whether all was sent.
 
-        Args:
-            force: try also where MLflow has failed to answer only a moment ago.
+        With `force` it is tried also where MLflow has failed to answer only a moment ago.
         """
         sent = self.flush(force)
         if sent:

@@ -1,7 +1,5 @@
 """The version of the code, for the tags of runs."""
 
-from __future__ import annotations
-
 import subprocess
 from importlib import metadata
 from pathlib import Path

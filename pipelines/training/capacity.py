@@ -17,8 +17,7 @@ def require_room(training: TrainingConfig) -> None:
 
     Autoscaling clusters are not checked.
 
-    Raises:
-        ClusterError: the workers would wait for ever.
+    Raises ClusterError where the workers would wait for ever.
     """
     import ray
 

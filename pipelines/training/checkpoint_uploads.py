@@ -1,7 +1,5 @@
 """Checkpoints on their way to the storage, while training continues."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Sequence

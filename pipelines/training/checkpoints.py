@@ -1,7 +1,5 @@
 """The checkpoints of a training run on disk: the newest to resume from, the best to use."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools
@@ -122,8 +120,7 @@ def weights_digest(model: Path) -> str:
 def newest_checkpoint(directory: Path) -> Path | None:
     """Return the newest valid checkpoint, with a warning that names a newer damaged one; None before the first.
 
-    Raises:
-        StageError: all checkpoints are damaged.
+    Raises StageError where all checkpoints are damaged.
     """
     damaged: list[str] = []
     for path in sorted(directory.glob("checkpoints/step-*"), reverse=True):

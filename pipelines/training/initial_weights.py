@@ -1,7 +1,5 @@
 """The weights that training starts from: those of a finished model, fitted to the run's words, and word vectors."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Protocol, runtime_checkable

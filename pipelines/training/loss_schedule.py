@@ -1,7 +1,5 @@
 """The loss of each training step, and the check that it has not collapsed onto its plateau."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The learning rates of a training step, and the seed of its dropout."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

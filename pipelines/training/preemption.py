@@ -3,8 +3,6 @@
 The processes talk through the store that they met at, not in a collective: the others continue with their steps.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The shards that training reads: all of them on this machine where they fit, else a window of them at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

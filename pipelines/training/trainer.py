@@ -5,8 +5,6 @@ last checkpoint with the losses of one that never stopped, on any number of proc
 has it, differs between numbers of processes, as it does between seeds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections import deque

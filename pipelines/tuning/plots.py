@@ -1,7 +1,5 @@
 """Plots of a search: RSUM over each key, and all trials as lines through parallel axes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

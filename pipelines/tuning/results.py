@@ -1,7 +1,5 @@
 """The results of a search: trials, settings with their means over seeds, and the table on disk."""
 
-from __future__ import annotations
-
 import csv
 import json
 import statistics

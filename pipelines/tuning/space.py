@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.layers import Layer, merged, override_layer, read_layer
+from pipelines.config.layers import Layer, merged, nested, override_layer, read_layer
 from pipelines.config.messages import explain
 from pipelines.schema.fields import Float, Int, Strict
 
@@ -146,8 +146,8 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
     try:
         return PipelineConfig.model_validate(values)
     except ValidationError as error:
-        origin = Layer("the search's space", _nested(settings))
-        raise ConfigError(explain(error, PipelineConfig, values, [origin])) from None
+        layers = [Layer("the search's space", nested(key.split("."), value)) for key, value in settings.items()]
+        raise ConfigError(explain(error, PipelineConfig, values, layers)) from None
 
 
 def check_space(config: PipelineConfig, search: SearchConfig) -> None:
@@ -161,15 +161,3 @@ def check_space(config: PipelineConfig, search: SearchConfig) -> None:
     for key, domain in search.space.items():
         for value in domain.extremes:
             with_settings(config, {**first, key: value}, config.seed)
-
-
-def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by keys in dots as nested mappings."""
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        *above, last = key.split(".")
-        node = nested
-        for part in above:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return nested

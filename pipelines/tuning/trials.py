@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,15 +35,6 @@ _TRIALS = "trials"
 _RELEASE_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class TrialJob:
-    """The arguments of a trial: plain values, since they travel to other machines."""
-
-    config: dict[str, Any]
-    search: dict[str, Any]
-    search_run: str
-
-
 def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
     """Run all trials, or resume those that an earlier start has not finished.
 
@@ -55,10 +45,13 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
     from ray import tune
 
-    job = TrialJob(config.model_dump(mode="json"), search.model_dump(mode="json", exclude_none=True), search_run)
-    trainable = tune.with_resources(
-        tune.with_parameters(run_trial, job=asdict(job)), tune.PlacementGroupFactory([_DRIVER])
-    )
+    # Plain values, since they travel to other machines.
+    job = {
+        "base": config.model_dump(mode="json"),
+        "search": search.model_dump(mode="json", exclude_none=True),
+        "search_run": search_run,
+    }
+    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), tune.PlacementGroupFactory([_DRIVER]))
     state = directory / _TRIALS
     if tune.Tuner.can_restore(str(state)):
         tuner = tune.Tuner.restore(str(state), trainable, resume_unfinished=True, restart_errored=True)
@@ -157,10 +150,9 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     from pipelines.stages.runner import plan_stages
     from pipelines.tracking import PipelineRuns
 
-    trial = TrialJob(**job)
-    base = PipelineConfig.model_validate(trial.config)
+    base, search = PipelineConfig.model_validate(job["base"]), SearchConfig.model_validate(job["search"])
     settings, seed = _drawn(drawn, base.seed)
-    config = with_settings(base, SearchConfig.model_validate(trial.search).values_of(settings), seed)
+    config = with_settings(base, search.values_of(settings), seed)
     plans = plan_stages(config, last=train.NAME)
     plan = plans[train.NAME]
     name = ", ".join(f"{key.rpartition('.')[2]} {_brief(value)}" for key, value in settings.items())
@@ -172,7 +164,7 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
             return
         try:
             with (
-                PipelineRuns(config.experiment, plan.fingerprint, name, trial.search_run) as runs,
+                PipelineRuns(config.experiment, plan.fingerprint, name, job["search_run"]) as runs,
                 runs.parent as tracker,
             ):
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})

@@ -26,8 +26,8 @@ def build_optimizer(
         learning_rate: base rate, for the global batch; the schedule multiplies it.
         weight_decay: decoupled weight decay (0.01 for region features with a BiGRU, 1e-4 with BERT).
         rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
-            one is inside another, the inner one counts. All else trains at the base rate, in the first group. One that
-            does not exist, or has no trainable parameters, is a ValueError.
+            one is inside another, the inner one counts; 0 freezes it. All else trains at the base rate, in the first
+            group. One that does not exist, or has no trainable parameters, is a ValueError.
         norm_weight_decay: weight decay of norms and biases, the parameters of fewer than two dimensions, in groups of
             their own (CLIP: 0); None for that of all others, as published.
         of_loss: what the loss itself learns, at the base rate and without weight decay.
@@ -38,10 +38,12 @@ def build_optimizer(
         (prefix, decay): [] for prefix in ("", *factors) for decay in decays
     }
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
+        if factors.get(_innermost(name, factors)) == 0:
+            parameter.requires_grad_(False)
+        elif parameter.requires_grad:
             groups[_innermost(name, factors), decays[-1] if parameter.ndim < 2 else weight_decay].append(parameter)
-    for prefix in factors:
-        if not any(groups[prefix, decay] for decay in decays):
+    for prefix, factor in factors.items():
+        if factor and not any(groups[prefix, decay] for decay in decays):
             raise ValueError(f"rate_factors: the model has no trainable parameters under {prefix!r}")
     optimizer = torch.optim.AdamW(
         [

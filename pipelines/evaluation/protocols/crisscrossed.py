@@ -1,7 +1,5 @@
 """Crisscrossed Captions: retrieval between and within images and captions, with true pairs that COCO does not name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 

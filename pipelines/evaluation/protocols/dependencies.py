@@ -3,8 +3,6 @@
 B images, C captions, G dependencies, N candidates of all dependencies together, D embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

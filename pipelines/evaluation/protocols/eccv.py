@@ -1,7 +1,5 @@
 """ECCV Caption: retrieval with the relevant captions and images that COCO does not name, confirmed by people."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import torch

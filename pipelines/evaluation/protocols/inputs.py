@@ -21,7 +21,7 @@ from preprocessing.captions.relatedness import Relatedness
 
 if TYPE_CHECKING:
     from pipelines.retrieval.gallery import Gallery
-    from pipelines.schema.pools import PoolsConfig
+    from pipelines.schema.captions import PoolsConfig
     from preprocessing.shards.reader import ShardReader
 
 Item = TypeVar("Item")

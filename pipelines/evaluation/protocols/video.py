@@ -1,7 +1,5 @@
 """Video-text retrieval as HGR evaluates it and VSE-infinity after it: MSR-VTT and VATEX."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

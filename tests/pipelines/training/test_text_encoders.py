@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from transformers import BertConfig, BertModel
+from transformers import AutoModel, BertConfig, BertModel
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
@@ -22,6 +22,7 @@ from pipelines.training.trainer import Trainer
 from preprocessing.captions import CaptionEncoder, SubwordTokenizer, load_caption_encoder
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
+from tests.dual_encoders import write_dual_encoder
 from tests.pipelines.training.by_hand import quiet_trainer
 from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
 from tests.ports import free_port
@@ -107,6 +108,24 @@ def test_a_run_with_bert_learns_at_two_rates(shards: Path, bert: Path, tmp_path:
     assert {id(parameter) for parameter in slow["params"]} == {
         id(parameter) for parameter in trainer.model.text_encoder.bert.parameters()
     }
+
+
+def test_three_views_and_an_aggregator_learn_over_the_frozen_tokens_of_clip(shards: Path, tmp_path: Path) -> None:
+    clip = write_dual_encoder(tmp_path / "clip", "clip", WORDS)
+    text = bert_text(clip, factor=0)
+    views = "model.image={name: features, pooling: {name: gpo}, views: 3, mlp: true}"
+    config = make_config(text, views, "training.epochs=12", "loss.all_negatives=12 epochs")
+    trainer = make_trainer(config, shards, tmp_path / "run", Recorder())
+    history = trainer.run()
+    assert history[-1]["rsum"] > history[0]["rsum"] + 30
+    tower, model = AutoModel.from_pretrained(clip).text_model, load_model(max((tmp_path / "run").glob("best-*")))
+    assert all(
+        torch.equal(tensor, model.text_encoder.bert.state_dict()[name]) for name, tensor in tower.state_dict().items()
+    )
+    towers = {id(parameter) for parameter in trainer.model.text_encoder.bert.parameters()}
+    learned = {id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]}
+    assert learned == {id(parameter) for parameter in trainer.model.parameters()} - towers
+    assert model.encode_images(torch.randn(2, 5, model.image_encoder.feature_dim), torch.tensor([5, 3])).shape[1] == 3
 
 
 @pytest.mark.parametrize("die_at", [4, 9])

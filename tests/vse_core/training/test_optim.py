@@ -56,6 +56,15 @@ def test_each_submodule_at_its_rate() -> None:
         torch.testing.assert_close(value.detach(), naive_adamw(before[name], steps, 0.3), atol=1e-6, rtol=1e-5)
 
 
+def test_a_factor_of_zero_freezes_a_submodule_and_no_other() -> None:
+    model = make_model()
+    optimizer = build_optimizer(model, 0.1, 0.3, {"text.bert": 0, "text.bert.1": 0.5})
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert frozen == ["text.bert.0.weight", "text.bert.0.bias"]
+    learned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    assert learned == {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+
+
 def test_without_factors_it_is_one_group_of_all_that_trains() -> None:
     ours, theirs = make_model(), make_model()
     for model in (ours, theirs):

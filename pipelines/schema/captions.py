@@ -1,0 +1,29 @@
+"""Settings of the work on captions: the parser, and which words of training captions replace others."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from pipelines.schema.fields import Float, Int, Strict, folder_or_hub_name
+
+
+class ParsingConfig(Strict):
+    """Parsing of captions into objects, attributes and relations (UniVSE, VSE-C)."""
+
+    pipeline: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+        None, description="installed spaCy pipeline (en_core_web_sm) or its folder; by default the one that ships"
+    )
+    batch_size: Int = Field(256, gt=0, description="captions that the pipeline works on at once")
+    actors: Int = Field(1, gt=0, description="parsing processes; each loads the pipeline once")
+    cpus_per_actor: Float = Field(1, gt=0, description="CPU cores reserved for an actor, which uses one thread")
+
+
+class PoolsConfig(Strict):
+    """Words of the training captions that take other words' places: in UniVSE's negatives, in adversarial captions."""
+
+    min_nouns: Int = Field(10, gt=0, description="fewest uses of a noun (UniVSE: 100 in COCO's 414,000 captions)")
+    min_adjectives: Int = Field(10, gt=0, description="fewest uses of an adjective; without effect on the paper's")
+    min_relations: Int = Field(5, gt=0, description="fewest uses of a relation (UniVSE: 1)")
+    adjectives: Literal["captions", "paper"] = Field(
+        "captions", description="those of the captions, or the 37 of UniVSE's appendix"
+    )

@@ -1,0 +1,134 @@
+"""A CLIP from zero-shot to a service: extracted, evaluated, fine-tuned by LoRA, registered, searched and exported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from pipelines.inference.embedder import Embedder
+from pipelines.serving import serve
+from preprocessing.datasets import build_dataset
+from preprocessing.features import load_image
+from preprocessing.features.images import image_bytes
+from tests.dual_encoders import SIDE, write_dual_encoder
+from tests.integration.test_serve import ask
+from tests.pipelines.serving.bad_requests import FORM, form
+from tests.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "clip-scenes"
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    records = build_dataset("scenes", seed=0, images={"train": 200}).records("train")
+    texts = [caption.text for record in records for caption in record.captions]
+    return write_dual_encoder(tmp_path_factory.mktemp("weights") / "clip", "clip", texts)
+
+
+@pytest.fixture(autouse=True)
+def place(ray_cluster: str, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
+    monkeypatch.setenv("VSE_WORK_DIR", str(work_dir))
+
+
+def vse(verb: str, *arguments: str) -> str:
+    command = [sys.executable, str(ROOT / "pipelines" / f"{verb}.py"), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def configured(weights: Path, *settings: str) -> list[str]:
+    """The arguments of a run on scenes."""
+    config = weights.parent / "clip.yaml"
+    config.write_text(
+        f"name: {NAME}\npreset: dual_encoder\nmodel: {{weights: {weights}}}\n"
+        "dataset: {format: scenes, seed: 0, images: {train: 200, dev: 50}}\n"
+        "features: {extractor: images, shard_size: 50}\ntraining: {batch_size: 40, log_steps: 1}\n"
+    )
+    return ["--config", str(config), *(f"--set={setting}" for setting in settings)]
+
+
+LORA = (
+    "model.lora={rank: 8}",
+    "training.epochs=8",
+    "training.learning_rate=0.01",
+    "loss.temperature=0.05",
+)
+
+
+def rsum_of(work_dir: Path) -> float:
+    """The RSUM in the newest evaluation."""
+    newest = max(work_dir.glob("evaluate/*/manifest.json"), key=lambda path: path.stat().st_mtime_ns)
+    return float(json.loads(newest.read_text())["metrics"]["rsum"])
+
+
+def losses_of(work_dir: Path) -> list[float]:
+    (path,) = work_dir.glob("train/*/losses.jsonl")
+    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+
+
+def test_from_zero_shot_to_a_service_and_out(weights: Path, work_dir: Path, tmp_path: Path) -> None:
+    vse("full", *configured(weights))
+    zero_shot = rsum_of(work_dir)
+    vse("full", *configured(weights, *LORA))
+    fine_tuned = rsum_of(work_dir)
+    assert fine_tuned > zero_shot + 10
+
+    image = image_bytes(load_image("scene://0/3"), "PNG")
+    (tmp_path / "image.png").write_bytes(image)
+    assert "rank" in vse("search", "--model", f"{NAME}/2", "--image", str(tmp_path / "image.png"))
+    port, tracking = free_port(), f"sqlite:///{work_dir / 'mlflow.db'}"
+    with serve.serving(f"{NAME}/2", tracking, "127.0.0.1", port):
+        json_type = {"Content-Type": "application/json"}
+        status, body = ask(port, "POST", "/search", b'{"text": "a red ring", "k": 3}', json_type)
+        assert status == 200, body
+        assert len(json.loads(body)["results"]) == 3
+        status, body = ask(port, "POST", "/search/image", form(image, "image/png"), FORM)
+        assert status == 200, body
+        assert json.loads(body)["results"]
+
+    vse("export", "--model", f"{NAME}/2", "--output", str(tmp_path / "out"))
+    embedder = Embedder(tmp_path / "out" / "model", tmp_path / "out" / "extractor", device="cpu")
+    texts = ["a red ring", "two small blue squares above a green triangle"]
+    ((tokens_CL, lengths_C, *_),) = embedder.texts.batches(texts)
+    pixels_BCHW = np.random.default_rng(0).uniform(0, 255, (3, 3, SIDE, SIDE)).astype(np.float32)
+    graphs = {
+        name: onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / f"{name}.onnx") for name in ("texts", "images")
+    }
+    (texts_CD,) = graphs["texts"].run(None, {"tokens": tokens_CL.numpy(), "lengths": lengths_C.numpy()})
+    (images_BKD,) = graphs["images"].run(None, {"pixels": pixels_BCHW})
+    with torch.no_grad():
+        expected_BKD = embedder.model.encode_images(torch.from_numpy(pixels_BCHW), torch.ones(3, 1))
+    differences = [np.abs(texts_CD - embedder.embed_texts(texts).numpy()).max()]
+    differences.append(np.abs(images_BKD - expected_BKD.numpy()).max())
+    assert max(differences) <= 1e-5
+    print(f"RSUM {zero_shot:.1f} -> {fine_tuned:.1f}; ONNX {max(differences):.1e}")
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["whole", "lora"])
+def test_two_processes_fine_tune_as_one(weights: Path, work_dir: Path, tmp_path: Path, lora: bool) -> None:
+    more = LORA if lora else LORA[1:]
+    losses = []
+    for workers in (1, 2):
+        own = tmp_path / str(workers)
+        if workers == 1:
+            vse("extract", *configured(weights, *more, f"work_dir={own}"))
+        else:
+            shutil.copytree(tmp_path / "1" / "extract", own / "extract")
+        settings = ("training.epochs=1", f"training.workers={workers}", "training.cpus_per_worker=0.25")
+        vse("train", *configured(weights, *more, *settings, f"work_dir={own}"))
+        losses.append(losses_of(own))
+    assert len(losses[0]) == 25
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5, abs=1e-5)
