@@ -4,8 +4,6 @@ python -m preprocessing.features.draw_regions train2014_obj36.tsv --form butd_ts
     --objects objects_vocab.txt --attributes attributes_vocab.txt
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Near-duplicate images across splits: a model that has seen a test image's twin in training is overrated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise

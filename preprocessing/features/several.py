@@ -1,7 +1,5 @@
 """Several features of the same images in one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 S side of the pixels; D dimensions of the dual encoder's own space.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

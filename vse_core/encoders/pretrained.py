@@ -3,8 +3,6 @@
 transformers is imported where it is used: it takes seconds, and most models have no use for it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

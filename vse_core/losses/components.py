@@ -4,11 +4,9 @@ b pairs of an image and a caption of this process, K views, N regions, M compone
 negatives, D dimensions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -52,7 +50,7 @@ class UnifiedOutput:
     true_triples_bX: Tensor
 
     @classmethod
-    def join(cls, parts: Sequence[UnifiedOutput]) -> UnifiedOutput:
+    def join(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the outputs of several parts of a batch, which are padded to equally many regions."""
         counts = [len(part.sentences_bD) for part in parts]
         joined: dict[str, Any] = {}

@@ -4,10 +4,9 @@ O objects, A pairs of an adjective and a noun, T triples of a subject, a relatio
 component, L words of the longest triple, X triples of an image, C captions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -46,15 +45,15 @@ class Components:
     triple_numbers_T: Tensor | None = None
     true_triples_CX: Tensor | None = None
 
-    def to(self, device: torch.device | str) -> Components:
+    def to(self, device: torch.device | str) -> Self:
         """Copy to a device; from pinned memory the copy overlaps with computation."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def pin(self) -> Components:
+    def pin(self) -> Self:
         """Copy to page-locked memory, from which :meth:`to` copies to a GPU without waiting."""
         return self._map(torch.Tensor.pin_memory)
 
-    def without_negatives(self) -> Components:
+    def without_negatives(self) -> Self:
         """The components alone, as inference needs them."""
         return replace(
             self,
@@ -65,7 +64,7 @@ class Components:
             true_triples_CX=None,
         )
 
-    def __getitem__(self, rows: slice) -> Components:
+    def __getitem__(self, rows: slice) -> Self:
         """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
         start, stop = rows.start, rows.stop
         owners = {"O": self.object_owner_O, "A": self.pair_owner_A, "T": self.triple_owner_T}
@@ -79,7 +78,7 @@ class Components:
         }
         return replace(self, **chosen)
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Components:
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: change(value) for name, value in values.items() if value is not None})
 

@@ -1,7 +1,5 @@
 """Begin training with the weights of a model that was trained before, also where it knows other words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Bottom-up attention's TSV files: those of the Caffe code (6 columns) and those of LXMERT (10 columns)."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A folder of files, one an image: MILVLG's .npz of regions, and grid-feats-vqa's .pth of a feature map."""
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """LMDB stores with one entry an image: npz files, or ViLBERT's dictionaries of base64 arrays."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import io

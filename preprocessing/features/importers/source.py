@@ -3,8 +3,6 @@
 Shapes: N regions, F feature width.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Shapes: C channels, H x W pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """CNNs of torchvision by name, and the ResNets of Caffe, filled from the files that were published for them."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path

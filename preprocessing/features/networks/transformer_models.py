@@ -1,7 +1,5 @@
 """Vision networks of transformers and timm: any CNN or vision transformer that the auto classes know."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator
