@@ -16,7 +16,7 @@ MODULES = "modules.json"
 
 
 class VisualSemanticModule(InputModule):
-    """Embeds texts, and images (paths, URIs or PIL images) where the model has one view and reads image files."""
+    """Embeds texts, and images (PIL images) where the model has one view and reads image files."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -51,7 +51,8 @@ class VisualSemanticModule(InputModule):
         """Embed texts or images: `sentence_embedding` (B, D); ValueError where an image has several views."""
         inputs = features["inputs"]
         if not isinstance(inputs[0], Image.Image):
-            return {"sentence_embedding": self.embedder.embed_texts(inputs)}
+            # A text that is too long is cut, as sentence-transformers' own modules cut it.
+            return {"sentence_embedding": self.embedder.texts.embed(inputs)}
         images_BKD = self.embedder.embed_pil(inputs)
         if images_BKD.shape[1] > 1:
             raise ValueError(

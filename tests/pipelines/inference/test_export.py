@@ -54,6 +54,7 @@ def test_sentence_transformers_gives_equal_vectors(exported: Path) -> None:
     embedder = Embedder(exported / "model", exported / "extractor", device="cpu")
     model = SentenceTransformer(str(exported), trust_remote_code=True, device="cpu", local_files_only=True)
     np.testing.assert_allclose(model.encode(TEXTS), embedder.embed_texts(TEXTS).numpy(), atol=1e-6)
+    assert np.isfinite(model.encode([" ".join(TEXTS * 200)])).all()
     uris = ["scene://0/0", "scene://0/1"]
     images = model.encode([load_image(uri) for uri in uris])
     np.testing.assert_allclose(images, embedder.embed_images(uris)[:, 0].numpy(), atol=1e-6)
