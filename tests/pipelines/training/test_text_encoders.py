@@ -207,7 +207,7 @@ def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) ->
     assert trainer.model.text_encoder.embed.weight[ids].tolist() == [[1, 2, 3], [7, 8, 9]]
     _, facts = build_caption_encoder(config.kind_settings, ShardReader(shards / "train", "grid"), tmp_path / "out")
     assert facts == {"vocabulary_size": 17, "word_vector_coverage": round(2 / 17, 4)}
-    assert "word_vectors" not in trainer.checkpoints.specification["text"]
+    assert "word_vectors" not in trainer.model.specification["text"]
 
 
 def test_files_that_do_not_fit_end_the_stage_with_a_message(shards: Path, bert: Path, tmp_path: Path) -> None:
@@ -226,12 +226,12 @@ def test_files_that_do_not_fit_end_the_stage_with_a_message(shards: Path, bert: 
 def test_training_goes_by_what_the_weights_are_and_not_where_they_lie(bert: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(bert, moved)
-    content = train._model_content(make_config(bert_text(bert)))
-    assert train._model_content(make_config(bert_text(moved))) == content
-    assert train._model_content(make_config(bert_text(moved, 0.2))) != content
+    content = train.model_content(make_config(bert_text(bert)))
+    assert train.model_content(make_config(bert_text(moved))) == content
+    assert train.model_content(make_config(bert_text(moved, 0.2))) != content
     settings = json.loads((moved / "config.json").read_text())
     (moved / "config.json").write_text(json.dumps(settings | {"hidden_act": "relu"}))
-    assert train._model_content(make_config(bert_text(moved))) != content
+    assert train.model_content(make_config(bert_text(moved))) != content
 
 
 def test_options_go_with_their_encoder() -> None:
