@@ -52,7 +52,7 @@ def epoch_of(reader: ShardReader, rank: int, world: int, threads: int, epoch: in
     vocabulary = Vocabulary.build(["a picture"], min_count=1)
     sampler = BatchSampler(reader.num_captions, 5, SEED)
     images = source(reader, threads)
-    return TrainLoader(reader, images, vocabulary, sampler, rank, world, SEED, True).epoch(epoch)
+    return TrainLoader(reader, images, tokens, vocabulary, sampler, rank, world, SEED, True).epoch(epoch)
 
 
 def rows(batches: Iterator[Batch]) -> list[tuple[int, bytes, list[bool]]]:
