@@ -25,7 +25,7 @@ _FONT_SHARE = 32  # of the image's long side
 _IMAGES = (".jpg", ".jpeg", ".png")
 
 
-def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], names: Sequence[str]) -> Image.Image:
+def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[Any], names: Sequence[str]) -> Image.Image:
     """Draw boxes (N, 4) in pixels and their names on a copy of an RGB image, the last on top; "" is a box alone."""
     drawn = image.copy()
     canvas = ImageDraw.Draw(drawn)
