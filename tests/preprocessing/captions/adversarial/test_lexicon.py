@@ -42,15 +42,15 @@ def test_verb_form(words: str, lemma: str, form: str) -> None:
 def test_nothing_related_to_any_caption_of_the_image_is_irrelevant() -> None:
     words = ImageWords(image("[a puppy] (on) [a {small} rug]", "[a {aged} kid] (riding|ride) [a car]"), LEXICON)
     # A puppy is a dog, a kid may be a boy; a car is named.
-    assert set(words.nouns["indefinite"]) == set(NOUNS) - {"dog", "boy", "car"}
+    assert set(words.nouns("indefinite")) == set(NOUNS) - {"dog", "boy", "car"}
     # Small is little, the aged are old.
     assert set(words.adjectives()) == {"red", "orange", "wooden", "snowy", "empty", "busy", "blue"}
 
 
 def test_a_word_that_the_parser_missed_is_not_irrelevant_either() -> None:
     words = ImageWords(image("[a rug] and two owls", "red apple"), LEXICON)
-    assert not {"owls"} & set(words.nouns["plural"])
-    assert not {"apple"} & set(words.nouns["indefinite"])
+    assert not {"owls"} & set(words.nouns("plural"))
+    assert not {"apple"} & set(words.nouns("indefinite"))
     assert "red" not in words.adjectives()
 
 
