@@ -16,7 +16,8 @@ from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph import ParsedCaption, parse_captions
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.shards.index import FIX, ShardError
-from preprocessing.shards.reader import read_records, shard_paths
+from preprocessing.shards.reader import read_records
+from preprocessing.shards.split_index import shard_paths
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
 
