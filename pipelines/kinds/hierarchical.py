@@ -92,13 +92,13 @@ class HierarchicalKind(ModelKind):
         self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Check the role graphs of both splits, and collect the words between spaces."""
-        from pipelines.kinds.words import build_words, captions_of
+        from pipelines.kinds.words import build_words
         from preprocessing.captions.role_graphs import SpacedWords
 
         # Errors in the graphs are raised here, and not in every process of the training.
         for split in (train, evaluation):
             role_graph_table(_graphs_file(settings.text), split.reader)
-        return build_words(settings, directory, lambda count: SpacedWords.build(captions_of(train.reader), count))
+        return build_words(settings, directory, lambda count: SpacedWords.build(train.reader.texts(), count))
 
     def load_caption_encoder(self, directory: Path) -> CaptionEncoder:
         """Read the words between spaces."""
@@ -169,10 +169,9 @@ def role_graph_table(path: Path, reader: ShardReader) -> RoleGraphTable:
 
     Raises StageError where the file is missing or malformed, or lacks a caption.
     """
-    from pipelines.kinds.words import captions_of
     from preprocessing.captions.role_graphs import RoleGraphError, RoleGraphTable
 
     try:
-        return RoleGraphTable.build(captions_of(reader), _role_graphs(path))
+        return RoleGraphTable.build(reader.texts(), _role_graphs(path))
     except RoleGraphError as error:
         raise StageError(f"model.text.graphs: {error}") from error

@@ -28,7 +28,7 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
     Raises StageError where there are none, or they are of other captions than the features.
     """
     from preprocessing.captions.graph_shards import read_graphs
-    from preprocessing.shards.reader import shard_paths
+    from preprocessing.shards.split_index import shard_paths
 
     directory = require_graphs(split)
     images = (record for path in shard_paths(directory) for record in read_graphs(path))

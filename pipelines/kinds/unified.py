@@ -126,7 +126,7 @@ class UnifiedKind(ModelKind):
         self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
         """Collect the words of captions and of their components, and the pools that negatives are drawn from."""
-        from pipelines.kinds.words import build_words, captions_of
+        from pipelines.kinds.words import build_words
         from preprocessing.captions.components import attribute_kinds, component_words
         from preprocessing.captions.vocabulary import Vocabulary
 
@@ -134,7 +134,7 @@ class UnifiedKind(ModelKind):
             graphs = itertools.chain.from_iterable(graphs_of(train))
             text = _settings(settings.text)
             words = component_words(graphs, count, attribute_kinds(text.numerals), text.relations)
-            return Vocabulary.build(captions_of(train.reader), count, words)
+            return Vocabulary.build(train.reader.texts(), count, words)
 
         words, facts = build_words(settings, directory, build)
         write_pools(settings, train, directory)

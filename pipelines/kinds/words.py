@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
     Words = TypeVar("Words", bound=CaptionEncoder)
 
 
-def captions_of(reader: ShardReader) -> Iterator[str]:
-    """Yield the captions of a split, in order."""
-    return itertools.chain.from_iterable((caption["text"] for caption in meta["captions"]) for meta in reader.metas())
-
-
 def build_caption_encoder(
     settings: KindSettings, reader: ShardReader, directory: Path
 ) -> tuple[CaptionEncoder, dict[str, float]]:
@@ -35,7 +29,7 @@ def build_caption_encoder(
 
     text = settings.text
     if text.name != "bert" and text.name != "dual_encoder":
-        return build_words(settings, directory, lambda count: Vocabulary.build(captions_of(reader), count))
+        return build_words(settings, directory, lambda count: Vocabulary.build(reader.texts(), count))
     try:
         tokenizer = SubwordTokenizer.from_pretrained(text.weights, for_tower=text.name == "dual_encoder")
     except TokenizerError as error:

@@ -28,7 +28,7 @@ from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.shards import read_index
 from preprocessing.storage import Mirror
-from preprocessing.storage.mirror import sidecar_path
+from preprocessing.storage.mirror import sidecar_path, table_path
 
 if TYPE_CHECKING:
     from pipelines.tracking import Tracker
@@ -164,7 +164,7 @@ class _Extraction:
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads, self._timeout)
         # The sidecar last: on the storage, too, it declares the shard complete.
-        self._mirror.push(spec.path, sidecar_path(spec.path))
+        self._mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
         self._mirror.make_room()
         return len(spec.records)
 
@@ -240,7 +240,7 @@ def _images_to_do(splits: Iterable[Split]) -> int:
 
 def _write_manifest(split: Split, reused: int = 0) -> None:
     """Write the manifest of a split from its sidecars; raises StageError where nothing of the split was usable."""
-    split.directory.pull(lambda name: name.endswith(".json"))
+    split.directory.pull(lambda name: name.endswith((".json", ".parquet")))
     indices = [read_index(path) for path in split.shards]
     skipped = [item for index in indices for item in index.skipped]
     counts = {

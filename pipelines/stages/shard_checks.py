@@ -14,8 +14,9 @@ from pipelines.runtime.progress import progress_bar
 from pipelines.stages.shard_work import ShardedSplit
 from preprocessing.extraction.extract import NO_CAPTION
 from preprocessing.shards import ShardError, ShardIndex, read_index, verify_shard
+from preprocessing.shards.reader import verify_table
 from preprocessing.storage import Mirror
-from preprocessing.storage.mirror import sidecar_path
+from preprocessing.storage.mirror import sidecar_path, table_path
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def remove(shards: Mapping[Path, str], mirror: Mirror) -> None:
         say(f"  {path}: {reason}")
         if not mirror.is_read_only:
             # The sidecar first: without it the shard counts as not there.
-            mirror.drop(sidecar_path(path), path)
+            mirror.drop(sidecar_path(path), table_path(path), path)
 
 
 def _readable(split: ShardedSplit, mirror: Mirror) -> list[Path]:
@@ -108,7 +109,7 @@ def _reason(shard: Path, mirror: Mirror) -> str | None:
     reason = _defect(shard, mirror)
     if reason is None or mirror.address is None or mirror.is_read_only:
         return reason
-    for path in (sidecar_path(shard), shard):
+    for path in (sidecar_path(shard), table_path(shard), shard):
         path.unlink(missing_ok=True)
     return _defect(shard, mirror)
 
@@ -117,6 +118,7 @@ def _defect(shard: Path, mirror: Mirror) -> str | None:
     with mirror.pinned_shard(shard):
         try:
             verify_shard(shard, deep=True)
+            verify_table(shard)
         except (ShardError, OSError) as error:
             return str(error)
     return None

@@ -20,7 +20,7 @@ from preprocessing.reading import reason
 from preprocessing.shards import read_index
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import write_json_atomic
-from preprocessing.storage.mirror import sidecar_path
+from preprocessing.storage.mirror import sidecar_path, table_path
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,8 @@ def _copy(earlier: StageDir, directory: StageDir, names: Collection[str], extra:
     def copy(name: str) -> None:
         """Copy one shard; its sidecar, which declares it complete, comes last."""
         *files, sidecar = _files(directory.path / name, extra)
-        for file in files:
+        table = table_path(directory.path / name)
+        for file in (*files, *([table] if directory.mirror.has(earlier.path / table.name) else [])):
             directory.mirror.copy(earlier.path / file.name, file)
         index = replace(read_index(earlier.path / name), fingerprint=directory.fingerprint)
         write_json_atomic(sidecar, index.to_json())

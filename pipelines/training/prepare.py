@@ -24,7 +24,6 @@ def prepare(
     Returns figures about the captions' tokens for the manifest, and the optimiser steps of the run. Raises StageError
     where the split is too small, or the captions' encoder or the model cannot be made.
     """
-    from pipelines.kinds.words import captions_of
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.loading.sampler import BatchSampler
     from vse_core.models import build_model
@@ -43,7 +42,7 @@ def prepare(
             f"{len(evaluation.reader)} images of {settings.eval_split}: lower it"
         )
     caption_encoder, facts = settings.kind.prepare(settings.kind_settings, train, evaluation, directory)
-    texts = chain.from_iterable(captions_of(split.reader) for split in (train, evaluation))
+    texts = chain.from_iterable(split.reader.texts() for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
     save_caption_encoder(caption_encoder, directory)
     try:

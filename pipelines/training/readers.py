@@ -35,7 +35,7 @@ def open_splits(
         return
     window = _window(shuffle_shards, sizes, mirror.limit, other_bytes)
     with mirror.pinned(*others):
-        mirror.pull(train.shards, lambda name: name.endswith(".json"))
+        mirror.pull(train.shards, lambda name: name.endswith((".json", ".parquet")))
         check_outputs(train.shards, *others)
         _require_stored(train.shards, sizes)
         reader = ShardReader(train.shards, feature, 2 * window + _SPARE, verify=True, pin=mirror.pinned_shard)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.shards.caption_table import check_record, write_table
 from preprocessing.shards.index import VERSION, MemberTable, ShardIndex
 from preprocessing.storage.atomic import open_atomic, sync_directory, write_json_atomic
 from preprocessing.storage.mirror import sidecar_path
@@ -91,7 +92,9 @@ class _HashingFile:
 
 
 def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: str) -> ShardIndex:
-    """Write a shard "shard-00000.tar" and then its sidecar, each atomically, with one sample in memory at a time.
+    """Write a shard "shard-00000.tar", the table of its captions, and then its sidecar, each atomically.
+
+    One sample's arrays are in memory at a time. A shard of records alone has no table.
 
     All samples have the same arrays and files; what was skipped comes between them in any order. A process killed at
     any moment leaves no sidecar, or a complete shard. Raise ValueError where a sample is not as :class:`Sample` says.
@@ -100,6 +103,7 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
         raise ValueError(f"a shard's name ends in .tar, got {path}")
     keys: list[str] = []
     caption_counts: list[int] = []
+    records: list[dict[str, Any]] = []
     members: dict[str, MemberTable] = {}
     grids: dict[str, list[tuple[int, int, int]]] = {}
     skipped: list[Skipped] = []
@@ -124,7 +128,10 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                     grids.setdefault(name, []).append(grid)
                 keys.append(sample.key)
                 caption_counts.append(len(sample.meta["captions"]))
+                records.append(sample.meta)
         size, digest = hashing.tell(), hashing.hexdigest()
+    if set(members) != {"json"}:
+        write_table(path, records)
     entries = [entry.to_json() for entry in sorted(skipped, key=lambda entry: entry.key)]
     tables = (members, entries, grids)
     index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, caption_counts, *tables)
@@ -163,9 +170,10 @@ def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> 
                 f"sample {sample.key}: the companion {name!r} must be non-empty float32 or int32 and have a name of "
                 f"its own, got {companion.dtype} of shape {companion.shape}"
             )
-    captions = sample.meta.get("captions")
-    if not isinstance(captions, list) or not all({"caption_id", "text"} <= set(caption) for caption in captions):
-        raise ValueError(f"sample {sample.key}: meta must hold 'captions', a list of objects with caption_id and text")
+    try:
+        check_record(sample.meta)
+    except ValueError as error:
+        raise ValueError(f"sample {sample.key}: meta {error}") from error
     found = {*(f"{name}.npy" for name in (*sample.arrays, *sample.companions)), *sample.files, "json"}
     if kinds is not None and found != kinds:
         raise ValueError(f"sample {sample.key} has the members {sorted(found)}, those before it {sorted(kinds)}")

@@ -40,6 +40,11 @@ def sidecar_path(shard: Path) -> Path:
     return shard.with_suffix(".json")
 
 
+def table_path(shard: Path) -> Path:
+    """Return the table of a shard's captions, which shards of earlier versions lack."""
+    return shard.with_suffix(".parquet")
+
+
 def everything(_name: str) -> bool:
     """Select every file."""
     return True
@@ -149,10 +154,10 @@ class Mirror:
 
     @contextlib.contextmanager
     def pinned_shard(self, shard: Path) -> Iterator[None]:
-        """Pin one shard with its sidecar; raises as :meth:`pinned`."""
+        """Pin one shard with its sidecar and its table; raises as :meth:`pinned`."""
         with contextlib.ExitStack() as stack:
             while self.address is not None and not self.is_read_only:
-                for path in (sidecar_path(shard), shard):
+                for path in (sidecar_path(shard), table_path(shard), shard):
                     self._pull_one(path)
                 with contextlib.suppress(FileNotFoundError):
                     stack.enter_context(locked(shard, fcntl.LOCK_SH, os.O_RDWR))

@@ -16,7 +16,7 @@ from pipelines.stages.runner import plan_stages
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.features.images import ImageError
 from preprocessing.shards import read_index
-from preprocessing.storage.mirror import sidecar_path
+from preprocessing.storage.mirror import sidecar_path, table_path
 
 
 class Numbers:
@@ -45,7 +45,7 @@ def make(config: PipelineConfig, failing: Sequence[str] = ()) -> list[Path]:
     for split in extract.splits_of(config):
         for spec in split.missing_specs():
             extract_shard(spec, Numbers(failing), batch_size=2)
-            config.mirror.push(spec.path, sidecar_path(spec.path))
+            config.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
             made.append(spec.path)
         extract._write_manifest(split)
     return made
@@ -104,6 +104,17 @@ def test_a_flipped_bit_costs_one_shard(config: PipelineConfig, capsys: pytest.Ca
     assert make(config) == [second]
     assert second.read_bytes() == good
     assert extract.plan(config, {}) == plan
+
+
+def test_captions_of_another_shard_cost_one_shard(config: PipelineConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, *_ = make(config)
+    good = table_path(second).read_bytes()
+    table_path(second).write_bytes(table_path(first).read_bytes())
+    config.mirror.push(table_path(second))
+    shard_checks.verify(extract.splits_of(config), config.mirror)
+    assert f"the captions {table_path(second)} are not those in the tar" in capsys.readouterr().out
+    assert make(config) == [second]
+    assert table_path(second).read_bytes() == good
 
 
 def test_a_broken_copy_is_taken_from_the_storage(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from preprocessing.captions.graph_shards import GraphCounts, counts_path
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards import verify_shard
 from preprocessing.storage.atomic import write_json_atomic
-from preprocessing.storage.mirror import sidecar_path
+from preprocessing.storage.mirror import sidecar_path, table_path
 from tests.pipelines.stages.test_shard_checks import Numbers
 
 
@@ -41,7 +41,7 @@ def make(split: Split, shards: int | None = None) -> list[str]:
     made = []
     for spec in list(split.missing_specs())[:shards]:
         extract_shard(spec, Numbers(), batch_size=2)
-        split.directory.mirror.push(spec.path, sidecar_path(spec.path))
+        split.directory.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
         made.append(spec.path.name)
     return made
 
@@ -74,6 +74,7 @@ def test_what_is_new_alone_is_made(settings: list[str], tmp_path: Path) -> None:
         verify_shard(path, deep=True)
         assert path.read_bytes() == expected.read_bytes()
         assert sidecar_path(path).read_bytes() == sidecar_path(expected).read_bytes()
+        assert table_path(path).read_bytes() == table_path(expected).read_bytes()
 
 
 def test_files_are_shared(settings: list[str]) -> None:

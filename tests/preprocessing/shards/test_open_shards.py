@@ -100,6 +100,6 @@ def test_local_shards_are_compared_with_their_sidecars_where_asked(shards: Path)
     data = bytearray(path.read_bytes())
     data[-2000] ^= 1
     path.write_bytes(data)
-    ShardReader(shards, "grid").meta(7)
+    ShardReader(shards, "grid").features(7)
     with pytest.raises(ShardError, match=r"shard-00002.tar has sha256"):
-        ShardReader(shards, "grid", verify=True).meta(7)
+        ShardReader(shards, "grid", verify=True).features(7)

@@ -241,7 +241,7 @@ def test_an_exception_in_the_samples_leaves_no_complete_shard(tmp_path: Path, sa
         write_shard(path, failing(), "new")
     with pytest.raises(ShardError, match="incomplete"):
         verify_shard(path, deep=False)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["shard-00000.tar"]
+    assert {entry.suffix for entry in tmp_path.iterdir()} == {".tar", ".parquet"}
 
 
 def test_samples_are_not_collected(tmp_path: Path, sample: MakeSample) -> None:
@@ -272,14 +272,15 @@ import numpy as np
 from preprocessing.shards.writer import Sample, Skipped, write_shard
 
 array = np.ones((200, 64), dtype=np.float16)
-samples = [Sample(f"{i:04d}", {"grid": array}, {"captions": []}) for i in range(20)]
+meta = {"image_id": "0", "image": "0.jpg", "split": "train", "captions": []}
+samples = [Sample(f"{i:04d}", {"grid": array}, meta) for i in range(20)]
 print("ready", flush=True)
 while True:
     write_shard(Path(sys.argv[1]), samples, "abc")
 """
 
 
-def test_a_killed_writer_leaves_a_complete_shard_or_none(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_a_complete_shard_or_none(tmp_path: Path, sample: MakeSample) -> None:
     path = tmp_path / "shard-00000.tar"
     root = Path(__file__).parents[3]
     for attempt in range(8):
@@ -292,7 +293,6 @@ def test_a_killed_writer_leaves_a_complete_shard_or_none(tmp_path: Path) -> None
         writer.stdout.close()
         if path.with_suffix(".json").exists():
             verify_shard(path, deep=True)
-    array = np.ones((2, 2), dtype=np.float16)
-    write_shard(path, [Sample("0", {"grid": array}, {"captions": []})], "abc")
+    write_shard(path, [sample(0)], "abc")
     verify_shard(path, deep=True)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["shard-00000.json", "shard-00000.tar"]
+    assert sorted(entry.suffix for entry in tmp_path.iterdir()) == [".json", ".parquet", ".tar"]

@@ -1,0 +1,139 @@
+"""The places of a split's samples in its shards: read from the sidecars, or memory-mapped from arrays made of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.reading import damage_as, parse_json
+from preprocessing.shards.index import (
+    FIX,
+    MemberTable,
+    ShardError,
+    ShardIndex,
+    read_index,
+    shard_path,
+    verify_shard,
+)
+from preprocessing.shards.open_shards import TarFile
+from preprocessing.storage.atomic import write_json_atomic
+
+_SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
+# Members that are files; any other feature is an array, "<name>.npy".
+FILES = ("jpg",)
+
+_ARRAYS = ("first_images", "caption_starts", "places", "grids")
+_SHARDS = "shards.json"
+
+
+def shard_paths(directory: Path) -> list[Path]:
+    """Return the paths of the tars by number, after checking that none is missing."""
+    try:
+        found = {int(match[1]) for entry in directory.iterdir() if (match := _SHARD.fullmatch(entry.name))}
+    except OSError as error:
+        raise ShardError(
+            f"cannot read the shard directory {directory}: {error.strerror}; run the extraction first"
+        ) from error
+    if not found:
+        raise ShardError(f"there are no shards (shard-00000.tar, ...) in {directory}: run the extraction first")
+    missing = sorted(set(range(max(found) + 1)) - found)
+    if missing:
+        raise ShardError(f"shard {shard_path(directory, missing[0])} is missing ({len(missing)} in all); {FIX}")
+    return [shard_path(directory, number) for number in sorted(found)]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitIndex:
+    """The places of one kind of member of I images in S shards, as arrays, whose files all processes map.
+
+    Attributes:
+        tars: of all shards, by number.
+        fingerprint: of the shards.
+        first_images: number of each shard's first image, then that of all images, int64 (S + 1,).
+        caption_starts: flat number of each image's first caption, then that of all captions, int64 (I + 1,).
+        places: offsets and sizes of the members, int64 (2, I).
+        grids: rows and columns of the cells that an image's features are, and the number of features before them; 0
+            where they are no cells, int32 (I, 3).
+    """
+
+    tars: Sequence[TarFile]
+    fingerprint: str
+    first_images: npt.NDArray[np.int64]
+    caption_starts: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    grids: npt.NDArray[np.int32]
+
+    @classmethod
+    def read(cls, directory: Path, feature: str, are_here: bool) -> Self:
+        """Read the sidecars of a directory, and compare the tars with their sizes if they are here.
+
+        Raises ShardError where a shard is missing, incomplete, of another fingerprint or without the feature.
+        """
+        member = feature if feature in FILES else f"{feature}.npy"
+        tars, fingerprints, counts, places, grids = [], [], [], [], []
+        for path in shard_paths(directory):
+            index = verify_shard(path, deep=False) if are_here else read_index(path)
+            tars.append(TarFile(path, index.bytes, index.sha256))
+            fingerprints.append(index.fingerprint)
+            counts.append(np.array(index.caption_counts, dtype=np.int64))
+            places.append(member_places(path, index, member))
+            rows = index.grids.get(feature) or [(0, 0, 0)] * index.count
+            grids.append(np.array(rows, dtype=np.int32).reshape(-1, 3))
+        return cls(
+            tars,
+            _common_fingerprint(tars, fingerprints),
+            _starts([len(each) for each in counts]),
+            _starts(np.concatenate(counts)),
+            np.concatenate(places, axis=1),
+            np.concatenate(grids),
+        )
+
+    def save(self, directory: Path) -> None:
+        """Write the arrays and the shards' sizes and hashes into a directory."""
+        for name in _ARRAYS:
+            np.save(directory / f"{name}.npy", getattr(self, name))
+        tars = [[tar.bytes, tar.sha256] for tar in self.tars]
+        write_json_atomic(directory / _SHARDS, {"fingerprint": self.fingerprint, "tars": tars})
+
+    @classmethod
+    def load(cls, directory: Path, shards: Path) -> Self:
+        """Map the arrays that :meth:`save` has written; the shards themselves are in another directory."""
+        with damage_as(ShardError, f"the index in {directory} cannot be read", "delete it and train again"):
+            content = parse_json((directory / _SHARDS).read_bytes())
+            tars = [TarFile(shard_path(shards, number), *tar) for number, tar in enumerate(content["tars"])]
+            arrays = {name: map_array(directory / f"{name}.npy") for name in _ARRAYS}
+            return cls(tars, content["fingerprint"], **arrays)
+
+
+def map_array(path: Path) -> npt.NDArray[Any]:
+    """Return the array of a .npy file, memory-mapped: processes share its pages, and only those in use take memory."""
+    # Without the subclass, whose every element and slice would be an object with a file.
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _starts(counts: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _common_fingerprint(tars: Sequence[TarFile], fingerprints: Sequence[str]) -> str:
+    for tar, fingerprint in zip(tars, fingerprints, strict=True):
+        if fingerprint != fingerprints[0]:
+            raise ShardError(
+                f"shards in {tar.path.parent} come from different runs: {tars[0].path.name} has fingerprint "
+                f"{fingerprints[0]}, {tar.path.name} has {fingerprint}; delete those of the old run and extract again"
+            )
+    return fingerprints[0]
+
+
+def member_places(path: Path, index: ShardIndex, member: str) -> npt.NDArray[np.int64]:
+    """Return offsets and sizes of one kind of member in a shard, shape (2, samples)."""
+    if index.count and member not in index.members:
+        raise ShardError(f"shard {path} holds {sorted(index.members)}, not {member!r}: name one of those as feature")
+    table = index.members.get(member, MemberTable([], []))
+    return np.array([table.offset, table.size], dtype=np.int64)
