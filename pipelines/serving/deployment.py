@@ -14,7 +14,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
 from pipelines.retrieval.search_model import Target, default_tracking_uri, load_search_model
-from pipelines.runtime import ray_internals
+from pipelines.runtime import cluster, ray_internals
 from pipelines.serving import limits
 from pipelines.serving.app import Replicas, build_app
 from pipelines.serving.guard import TOKEN_VARIABLE, Guard, read_token
@@ -120,12 +120,13 @@ def search_deployment(replicas: int = 1, max_replicas: int = 1, gpus: float = 0)
         half = limits.PER_REPLICA / 2
         autoscaling = {"min_replicas": replicas, "max_replicas": max_replicas, "target_ongoing_requests": half}
         scaling = {"autoscaling_config": autoscaling}
+    environment = ray_internals.SERVE_SETTINGS | cluster.KEEP_MEMORY
     return serve.deployment(SearchReplica).options(
         name="search",
         max_ongoing_requests=limits.MAX_REQUESTS,  # the guard admits fewer
         graceful_shutdown_timeout_s=3.0,
         graceful_shutdown_wait_loop_s=0.1,
-        ray_actor_options={"num_gpus": gpus, "runtime_env": {"env_vars": ray_internals.SERVE_SETTINGS}},
+        ray_actor_options={"num_gpus": gpus, "runtime_env": {"env_vars": environment}},
         logging_config={"log_level": "WARNING", "enable_access_log": False},
         **scaling,
     )

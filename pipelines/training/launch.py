@@ -71,6 +71,7 @@ def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, A
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
             logging_config=LoggingConfig(log_level="WARNING"),
             callbacks=list(callbacks),
+            worker_runtime_env={"env_vars": cluster.KEEP_MEMORY},
         ),
     )
     outcome: dict[str, Any] = trainer.fit().return_value

@@ -1,6 +1,6 @@
 """Checks shared by the readers: paths, splits, text and JSON files, each failing with one clear DatasetError."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,6 @@ def require_file(path: str | Path, what: str) -> Path:
     return absolute
 
 
-def require_files(paths: Mapping[str, str | Path], what: str) -> dict[str, Path]:
-    """Return the absolute paths of one file a split; raises as :func:`require_file`, and where there is no split."""
-    if not paths:
-        raise DatasetError(f"{what} is empty; name at least one split and its file")
-    return {split: require_file(path, f"{what[:-1]}.{split}'") for split, path in paths.items()}
-
-
 def require_folder(path: str | Path, what: str) -> Path:
     """Return the absolute path of an existing folder; raises as :func:`require_file`."""
     absolute = _absolute(path, what)
@@ -58,13 +51,6 @@ def require_image_folder(path: str | Path, what: str) -> str:
     if next(storage.list(), None) is None:
         raise DatasetError(f"{what}: nothing lies under {path}; correct the address in the dataset's configuration")
     return storage.address
-
-
-def require_image_folders(paths: Mapping[str, str | Path], what: str) -> dict[str, str]:
-    """Return the address of a folder of images a split; raises as :func:`require_image_folder`, and without a split."""
-    if not paths:
-        raise DatasetError(f"{what} is empty; name at least one split and its folder")
-    return {split: require_image_folder(path, f"{what[:-1]}.{split}'") for split, path in paths.items()}
 
 
 def require_split(split: str, splits: tuple[str, ...]) -> None:
@@ -129,7 +115,7 @@ def entries(content: dict[str, Any], field: str, file: Path) -> Iterator[tuple[s
 
 
 def require_new(places: dict[str, str], what: str, identifier: object, where: str) -> None:
-    """Enter an id with its place in a JSON file; raise DatasetError with both places where it is there already."""
+    """Enter an id with its place in a file; raise DatasetError with both places where it is there already."""
     first = places.setdefault(str(identifier), where)
     if first is not where:
         raise DatasetError(f"{where}: {what} {identifier} is there already, in {first}; remove one of the two")

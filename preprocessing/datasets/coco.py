@@ -8,8 +8,8 @@ from preprocessing.datasets.checks import (
     image_path,
     read_json_object,
     require_field,
-    require_files,
-    require_image_folders,
+    require_file,
+    require_image_folder,
     require_new,
     require_split,
 )
@@ -40,14 +40,18 @@ class CocoDataset:
                 f"coco dataset: 'images' names the splits {sorted(images)}, 'annotations' {sorted(annotations)}; "
                 "both must name the same splits, at least one"
             )
-        self._images = require_image_folders(images, "coco dataset, 'images'")
+        self._images = {
+            split: require_image_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()
+        }
         self.splits = tuple(images)
         try:
             self.root = common_folder(list(self._images.values()))
         except ValueError as error:
             raise DatasetError(f"coco dataset, 'images': {error}") from error
-        self._annotations = require_files(annotations, "coco dataset, 'annotations'")
-        self._instances = require_files(instances, "coco dataset, 'instances'") if instances else {}
+        self._annotations, self._instances = (
+            {split: require_file(path, f"coco dataset, '{option}.{split}'") for split, path in files.items()}
+            for option, files in (("annotations", annotations), ("instances", instances or {}))
+        )
         if not set(self._instances) <= set(self._images):
             raise DatasetError(
                 f"coco dataset: 'instances' has the splits {sorted(self._instances)}, 'images' {sorted(self._images)}; "

@@ -8,8 +8,8 @@ from preprocessing.datasets.checks import (
     image_path,
     numbered_lines,
     require_file,
-    require_files,
     require_image_folder,
+    require_new,
     require_split,
 )
 from preprocessing.datasets.record import Caption, DatasetError, Record
@@ -31,7 +31,7 @@ class FlickrDataset:
     def __init__(self, images: str | Path, tokens: str | Path, splits: Mapping[str, str | Path]) -> None:
         self.root = require_image_folder(images, "flickr dataset, 'images'")
         self._tokens = require_file(tokens, "flickr dataset, 'tokens'")
-        self._lists = require_files(splits, "flickr dataset, 'splits'")
+        self._lists = {split: require_file(path, f"flickr dataset, 'splits.{split}'") for split, path in splits.items()}
         self.splits = tuple(splits)
 
     def records(self, split: str) -> Iterator[Record]:
@@ -50,7 +50,7 @@ class FlickrDataset:
     @cached_property
     def _captions(self) -> dict[str, list[Caption]]:
         captions: dict[str, list[Caption]] = {}
-        first_line: dict[str, int] = {}
+        seen: dict[str, str] = {}
         for number, line in numbered_lines(self._tokens):
             if not line.strip():
                 continue
@@ -58,11 +58,7 @@ class FlickrDataset:
             name, mark, order = caption_id.rpartition("#")
             if not (tab and mark and name and order.isdecimal()):
                 raise DatasetError(f"{self._tokens}:{number}: expected NAME.jpg#N<TAB>caption, found {line[:80]!r}")
-            if caption_id in first_line:
-                raise DatasetError(
-                    f"{self._tokens}:{number}: caption {caption_id} is there already, in line {first_line[caption_id]}"
-                )
-            first_line[caption_id] = number
+            require_new(seen, "caption", caption_id, f"{self._tokens}:{number}")
             captions.setdefault(name, []).append(Caption(caption_id, text))
         if not captions:
             raise DatasetError(f"{self._tokens}: no captions in the file; one NAME.jpg#N<TAB>caption a line is needed")
@@ -70,16 +66,14 @@ class FlickrDataset:
 
     def _names(self, split: str) -> list[str]:
         path = self._lists[split]
-        first_line: dict[str, int] = {}
+        seen: dict[str, str] = {}
         for number, line in numbered_lines(path):
             name = line.strip()
             if not name:
                 continue
             if name not in self._captions and f"{name}.jpg" in self._captions:
                 name = f"{name}.jpg"
-            if name in first_line:
-                raise DatasetError(f"{path}:{number}: image {name} is listed already, in line {first_line[name]}")
-            first_line[name] = number
-        if not first_line:
+            require_new(seen, "image", name, f"{path}:{number}")
+        if not seen:
             raise DatasetError(f"{path}: the list of split {split!r} names no image")
-        return list(first_line)
+        return list(seen)

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocessing.datasets.checks import load_array, read_json_object, require_file, require_folder, require_split
+from preprocessing.datasets.checks import (
+    load_array,
+    read_json_object,
+    require_file,
+    require_folder,
+    require_new,
+    require_split,
+)
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 _CAPTIONS = Path("annotation", "RET", "ref_captions.json")
@@ -73,14 +80,12 @@ def _names(file: Path) -> list[str]:
     names = load_array(require_file(file, "hgr dataset"), "names of videos, an array of text, are")
     if names.ndim != 1 or names.dtype.kind != "U":
         raise DatasetError(f"{file}: {names.dtype} of shape {names.shape} where an array of names is needed")
-    first: dict[str, int] = {}
+    seen: dict[str, str] = {}
     for row, name in enumerate(names.tolist()):
-        if name in first:
-            raise DatasetError(f"{file}: video {name!r} is there twice, in the rows {first[name]} and {row}")
-        first[name] = row
-    if not first:
+        require_new(seen, "video", name, f"{file}, row {row}")
+    if not seen:
         raise DatasetError(f"{file}: it names no video")
-    return list(first)
+    return list(seen)
 
 
 def _require_rows(file: Path, videos: int, names: Path) -> None:

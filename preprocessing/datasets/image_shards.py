@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from preprocessing.datasets.checks import require_image_folders, require_split
+from preprocessing.datasets.checks import require_image_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
@@ -29,7 +29,9 @@ class ImageShardsDataset:
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:
-        self._folders = require_image_folders(folders, "webdataset, 'folders'")
+        self._folders = {
+            split: require_image_folder(path, f"webdataset, 'folders.{split}'") for split, path in folders.items()
+        }
         self.splits = tuple(folders)
         self.root = common_folder(list(self._folders.values()))
         for split, folder in self._folders.items():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocessing.datasets.checks import load_array, numbered_lines, require_folder, require_split
+from preprocessing.datasets.checks import load_array, numbered_lines, require_folder, require_new, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 CAPTIONS_PER_IMAGE = 5
@@ -78,7 +78,7 @@ def _rows_per_image(rows: int, captions: int, file: Path) -> int:
 
 def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
     """Return one id an image; check that repeated ids repeat the same image and that no two images share an id."""
-    first_line: dict[str, int] = {}
+    seen: dict[str, str] = {}
     for start in range(0, len(ids), step):
         image_id = ids[start]
         if not image_id:
@@ -89,12 +89,8 @@ def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
                     f"{file}:{line + 1}: id {ids[line]} among the five rows of image {image_id}; the file has one line "
                     "a caption and must therefore name each image five times in a row"
                 )
-        if image_id in first_line:
-            raise DatasetError(
-                f"{file}:{start + 1}: image id {image_id} is there already, in line {first_line[image_id]}"
-            )
-        first_line[image_id] = start + 1
-    return list(first_line)
+        require_new(seen, "image id", image_id, f"{file}:{start + 1}")
+    return list(seen)
 
 
 def _feature_rows(file: Path) -> int:

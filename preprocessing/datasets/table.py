@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from preprocessing.datasets.checks import image_path, require_files, require_image_folder, require_split
+from preprocessing.datasets.checks import image_path, require_file, require_image_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.reading import damage_as
 from preprocessing.storage import is_s3
@@ -41,10 +41,11 @@ class TableDataset:
         image_column: str = "image",
         caption_column: str = "caption",
     ) -> None:
-        self._tables = require_files(tables, "table dataset, 'tables'")
+        self._tables = {split: require_file(path, f"table dataset, 'tables.{split}'") for split, path in tables.items()}
         self.splits = tuple(tables)
         for path in self._tables.values():
-            _check_kind(path)
+            if path.suffix != ".parquet" and _kind(path) not in _SEPARATORS:
+                raise DatasetError(f"{path} is no table: .csv, .tsv (both also .gz) and .parquet are read")
         self.root = "" if images is None else require_image_folder(images, "table dataset, 'images'")
         self._columns = (image_column, caption_column)
 
@@ -82,10 +83,8 @@ class TableDataset:
         return image
 
 
-def _check_kind(path: Path) -> None:
-    kind = Path(path.name.removesuffix(".gz")).suffix
-    if kind not in _SEPARATORS and path.suffix != ".parquet":
-        raise DatasetError(f"{path} is no table: .csv, .tsv (both also .gz) and .parquet are read")
+def _kind(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix
 
 
 def _rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, str, list[str]]]:
@@ -102,11 +101,9 @@ def _rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, str, list
 
 
 def _text_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any, Any]]:
-    compressed = path.suffix == ".gz"
-    separator = _SEPARATORS[Path(path.name.removesuffix(".gz")).suffix]
     csv.field_size_limit(_LONGEST_VALUE)
-    with gzip.open(path) if compressed else path.open("rb") as raw:
-        rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter=separator)
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw:
+        rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter=_SEPARATORS[_kind(path)])
         with damage_as(DatasetError, f"{path}: not a table in utf-8", "copy it again, or convert it"):
             header = next(rows, [])
             places = [_place(path, header, column) for column in columns]

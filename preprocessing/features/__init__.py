@@ -1,12 +1,11 @@
 """Feature extractors: from images to sets of feature vectors, behind one protocol."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF, ImageExtractor, RegionFeatures
+from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF, FileExtractor, RegionFeatures
 from preprocessing.features.images import ImageError, decode_image, load_image, read_image_bytes
 
 __all__ = [
@@ -45,18 +44,10 @@ EXTRACTORS = {
 def build_extractor(name: str, max_pixels: int | None = None, **options: Any) -> Extractor:
     """Build one of `EXTRACTORS` by name, for images of at most `max_pixels` pixels (None for its default).
 
-    ExtractorError: unknown name or options, or weights that cannot be loaded.
+    ExtractorError: weights that cannot be loaded, or options that do not fit together.
     """
-    if name not in EXTRACTORS:
-        raise ExtractorError(f"there is no extractor {name!r}; the extractors are {', '.join(EXTRACTORS)}")
     module, class_name = EXTRACTORS[name]
     build = _several if name == "several" else getattr(import_module(f"{__name__}.{module}"), class_name)
-    signature = inspect.signature(build)
-    try:
-        signature.bind(**options)
-    except TypeError as error:
-        accepted = ", ".join(signature.parameters) or "no options"
-        raise ExtractorError(f"extractor {name!r}: {error}; it takes {accepted}") from error
     built: Any = build(**options)
     if max_pixels is not None:
         built.max_pixels = max_pixels
@@ -65,9 +56,6 @@ def build_extractor(name: str, max_pixels: int | None = None, **options: Any) ->
 
 
 def _several(of: Sequence[Mapping[str, Any]], device: str = "cpu") -> Extractor:
-    from preprocessing.features.several import SHARING, SeveralExtractor
+    from preprocessing.features.several import SeveralExtractor
 
-    for name in (options["name"] for options in of):
-        if name not in SHARING:
-            raise ExtractorError(f"{name!r} does not share images with others; those that do are {', '.join(SHARING)}")
-    return SeveralExtractor([cast("ImageExtractor", build_extractor(**options, device=device)) for options in of])
+    return SeveralExtractor([cast("FileExtractor", build_extractor(**options, device=device)) for options in of])

@@ -17,15 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from preprocessing.features.butd.labels import read_labels
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, inside, load_image
-from preprocessing.features.importers import (
-    FORMS,
-    PublishedRegions,
-    Skipped,
-    by_image_key,
-    entries,
-    image_key,
-    open_source,
-)
+from preprocessing.features.importers import FORMS, PublishedRegions, by_image_key, entries, image_key, open_source
 from preprocessing.plain_text import printable
 
 _HUES = ["#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000", "#808000", "#000075"]
@@ -33,7 +25,7 @@ _FONT_SHARE = 32  # of the image's long side
 _IMAGES = (".jpg", ".jpeg", ".png")
 
 
-def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[np.floating[Any]], names: Sequence[str]) -> Image.Image:
+def draw_regions(image: Image.Image, boxes_N4: npt.NDArray[Any], names: Sequence[str]) -> Image.Image:
     """Draw boxes (N, 4) in pixels and their names on a copy of an RGB image, the last on top; "" is a box alone."""
     drawn = image.copy()
     canvas = ImageDraw.Draw(drawn)
@@ -91,42 +83,41 @@ def _draw_all(options: argparse.Namespace) -> int:
     images = by_image_key(((str(path), None) for path in paths), "the photographs")
     options.out.mkdir(parents=True, exist_ok=True)
     drawn, skipped = 0, 0
-    for entry in entries(open_source(options.source, options.form)):
-        reason = _drawn(entry, images, options, objects, attributes)
-        drawn, skipped = drawn + (not reason), skipped + bool(reason)
-        if reason:
-            sys.stderr.write(printable(f"{entry.image_id}: {reason}\n"))
+    for image_id, found in entries(open_source(options.source, options.form)):
+        try:
+            if isinstance(found, ImageError):
+                raise found
+            _draw(image_id, found, images, options, objects, attributes)
+            drawn += 1
+        except ImageError as error:
+            skipped += 1
+            sys.stderr.write(printable(f"{image_id}: {error}\n"))
     sys.stdout.write(f"{options.out}: {drawn} drawings; {skipped} images left out\n")
     return 0 if drawn else 1
 
 
-def _drawn(
-    entry: PublishedRegions | Skipped,
+def _draw(
+    image_id: str,
+    found: PublishedRegions,
     images: Mapping[str, tuple[str, None]],
     options: argparse.Namespace,
     objects: list[str],
     attributes: list[str],
-) -> str:
-    """Draw one image; return the reason if that cannot be done, else ""."""
-    if isinstance(entry, Skipped):
-        return entry.reason
-    if entry.boxes is None:
-        return "no boxes"
-    key = image_key(entry.image_id)
+) -> None:
+    """Draw one image; raises ImageError."""
+    labels, key = found.regions.companions, image_key(image_id)
+    if "boxes" not in labels:
+        raise ImageError("no boxes")
     if key not in images:
-        return "no photograph"
-    try:
-        image = load_image(inside(str(options.images), images[key][0]))
-    except ImageError as error:
-        return str(error)
-    if entry.image_size not in (None, image.size):
-        return f"boxes for {entry.image_size} pixels on a photograph of {image.size}"
-    scores = entry.labels.get("object_scores")
+        raise ImageError("no photograph")
+    image, boxes_N4 = load_image(inside(str(options.images), images[key][0])), labels["boxes"]
+    if found.image_size not in (None, image.size):
+        raise ImageError(f"boxes for {found.image_size} pixels on a photograph of {image.size}")
+    scores = labels.get("object_scores")
     # The most confident last, on top; without confidences the first ones.
-    chosen = np.arange(len(entry.boxes))[: options.boxes] if scores is None else np.argsort(scores)[-options.boxes :]
-    names = region_names(entry.labels, objects, attributes) or [""] * len(entry.boxes)
-    draw_regions(image, entry.boxes[chosen], [names[index] for index in chosen]).save(options.out / f"{key}.jpg")
-    return ""
+    chosen = np.arange(len(boxes_N4))[: options.boxes] if scores is None else np.argsort(scores)[-options.boxes :]
+    names = region_names(labels, objects, attributes) or [""] * len(boxes_N4)
+    draw_regions(image, boxes_N4[chosen], [names[index] for index in chosen]).save(options.out / f"{key}.jpg")
 
 
 if __name__ == "__main__":

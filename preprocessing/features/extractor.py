@@ -74,7 +74,7 @@ class Extractor(Protocol):
 
 
 class FileExtractor(ABC):
-    """An extractor that reads image files."""
+    """An extractor of image files, which may share a decoded image with others (:class:`SeveralExtractor`)."""
 
     name: str
     max_pixels: int = MAX_PIXELS
@@ -93,21 +93,9 @@ class FileExtractor(ABC):
     def prepare(self, data: bytes, image: Image.Image, /) -> Any:
         """Return one image, given by its file and decoded, as the model takes it; raises ImageError."""
 
-
-class ImageExtractor(FileExtractor):
-    """An extractor of still images, which may share a decoded image with others (:class:`SeveralExtractor`)."""
-
-    def prepare(self, _data: bytes, image: Image.Image, /) -> Any:
-        """Return one decoded image as the model takes it; raises ImageError."""
-        return self.pixels(image)
-
     @abstractmethod
-    def pixels(self, image: Image.Image) -> Any:
-        """Return one decoded image as the model takes it; raises ImageError."""
-
-    @abstractmethod
-    def __call__(self, items: Sequence[Any]) -> Sequence[RegionFeatures]:
-        """The features (N, F) of each image of a batch, and what is known of their places."""
+    def __call__(self, items: Sequence[Any]) -> Any:
+        """Return what is stored of each image of a batch."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:

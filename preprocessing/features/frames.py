@@ -1,16 +1,15 @@
 """Frames of videos: one vector a frame, the average of a CNN's last feature map."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from preprocessing.features.extractor import ExtractorError, FeaturesNF
-from preprocessing.features.grid import check_feature_map
 from preprocessing.features.images import MAX_PIXELS, read_image_bytes
-from preprocessing.features.networks import ImageSize, as_features, build_network
+from preprocessing.features.networks import NetworkOptions, as_features, build_cnn
 from preprocessing.features.videos import decode_frames
 
 _VERSION = 1
@@ -26,27 +25,17 @@ class FrameExtractor:
     feature map, as the published features of videos do (the mean pooling of a ResNet). A video of fewer than T frames
     gives them all. The result is float16.
 
-    Arguments and errors are those of :class:`GridExtractor`; besides, `frames` is T, at least 1.
+    `frames` is T, at least 1; the other arguments and errors are those of :func:`build_cnn`.
     """
 
     name = "frames"
     max_pixels = MAX_PIXELS
 
-    def __init__(
-        self,
-        weights: str | None = None,
-        network: str | None = None,
-        image_size: ImageSize | None = None,
-        frames: int = 12,
-        device: str = "cpu",
-        seed: int | None = None,
-        dtype: str = "float32",
-    ) -> None:
+    def __init__(self, frames: int = 12, **network: Unpack[NetworkOptions]) -> None:
         if frames < 1:
             raise ExtractorError(f"frames must be at least 1, got {frames}")
         self._frames = frames
-        self._network = build_network(weights, network, image_size, device, seed, dtype)
-        check_feature_map(self._network.example_state().shape, self._network.weights)
+        self._network = build_cnn(**network)
 
     def load(self, uri: str) -> PixelsTCHW:
         """The frames of one video as the model's normalised pixels, (T, 3, H, W) float32."""

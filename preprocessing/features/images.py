@@ -236,7 +236,8 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
         with Image.open(_File(data), formats=FORMATS) as image:
             _reduce(image, max_pixels)
             image.load()
-            return _to_rgb(_upright(image))
+            turn = _turn(image)
+            return _to_rgb(image if turn is None else image.transpose(turn))
     except UnidentifiedImageError as error:
         raise ImageError("not an image in a known format") from error
     except Image.DecompressionBombError as error:
@@ -278,15 +279,6 @@ def is_plain_jpeg(data: bytes) -> bool:
     """Return whether an image is a JPEG of the same pixels to every reader: RGB or grey, and upright."""
     with Image.open(_File(data), formats=FORMATS) as image:
         return image.format == "JPEG" and image.mode in ("RGB", "L") and _turn(image) is None
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    method = _turn(image)
-    if method is None:
-        return image
-    turned = image.transpose(method)
-    turned.info = image.info  # holds the transparent colour of images without an alpha channel
-    return turned
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

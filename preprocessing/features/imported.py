@@ -4,15 +4,14 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy.typing as npt
 
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import PublishedRegions, by_image_key, image_key, open_source
+from preprocessing.features.importers import by_image_key, image_key, open_source
 
 _VERSION = 1
 NO_FEATURES = "no features of this image in the source"
@@ -69,19 +68,18 @@ class _Contents:
         found = self._places.get(key)
         if found is None:
             raise ImageError(NO_FEATURES)
-        regions = self._source.read(*found)
-        companions = _companions(regions)
-        lacking = [name for name in self._companions if name not in companions]
+        regions = self._source.read(found[1]).regions
+        lacking = [name for name in self._companions if name not in regions.companions]
         if lacking:
             raise ImageError(f"no {', '.join(lacking)}, which the other images of the source have")
-        return RegionFeatures(regions.features, {name: companions[name] for name in self._companions}, regions.grid)
+        return replace(regions, companions={name: regions.companions[name] for name in self._companions})
 
     def _kinds(self, source: str) -> tuple[str, ...]:
         """Return the companions' names: those of the first readable image, as a shard's samples are all alike."""
         first_reason = ""
-        for image_id, place in self._places.values():
+        for _, place in self._places.values():
             try:
-                return tuple(_companions(self._source.read(image_id, place)))
+                return tuple(self._source.read(place).regions.companions)
             except ImageError as error:
                 first_reason = first_reason or str(error)
         raise ExtractorError(
@@ -97,11 +95,6 @@ def check_image_names(uris: Iterable[str]) -> None:
 def _key(uri: str) -> str:
     member = TarMember.parse(uri)
     return image_key(uri if member is None else member.name)
-
-
-def _companions(regions: PublishedRegions) -> dict[str, npt.NDArray[Any]]:
-    boxes = {} if regions.boxes is None else {"boxes": regions.boxes}
-    return {**boxes, **regions.labels}
 
 
 def _digest(source: Path) -> str:

@@ -1,7 +1,8 @@
 """Pickles of plain values and numpy arrays, read without running anything in them.
 
 A pickle is a program that may call whatever it names. Here it may name a few constructors, each of which is replaced
-by one of this file that keeps its arguments; arrays are then copied out of the bytes.
+by one of this file that keeps its arguments; arrays are then copied out of the bytes. All else is an UnpicklingError,
+damaged bytes are whatever they make of the reader's stack.
 """
 
 import io
@@ -10,40 +11,35 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from pickle import UnpicklingError
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.reading import reason
-
 Constructors = Mapping[tuple[str, str], Any]
-
-
-class PlainPickleError(Exception):
-    """A pickle holds something other than plain values, or arrays of numbers by name."""
 
 
 class _Reader(pickle.Unpickler):
     """Know the given constructors and nothing else: a pickle can build no other object and run nothing."""
 
-    def __init__(self, file: BinaryIO, constructors: Constructors) -> None:
-        super().__init__(file, encoding="latin1")
+    def __init__(self, data: bytes, constructors: Constructors) -> None:
+        super().__init__(io.BytesIO(data), encoding="latin1")
         self._constructors = constructors
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._constructors:
-            raise PlainPickleError(f"it asks for {module}.{name}, which no plain values need; nothing was executed")
+            raise UnpicklingError(f"it asks for {module}.{name}, which no plain values need; nothing was executed")
         return self._constructors[module, name]
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise PlainPickleError(f"it refers to {pid!r:.60} elsewhere; only plain values are read")
+        raise UnpicklingError(f"it refers to {pid!r:.60} elsewhere; only plain values are read")
 
 
 def _latin1(text: str, encoding: str) -> bytes:
     """Make bytes as Python 3 writes them in pickles of protocol 2, which has none: text and an encoding's name."""
     if encoding not in ("latin1", "latin-1"):
-        raise PlainPickleError(f"it holds bytes in the encoding {encoding!r:.40}; latin1 is needed")
+        raise UnpicklingError(f"it holds bytes in the encoding {encoding!r:.40}; latin1 is needed")
     return text.encode("latin-1")
 
 
@@ -51,17 +47,11 @@ _PLAIN: Constructors = {("_codecs", "encode"): _latin1}
 
 
 def read_plain(data: bytes, constructors: Constructors = _PLAIN) -> Any:
-    """Read a pickle of numbers, text, bytes, and lists and dictionaries of them; raises PlainPickleError.
+    """Read a pickle of numbers, text, bytes, and lists and dictionaries of them.
 
     `constructors` are stand-ins for what it may name besides, by module and name.
     """
-    try:
-        return _Reader(io.BytesIO(data), constructors).load()
-    except PlainPickleError:
-        raise
-    # Whatever damaged bytes make of the reader's stack, on which there is nothing to call but the constructors.
-    except Exception as error:
-        raise PlainPickleError(f"it is no pickle of plain values ({reason(error)})") from error
+    return _Reader(data, constructors).load()
 
 
 class _DType:
@@ -77,7 +67,7 @@ class _DType:
     def __call__(self) -> np.dtype[Any]:
         dtype = np.dtype(str(self.name))
         if dtype.kind not in "fiu":
-            raise PlainPickleError(f"it holds an array of {self.name!r}, not of numbers")
+            raise UnpicklingError(f"it holds an array of {self.name!r}, not of numbers")
         return dtype.newbyteorder("<" if self._order == "<" else ">" if self._order == ">" else "=")
 
 
@@ -92,13 +82,13 @@ class _Array:
 
     def array(self) -> npt.NDArray[Any]:
         if self._state is None or len(self._state) != 5:
-            raise PlainPickleError("it holds an array without contents")
+            raise UnpicklingError("it holds an array without contents")
         _, shape, dtype, is_fortran, data = self._state
         if not isinstance(dtype, _DType) or not isinstance(data, bytes):
-            raise PlainPickleError("it holds an array that is not plain bytes")
+            raise UnpicklingError("it holds an array that is not plain bytes")
         values = np.frombuffer(data, dtype())
         if len(values) != math.prod(shape):
-            raise PlainPickleError(f"it holds an array of shape {shape} with {len(values)} numbers")
+            raise UnpicklingError(f"it holds an array of shape {shape} with {len(values)} numbers")
         return values.reshape(shape, order="F" if is_fortran else "C").astype(dtype().newbyteorder("="), order="C")
 
 
@@ -123,7 +113,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """Read a pickled dictionary of arrays and plain values as tensors, the form of detectron2's converted weights."""
     content = read_plain(path.read_bytes(), _ARRAYS)
     if not isinstance(content, dict):
-        raise PlainPickleError(f"it holds {type(content).__name__}, not tensors by name")
+        raise UnpicklingError(f"it holds {type(content).__name__}, not tensors by name")
     tensors: dict[str, Any] = _with_tensors(content)
     return tensors
 

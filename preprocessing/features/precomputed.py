@@ -71,7 +71,7 @@ def _row(uri: str) -> FeaturesNF:
 
 def _entry(uri: str) -> FeaturesNF:
     path, mark, name = uri.partition(_IN_HDF5)
-    return _open_hdf5(path + mark.rstrip("#")).read(name, name).features
+    return _open_hdf5(path + mark.rstrip("#")).read(name).regions.features
 
 
 @lru_cache(maxsize=_OPEN_FILES)

@@ -4,14 +4,14 @@ Shapes: P boxes, h x w cells, F feature width.
 """
 
 from functools import lru_cache
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from preprocessing.features.grid import check_feature_map
-from preprocessing.features.networks import ImageSize, build_network
+from preprocessing.features.networks import NetworkOptions, build_cnn
 from preprocessing.features.state_extractor import StateExtractor
 
 LEVELS = (1, 2, 3, 4)
@@ -36,22 +36,14 @@ class PyramidExtractor(StateExtractor):
     RoI average pooling without rounding to cells (spatial pyramids: Lazebnik et al., CVPR 2006). The boxes cover the
     whole image, for the whole image is what the network sees. The result is float16.
 
-    Arguments and errors are those of :class:`GridExtractor`.
+    Arguments and errors are those of :func:`build_cnn`; images have 224 pixels a side if nothing else is said.
     """
 
     name = "pyramid"
 
-    def __init__(
-        self,
-        weights: str | None = None,
-        network: str | None = None,
-        image_size: ImageSize = 224,
-        device: str = "cpu",
-        seed: int | None = None,
-        dtype: str = "float32",
-    ) -> None:
-        super().__init__(build_network(weights, network, image_size, device, seed, dtype))
-        check_feature_map(self._network.example_state().shape, self._network.weights)
+    def __init__(self, **network: Unpack[NetworkOptions]) -> None:
+        network.setdefault("image_size", 224)
+        super().__init__(build_cnn(**network))
 
     def vectors(self, state: Tensor) -> Tensor:
         """The averages (30, F) of a feature map (F, h, w), in the order of :func:`pyramid_boxes`."""

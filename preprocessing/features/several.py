@@ -5,10 +5,7 @@ from typing import Any
 
 from PIL import Image
 
-from preprocessing.features.extractor import ExtractorError, FileExtractor, ImageExtractor, RegionFeatures
-
-# The extractors of still images by a network: all of them are ImageExtractors.
-SHARING = ("butd", "grid", "patches", "pyramid")
+from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures
 
 
 class SeveralExtractor(FileExtractor):
@@ -19,15 +16,15 @@ class SeveralExtractor(FileExtractor):
 
     name = "several"
 
-    def __init__(self, extractors: Sequence[ImageExtractor]) -> None:
+    def __init__(self, extractors: Sequence[FileExtractor]) -> None:
         names = [extractor.name for extractor in extractors]
         if len(set(names)) < len(names):
             raise ExtractorError(f"features of one image need different names, got {', '.join(names)}")
         self._extractors = tuple(extractors)
 
-    def prepare(self, _data: bytes, image: Image.Image, /) -> tuple[Any, ...]:
+    def prepare(self, data: bytes, image: Image.Image, /) -> tuple[Any, ...]:
         """Return one image as each of the models takes it."""
-        return tuple(extractor.pixels(image) for extractor in self._extractors)
+        return tuple(extractor.prepare(data, image) for extractor in self._extractors)
 
     def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Mapping[str, RegionFeatures]]:
         """Return for each image of a batch the features by name."""

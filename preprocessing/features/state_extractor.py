@@ -7,11 +7,11 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from preprocessing.features.extractor import Grid, ImageExtractor, RegionFeatures
+from preprocessing.features.extractor import FileExtractor, Grid, RegionFeatures
 from preprocessing.features.networks import Network, PixelsCHW, as_features
 
 
-class StateExtractor(ImageExtractor):
+class StateExtractor(FileExtractor):
     """Stores vectors (N, F) float16 of a network's last state; a subclass says which."""
 
     version = 1
@@ -27,7 +27,7 @@ class StateExtractor(ImageExtractor):
         """Where the vectors of an image's state lie; None where they are no cells."""
         return None
 
-    def pixels(self, image: Image.Image) -> PixelsCHW:
+    def prepare(self, _data: bytes, image: Image.Image, /) -> PixelsCHW:
         """One image as the model's normalised pixels, (3, H, W) float32."""
         return self._network.pixels(image)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +18,22 @@ DTYPES = ("float32", "bfloat16", "float16")
 _LISTED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """Names of tensors missing from a file, unknown to a network, or of two shapes; true where there are any."""
+def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Return which of a network's tensors a file lacks, which it has besides or in another shape; "" if it fits.
 
-    missing: list[str]
-    unknown: list[str]
-    misshapen: list[str]
-
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.unknown or self.misshapen)
-
-    def __str__(self) -> str:
-        kinds = {"missing": self.missing, "unknown": self.unknown, "of another shape": self.misshapen}
-        return "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names)
-
-
-def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mismatch:
-    """Compare names and shapes of a file's tensors with a network's, but for batch counters, which old files lack."""
+    Counters of batches are not needed: old files lack them.
+    """
     needed = {name: tensor for name, tensor in expected.items() if not name.endswith("num_batches_tracked")}
-    return Mismatch(
-        missing=sorted(needed.keys() - state.keys()),
-        unknown=sorted(state.keys() - expected.keys()),
-        misshapen=[
+    kinds = {
+        "missing": sorted(needed.keys() - state.keys()),
+        "unknown": sorted(state.keys() - expected.keys()),
+        "of another shape": [
             f"{name} {tuple(state[name].shape)} for {tuple(needed[name].shape)}"
             for name in sorted(state.keys() & needed.keys())
             if state[name].shape != needed[name].shape
         ],
-    )
+    }
+    return "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names)
 
 
 def read_weights(path: Path) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from pipelines.inference.embedder import Embedder
 from pipelines.retrieval import image_gallery
 from pipelines.retrieval.image_files import list_images
 from pipelines.retrieval.index_images import embed_files
+from pipelines.runtime.cluster import KEEP_MEMORY
 from preprocessing.features.images import decode_image, thumbnail
 from preprocessing.storage.atomic import write_json_atomic
 
@@ -73,4 +75,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # The allocator reads its settings when a process starts: those of the processes that index images.
+    if not KEEP_MEMORY.items() <= os.environ.items():
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEEP_MEMORY)
     main()

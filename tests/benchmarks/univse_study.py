@@ -71,9 +71,11 @@ def configured(name: str, overrides: tuple[str, ...], seed: int) -> PipelineConf
     return load_config(CONFIGS / f"{name}.yaml", [*SHORT, *overrides, f"seed={seed}"])
 
 
-def make_shards(directory: Path) -> None:
-    """Extract the features and parse the captions of the first images of both splits, where that is not done."""
-    config = configured(UNIVSE, (), 0)
+def make_shards(config: PipelineConfig, directory: Path) -> None:
+    """Extract the features and parse the captions of the first images of both splits, where that is not done.
+
+    Captions are parsed for the systems that read scene graphs.
+    """
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     nlp, extractor = load_pipeline(None), None
     for split, count in IMAGES.items():
@@ -87,7 +89,7 @@ def make_shards(directory: Path) -> None:
                     config.features.extractor, **extractor_options(config.features)
                 )
                 extract_shard(spec, extractor, 32)
-            if not (graphs / spec.path.name).is_file():
+            if config.reads_graphs and not (graphs / spec.path.name).is_file():
                 parse_shard(ParseSpec(graphs / spec.path.name, spec.path, "0" * 64), nlp, 256)
 
 
@@ -141,7 +143,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("runs/univse_study"), help="of shards and runs")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    make_shards(arguments.directory)
+    make_shards(configured(UNIVSE, (), 0), arguments.directory)
     path = RESULTS / f"univse_{arguments.study}.json"
     result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "images": IMAGES}
     result |= {"settings": SHORT, "rows": {}}

@@ -9,31 +9,15 @@ from preprocessing.datasets.scenes.captions import caption_scene
 from preprocessing.datasets.scenes.layout import (
     SCENES_PER_SPLIT,
     SPLIT_STARTS,
-    Relation,
     Scene,
-    SceneObject,
     check_scene,
     compose_scene,
 )
 from preprocessing.datasets.scenes.render import encode_png, render_pixels
 
-__all__ = [
-    "Relation",
-    "Scene",
-    "SceneObject",
-    "ScenesDataset",
-    "describe_scene",
-    "parse_scene_uri",
-    "render_scene",
-    "scene_uri",
-]
+__all__ = ["Scene", "ScenesDataset", "compose_scene", "parse_scene_uri", "render_scene", "scene_uri"]
 
 _URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
-
-
-def describe_scene(seed: int, index: int) -> Scene:
-    """Return the contents of a scene: its objects, their attributes, places and relations."""
-    return compose_scene(seed, index)
 
 
 def render_scene(seed: int, index: int) -> bytes:
@@ -68,14 +52,12 @@ class ScenesDataset:
     """
 
     def __init__(self, seed: int, images: Mapping[str, int]) -> None:
-        if not _is_whole(seed) or not 0 <= seed < 2**64:
+        if not 0 <= seed < 2**64:
             raise DatasetError(f"scenes dataset, 'seed': {seed!r} is not a whole number in 0 .. 2**64 - 1")
-        if not images:
-            raise DatasetError("scenes dataset: 'images' is empty; name at least one split and its number of scenes")
         for split, count in images.items():
             if split not in SPLIT_STARTS:
                 raise DatasetError(f"scenes dataset, 'images': split {split!r} is none of {', '.join(SPLIT_STARTS)}")
-            if not _is_whole(count) or not 1 <= count <= SCENES_PER_SPLIT:
+            if not 1 <= count <= SCENES_PER_SPLIT:
                 raise DatasetError(
                     f"scenes dataset, 'images.{split}': {count!r} is not a whole number in 1 .. {SCENES_PER_SPLIT}"
                 )
@@ -93,7 +75,3 @@ class ScenesDataset:
             texts = caption_scene(compose_scene(self._seed, index))
             captions = tuple(Caption(f"{image_id}#{order}", text) for order, text in enumerate(texts))
             yield Record(image_id, scene_uri(self._seed, index), split, captions)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

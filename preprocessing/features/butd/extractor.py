@@ -13,14 +13,14 @@ from preprocessing.features.butd.detector import Detector, Regions, Size, random
 from preprocessing.features.butd.resize import Pixels, prepare
 from preprocessing.features.butd.variants import VARIANTS, VariantName
 from preprocessing.features.butd.weights import SOURCES, load_weights
-from preprocessing.features.extractor import ExtractorError, ImageExtractor, RegionFeatures
-from preprocessing.features.weights import checked_device
+from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures
+from preprocessing.features.networks.network import as_features
+from preprocessing.features.weights import checked_device, checked_dtype
 
 _VERSION = 1
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class ButdExtractor(ImageExtractor):
+class ButdExtractor(FileExtractor):
     """The regions of an image with their features, boxes, objects and attributes (Anderson et al., 2018).
 
     An image's regions do not depend on the images that share its batch, but for float rounding: each image counts as
@@ -51,21 +51,28 @@ class ButdExtractor(ImageExtractor):
         seed: int | None = None,
         size: Mapping[str, Any] | None = None,
     ) -> None:
-        _check_options(weights, variant, min_regions, max_regions, dtype, seed, size)
+        if not 1 <= min_regions <= max_regions:
+            raise ExtractorError(
+                f"butd: regions must be 1 <= min_regions <= max_regions, got {min_regions} and {max_regions}; use 36 "
+                "and 36, or 10 and 100"
+            )
         self._regions = (min_regions, max_regions)
         self._variant, self._dtype, self._seed = VARIANTS[variant], dtype, seed
         where = checked_device(device)
-        if seed is not None:
+        if weights is None:
+            if seed is None:
+                raise ExtractorError(f"butd: no weights are given; use {SOURCES}. A seed fills a random network")
             self._detector = random_detector(Size(**(size or {})), self._variant, *self._regions, seed)
+        elif seed is not None or size is not None:
+            raise ExtractorError("butd: weights were given and a seed or size too; leave out those to use the weights")
         else:
-            assert weights is not None
             self._detector = Detector(Size(), self._variant, *self._regions)
             load_weights(self._detector, weights)
         self._digest = _digest(self._detector)
-        self._detector.compute_in(_DTYPES[dtype])
+        self._detector.compute_in(checked_dtype(dtype))
         self._detector.to(where).to(memory_format=torch.channels_last)
 
-    def pixels(self, image: Image.Image) -> Pixels:
+    def prepare(self, _data: bytes, image: Image.Image, /) -> Pixels:
         """One image as the network's pixels."""
         return prepare(image, self._variant.name)
 
@@ -86,12 +93,7 @@ class ButdExtractor(ImageExtractor):
         }
 
     def _stored(self, regions: Regions) -> RegionFeatures:
-        features_NF = regions.features_NF.to(torch.float16)
-        if not bool(torch.isfinite(features_NF).all()):
-            raise ExtractorError(
-                f"butd: features that are NaN or beyond the range of float16 (largest "
-                f"{float(regions.features_NF.abs().max()):.3g}, limit 65504); the weights are damaged"
-            )
+        (features_NF,) = as_features([regions.features_NF], "butd")
         companions = {
             "boxes": regions.boxes_N4,
             "objects": regions.objects_N,
@@ -99,36 +101,12 @@ class ButdExtractor(ImageExtractor):
             "attributes": regions.attributes_N,
             "attribute_scores": regions.attribute_scores_N,
         }
-        return RegionFeatures(features_NF.cpu().numpy(), {name: _array(values) for name, values in companions.items()})
+        return RegionFeatures(features_NF, {name: _array(values) for name, values in companions.items()})
 
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:
     array = values.cpu().numpy()
     return array.astype(np.float32) if values.is_floating_point() else array.astype(np.int32)
-
-
-def _check_options(
-    weights: str | None,
-    variant: str,
-    min_regions: int,
-    max_regions: int,
-    dtype: str,
-    seed: int | None,
-    size: Mapping[str, Any] | None,
-) -> None:
-    if weights is None and seed is None:
-        raise ExtractorError(f"butd: no weights are given; use {SOURCES}. A seed fills a random network")
-    if weights is not None and (seed is not None or size is not None):
-        raise ExtractorError("butd: weights were given and a seed or size too; leave out those to use the weights")
-    if variant not in VARIANTS:
-        raise ExtractorError(f"butd: there is no variant {variant!r}; the variants are {', '.join(VARIANTS)}")
-    if dtype not in _DTYPES:
-        raise ExtractorError(f"butd: dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
-    if not 1 <= min_regions <= max_regions:
-        raise ExtractorError(
-            f"butd: regions must be 1 <= min_regions <= max_regions, got {min_regions} and {max_regions}; use 36 and "
-            "36, or 10 and 100"
-        )
 
 
 def _digest(detector: torch.nn.Module) -> str:

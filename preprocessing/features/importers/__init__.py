@@ -5,33 +5,17 @@ from pathlib import Path
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.importers.butd_tsv import ButdTsv
-from preprocessing.features.importers.folder import NpzFolder, PthFolder
+from preprocessing.features.importers.folder import npz_folder, pth_folder
 from preprocessing.features.importers.hdf5 import Hdf5File
 from preprocessing.features.importers.lmdb_store import LmdbStore
-from preprocessing.features.importers.source import (
-    FeatureSource,
-    PublishedRegions,
-    Skipped,
-    by_image_key,
-    entries,
-    image_key,
-)
+from preprocessing.features.importers.source import FeatureSource, PublishedRegions, by_image_key, entries, image_key
 
-__all__ = [
-    "FORMS",
-    "FeatureSource",
-    "PublishedRegions",
-    "Skipped",
-    "by_image_key",
-    "entries",
-    "image_key",
-    "open_source",
-]
+__all__ = ["FORMS", "FeatureSource", "PublishedRegions", "by_image_key", "entries", "image_key", "open_source"]
 
 FORMS: dict[str, Callable[[Path], FeatureSource]] = {
     "butd_tsv": ButdTsv,
-    "npz": NpzFolder,
-    "pth": PthFolder,
+    "npz": npz_folder,
+    "pth": pth_folder,
     "hdf5": Hdf5File,
     "lmdb": LmdbStore,
 }

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.importers import FORMS, Skipped, by_image_key, entries, open_source
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers import FORMS, by_image_key, entries, open_source
 from preprocessing.plain_text import printable
 
 
@@ -22,29 +23,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--form", required=True, choices=tuple(FORMS))
     options = parser.parse_args(arguments)
     images: Counter[str] = Counter()
-    regions: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     kinds: Counter[str] = Counter()
-    skipped: list[Skipped] = []
+    skipped: list[str] = []
     try:
-        for entry in entries(open_source(options.source, options.form)):
-            images[entry.image_id] += 1
-            if isinstance(entry, Skipped):
-                skipped.append(entry)
+        for image_id, found in entries(open_source(options.source, options.form)):
+            images[image_id] += 1
+            if isinstance(found, ImageError):
+                skipped.append(f"{image_id}: {found}")
                 continue
-            regions[len(entry.features)] += 1
-            boxes = "with boxes" if entry.boxes is not None else "without boxes"
-            kinds[f"{entry.features.shape[1]} wide, {boxes}{', with labels' if entry.labels else ''}"] += 1
+            features, companions = found.regions.features, found.regions.companions
+            counts[len(features)] += 1
+            boxes = "with boxes" if "boxes" in companions else "without boxes"
+            kinds[f"{features.shape[1]} wide, {boxes}{', with labels' if companions.keys() - {'boxes'} else ''}"] += 1
         by_image_key(((image_id, None) for image_id in images), options.source)
     except ExtractorError as error:
         sys.stderr.write(printable(f"error: {error}\n"))
         return 1
-    lines = [f"{regions.total():,} images can be used, {len(skipped):,} cannot"]
-    if regions:
-        lines.append(f"regions an image: {min(regions)} to {max(regions)}")
+    lines = [f"{counts.total():,} images can be used, {len(skipped):,} cannot"]
+    if counts:
+        lines.append(f"regions an image: {min(counts)} to {max(counts)}")
     lines += [f"{count:,} images: features {kind}" for kind, count in kinds.most_common()]
     lines += [f"twice there, the last one counts: {name}" for name, count in images.items() if count > 1]
-    lines += [f"{item.image_id}: {item.reason}" for item in skipped]
-    sys.stdout.write(printable("\n".join(lines) + "\n"))
+    sys.stdout.write(printable("\n".join([*lines, *skipped]) + "\n"))
     return 1 if skipped else 0
 
 

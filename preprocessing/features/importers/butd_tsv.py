@@ -1,16 +1,13 @@
 """Bottom-up attention's TSV files: those of the Caffe code (6 columns) and those of LXMERT (10 columns)."""
 
-import base64
-import binascii
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers.source import LABELS, Array, PublishedRegions, checked_regions
+from preprocessing.features.importers.source import LABELS, PublishedRegions, base64_array, flat_regions
 
 # Columns by their number. Note width before height in the one and after it in the other. Arrays are base64 of their
 # little-endian bytes: whole numbers of 8 bytes, all else float32.
@@ -46,48 +43,26 @@ class ButdTsv:
                     yield line.partition(b"\t")[0].decode("utf-8", "replace").strip()[:200], (offset, len(line))
                 offset += len(line)
 
-    def read(self, image_id: str, place: Place) -> PublishedRegions:
+    def read(self, place: Place) -> PublishedRegions:
         """The image of a line."""
         offset, length = place
         with self._path.open("rb") as file:
             file.seek(offset)
-            return parse_line(file.read(length), image_id)
-
-
-def parse_line(line: bytes, image_id: str) -> PublishedRegions:
-    """Return the regions of one line of either kind of file; raises ImageError."""
-    values = line.rstrip(b"\r\n").split(b"\t")
-    if len(values) not in COLUMNS:
-        raise ImageError(f"{len(values)} columns where 6 or 10 are needed; the line may be cut short")
-    row = dict(zip(COLUMNS[len(values)], values, strict=True))
-    count, width, height = (_whole_number(row[name], name) for name in ("count", "width", "height"))
-    boxes = _decoded(row["boxes"], "<f4", "boxes")
-    features = _decoded(row["features"], "<f4", "features")
-    if len(features) % count:
-        raise ImageError(f"features: {len(features)} numbers do not divide among {count} boxes; cut short")
-    if len(boxes) != 4 * count:
-        raise ImageError(f"boxes: {len(boxes)} numbers for {count} boxes")
-    labels = {
-        name: _decoded(row[name], "<i8" if kind is np.int32 else "<f4", name)
-        for name, kind in LABELS.items()
-        if name in row
-    }
-    return checked_regions(image_id, features.reshape(count, -1), boxes.reshape(count, 4), (width, height), labels)
+            values = file.read(length).rstrip(b"\r\n").split(b"\t")
+        if len(values) not in COLUMNS:
+            raise ImageError(f"{len(values)} columns where 6 or 10 are needed; the line may be cut short")
+        row = dict(zip(COLUMNS[len(values)], values, strict=True))
+        count, width, height = (_whole_number(row[name], name) for name in ("count", "width", "height"))
+        boxes, features = (base64_array(row[name], "<f4", name) for name in ("boxes", "features"))
+        labels = {
+            name: base64_array(row[name], "<i8" if kind is np.int32 else "<f4", name)
+            for name, kind in LABELS.items()
+            if name in row
+        }
+        return flat_regions(count, features, boxes, (width, height), labels)
 
 
 def _whole_number(text: bytes, name: str) -> int:
     if not text.isdigit() or not 0 < len(text) < 10 or int(text) == 0:
         raise ImageError(f"{name} is {text[:40]!r}, a positive whole number is needed")
     return int(text)
-
-
-def _decoded(text: bytes, dtype: str, name: str) -> Array:
-    try:
-        data = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ImageError(f"{name}: no base64 ({error}); damaged or cut short") from error
-    size = np.dtype(dtype).itemsize
-    if not data or len(data) % size:
-        raise ImageError(f"{name}: {len(data)} bytes are no numbers of {size} bytes; cut short")
-    numbers: npt.NDArray[np.number] = np.frombuffer(data, dtype)
-    return numbers

@@ -33,7 +33,7 @@ class Hdf5File:
             for name in self._file:
                 yield name, name
 
-    def read(self, image_id: str, place: str) -> PublishedRegions:
+    def read(self, place: str) -> PublishedRegions:
         """The vectors of an entry."""
         import h5py
 
@@ -42,11 +42,11 @@ class Hdf5File:
                 raise ImageError("no features of this name in the file")
             entry = self._file[place]
             if not isinstance(entry, h5py.Group):
-                return checked_regions(image_id, _values(entry))
+                return checked_regions(_values(entry))
             if "features" not in entry:
                 raise ImageError(f"a group of {', '.join(entry)[:200] or 'nothing'}; 'features' is needed")
             boxes = _values(entry["boxes"]) if "boxes" in entry else None
-            return checked_regions(image_id, _values(entry["features"]), boxes)
+            return checked_regions(_values(entry["features"]), boxes)
 
 
 def _values(entry: h5py.Dataset) -> Array:

@@ -3,16 +3,16 @@
 Shapes: N regions, F feature width.
 """
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF, Grid
+from preprocessing.features.extractor import ExtractorError, Grid, RegionFeatures
 from preprocessing.features.images import ImageError
 
 Array = npt.NDArray[Any]
@@ -27,27 +27,11 @@ _COCO = re.compile(r"(?:COCO_[a-z]+\d+_)?0*(\d+)")
 _ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".mkv", ".webm")
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRegions:
-    """Published regions of one image: features (N, F), boxes in its pixels, `LABELS` (N,), as far as they are known.
+class PublishedRegions(NamedTuple):
+    """Published regions of one image, with "boxes" in its pixels and `LABELS` as far as they are known."""
 
-    `grid` is that of features that are cells.
-    """
-
-    image_id: str
-    features: FeaturesNF
-    boxes: npt.NDArray[np.float32] | None = None
-    image_size: tuple[int, int] | None = None
-    labels: Mapping[str, Array] = field(default_factory=dict)
-    grid: Grid | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """An image of a source that cannot be used, with the reason."""
-
-    image_id: str
-    reason: str
+    regions: RegionFeatures
+    image_size: tuple[int, int] | None
 
 
 class FeatureSource(Protocol):
@@ -56,17 +40,17 @@ class FeatureSource(Protocol):
     def places(self) -> Iterator[tuple[str, Any]]:
         """Each image's id with its place, in the order of the source; ExtractorError if it is not of this form."""
 
-    def read(self, image_id: str, place: Any) -> PublishedRegions:
+    def read(self, place: Any) -> PublishedRegions:
         """The image at a place, from any thread; the message of an ImageError is the reason why it cannot be used."""
 
 
-def entries(source: FeatureSource) -> Iterator[PublishedRegions | Skipped]:
-    """Go through a source one image at a time; ExtractorError if the source as a whole is not of its form."""
+def entries(source: FeatureSource) -> Iterator[tuple[str, PublishedRegions | ImageError]]:
+    """Yield each image's id with its regions, or the error that says why they cannot be used; else ExtractorError."""
     for image_id, place in source.places():
         try:
-            yield source.read(image_id, place)
+            yield image_id, source.read(place)
         except ImageError as error:
-            yield Skipped(image_id, str(error))
+            yield image_id, error
 
 
 def image_key(name: str) -> str:
@@ -101,12 +85,32 @@ def by_image_key(
     return found
 
 
+def base64_array(text: object, dtype: str, name: str) -> Array:
+    """Return the numbers whose bytes are written in base64; ImageError where they are not."""
+    if not isinstance(text, bytes | str):
+        raise ImageError(f"{name} is a {type(text).__name__}, base64 is needed")
+    try:
+        numbers: Array = np.frombuffer(base64.b64decode(text, validate=True), dtype)
+    except ValueError as error:
+        raise ImageError(f"{name}: no base64 of {np.dtype(dtype)} ({error}); damaged or cut short") from error
+    return numbers
+
+
+def flat_regions(
+    count: int, features: Array, boxes: Array, size: tuple[int, int] | None, labels: Mapping[str, Array] | None = None
+) -> PublishedRegions:
+    """Check regions as :func:`checked_regions` does, of which features and boxes are numbers in a row."""
+    if len(features) % count or len(boxes) != 4 * count:
+        raise ImageError(f"{len(features)} numbers of features and {len(boxes)} of boxes for {count} boxes")
+    return checked_regions(features.reshape(count, -1), boxes.reshape(count, 4), size, labels)
+
+
 def checked_regions(
-    image_id: str,
     features: Array,
     boxes: Array | None = None,
     image_size: tuple[int, int] | None = None,
     labels: Mapping[str, Array] | None = None,
+    grid: Grid | None = None,
 ) -> PublishedRegions:
     """Check every array of regions and convert it to its stored type; ImageError names what is wrong."""
     if features.ndim != 2 or features.dtype.kind != "f" or features.size == 0:
@@ -116,13 +120,13 @@ def checked_regions(
         stored = np.array(features, dtype=np.float16, order="C")
     if not np.isfinite(stored).all():
         raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
+    companions: dict[str, Array] = {}
     if boxes is not None:
         if boxes.shape != (count, 4) or boxes.dtype.kind not in "fiu" or not np.isfinite(boxes).all():
             raise ImageError(f"boxes are {boxes.dtype} of shape {boxes.shape}, finite numbers ({count}, 4) are needed")
-        boxes = np.array(boxes, dtype=np.float32, order="C")
-    typed: dict[str, Array] = {}
+        companions["boxes"] = np.array(boxes, dtype=np.float32, order="C")
     for name, values in (labels or {}).items():
         if values.shape != (count,):
             raise ImageError(f"{name} are of shape {values.shape}, ({count},) is needed")
-        typed[name] = values.astype(LABELS[name])
-    return PublishedRegions(image_id, stored, boxes, image_size, typed)
+        companions[name] = values.astype(LABELS[name])
+    return PublishedRegions(RegionFeatures(stored, companions, grid), image_size)

@@ -1,11 +1,34 @@
 """Vision networks ready to run on images: those of transformers by folder or hub id, those of torchvision by name."""
 
+from typing import TypedDict, Unpack
+
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.networks.network import Network, PixelsCHW, as_features
 from preprocessing.features.networks.pixels import ImageSize
 from preprocessing.features.networks.torchvision_cnn import load_torchvision, rewrite_state
 from preprocessing.features.networks.transformer_models import load_transformers
 
-__all__ = ["ImageSize", "Network", "PixelsCHW", "as_features", "build_network", "load_transformers", "rewrite_state"]
+__all__ = [
+    "Network",
+    "NetworkOptions",
+    "PixelsCHW",
+    "as_features",
+    "build_cnn",
+    "build_network",
+    "load_transformers",
+    "rewrite_state",
+]
+
+
+class NetworkOptions(TypedDict, total=False):
+    """Arguments of :func:`build_network`."""
+
+    weights: str | None
+    network: str | None
+    image_size: ImageSize | None
+    device: str
+    seed: int | None
+    dtype: str
 
 
 def build_network(
@@ -35,3 +58,16 @@ def build_network(
     if network is None:
         return load_transformers(weights, image_size, device, seed, dtype)
     return load_torchvision(network, weights, image_size, device, seed, dtype)
+
+
+def build_cnn(**options: Unpack[NetworkOptions]) -> Network:
+    """Build a network as :func:`build_network` does; ExtractorError unless its state is a feature map (F, h, w)."""
+    network = build_network(**options)
+    shape = tuple(network.example_state().shape)
+    if len(shape) == 2:
+        raise ExtractorError(
+            f"{network.weights} is a transformer, which has no grid of cells; use the extractor 'patches'"
+        )
+    if len(shape) != 3:
+        raise ExtractorError(f"{network.weights}: a state of shape {shape}, where (F, h, w) is needed; name a CNN")
+    return network

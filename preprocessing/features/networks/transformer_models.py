@@ -30,6 +30,10 @@ from preprocessing.features.weights import checked_device, checked_dtype, weight
 from preprocessing.reading import damage_as
 
 _BACKEND = "pil"
+_REMEDY = (
+    "check that the folder is a complete copy with safetensors weights, or that the hub id exists and the network "
+    "reaches the hub (with no network, download the model elsewhere and name the folder)"
+)
 
 
 def load_transformers(
@@ -56,7 +60,7 @@ def load_transformers(
         _check_files(folder, seeded=seed is not None)
     elif seed is not None:
         raise ExtractorError(f"a seed was given with the hub id {weights!r}; a seed needs a folder of config files")
-    with _errors_named(weights), _quiet_transformers():
+    with damage_as(ExtractorError, f"weights {weights!r} cannot be loaded", _REMEDY), _quiet_transformers():
         origin: dict[str, Any] = {"local_files_only": folder is not None, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(weights, **origin)
         if hasattr(config, "auto_map"):
@@ -253,17 +257,6 @@ def _config_digest(config: Any) -> str:
     for name in ("_name_or_path", "transformers_version"):  # where and with what it was loaded
         settings.pop(name, None)
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
-
-
-@contextmanager
-def _errors_named(weights: str) -> Iterator[None]:
-    """Turn whatever loading raises into one ExtractorError that says what is wrong and how to fix it."""
-    remedy = (
-        "check that the folder is a complete copy with safetensors weights, or that the hub id exists and the network "
-        "reaches the hub (with no network, download the model elsewhere and name the folder)"
-    )
-    with damage_as(ExtractorError, f"weights {weights!r} cannot be loaded", remedy):
-        yield
 
 
 @contextmanager

@@ -81,7 +81,10 @@ def captions(root: Path, content: object) -> None:
         (lambda root: names(root, np.array(["video1", 3], dtype=object)), "store it without objects"),
         (lambda root: names(root, [1, 2]), "where an array of names is needed"),
         (lambda root: names(root, [["video1"]]), "where an array of names is needed"),
-        (lambda root: names(root, ["video1", "video1"]), "'video1' is there twice, in the rows 0 and 1"),
+        (
+            lambda root: names(root, ["video1", "video1"]),
+            "row 1: video video1 is there already, in .*, row 0; remove one",
+        ),
         (lambda root: names(root, np.array([], dtype=str)), "it names no video"),
         (lambda root: names(root, ["video1", "video2"]), "a row for each of the 2 videos"),
         (lambda root: averages(root, np.ones((3, 8))), "a row for each of the 1 videos"),

@@ -115,5 +115,3 @@ def test_a_cut_parquet_and_numbers_for_text_are_refused(tmp_path: Path) -> None:
 def test_other_files_are_no_tables(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"is no table: \.csv"):
         build_dataset("table", **write(tmp_path, name="t.xlsx"))
-    with pytest.raises(DatasetError, match="'tables' is empty"):
-        build_dataset("table", tables={})

@@ -81,5 +81,3 @@ def test_the_identity_is_that_of_all() -> None:
 def test_what_cannot_stand_together_is_refused() -> None:
     with pytest.raises(ExtractorError, match="features of one image need different names, got grid, grid"):
         build_extractor("several", of=[PARTS[0], PARTS[0]])
-    with pytest.raises(ExtractorError, match="'images' does not share images with others"):
-        build_extractor("several", of=[PARTS[0], {"name": "images"}])

@@ -102,8 +102,8 @@ def test_registers_are_no_class_token(tmp_path: Path) -> None:
 def test_a_line_of_pixels_does_not_explode_in_timm(tmp_path: Path) -> None:
     extractor = build_extractor("grid", weights=str(write_vision_network(tmp_path, "test_efficientnet")))
     with pytest.raises(ImageError, match="60000 x 1 pixels is too narrow"):
-        extractor.pixels(Image.new("RGB", (60_000, 1)))
-    assert extractor.pixels(Image.new("RGB", (400, 3))).shape == (3, 64, 64)
+        extractor.prepare(b"", Image.new("RGB", (60_000, 1)))
+    assert extractor.prepare(b"", Image.new("RGB", (400, 3))).shape == (3, 64, 64)
 
 
 def test_a_wrapper_of_timm_without_settings_for_images_says_so(tmp_path: Path) -> None:
@@ -139,6 +139,6 @@ def test_half_precision_is_near_and_another_identity(tmp_path: Path, name: str, 
 def test_timm_at_another_size_has_its_normalisation(tmp_path: Path) -> None:
     folder = write_vision_network(tmp_path, "test_efficientnet")
     extractor = build_extractor("grid", weights=str(folder), image_size=96)
-    grey = extractor.pixels(Image.new("RGB", (50, 40), (124, 116, 104)))
+    grey = extractor.prepare(b"", Image.new("RGB", (50, 40), (124, 116, 104)))
     assert grey.shape == (3, 96, 96)
     assert np.abs(grey).max() < 0.02

