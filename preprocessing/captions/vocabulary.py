@@ -169,7 +169,7 @@ class Vocabulary:
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int16],
+        words_L: npt.NDArray[np.int16],  # noqa: ARG002
         rng: np.random.Generator,
         keep_ends: bool,
     ) -> npt.NDArray[np.int32]:
