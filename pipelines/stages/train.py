@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,21 +88,27 @@ def run(
     """
     from pipelines.training.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints
     from pipelines.training.initial_weights import keep_initial
-    from pipelines.training.readers import open_splits
+    from pipelines.training.readers import open_captions
+    from pipelines.training.tables import make_tables
 
     stage = _stage(config, upstream)
     stage.create()
     splits = (config.dataset.train_split, config.dataset.eval_split)
     graphs = upstream["parse"].outputs if config.training_reads_graphs else {}
-    train, evaluation = (SplitPaths(upstream["extract"].outputs[split], graphs.get(split)) for split in splits)
+    paths = [SplitPaths(upstream["extract"].outputs[split], graphs.get(split)) for split in splits]
     settings = config.training_settings
     if config.training.initial is not None:
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     adopt_checkpoints(stage.path, config.mirror)
     newest_checkpoint(stage.path)  # where none is valid, training ends here
-    with open_splits(config.mirror, settings.feature, config.training.shuffle_shards, train, evaluation) as data:
-        facts, total_steps = prepare(settings, *data, stage.path)
+    with open_captions(config.mirror, settings.feature, config.training.shuffle_shards, *paths) as data:
+        caption_encoder, facts, total_steps = prepare(settings, *data, stage.path)
+        tables = [
+            make_tables(config.work_dir, name, upstream["extract"].shards[name], split, caption_encoder, stage.path)
+            for name, split in zip(splits, data, strict=True)
+        ]
+    train, evaluation = (replace(split, tables=of_it) for split, of_it in zip(paths, tables, strict=True))
     # What the workers read: the vocabulary, word vectors, tables of negatives; losses are added to.
     write_digests(stage.path, *(file.name for file in stage.path.glob("[!.]*") if file.name != LOSSES))
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it

@@ -62,7 +62,7 @@ def augment_tokens(
 
 def augment_words(
     ids_L: npt.NDArray[np.int32],
-    words_L: npt.NDArray[np.int32],
+    words_L: npt.NDArray[np.int16],
     rng: np.random.Generator,
     mask_id: int | None,
     size: int,

@@ -38,7 +38,7 @@ class CaptionEncoder(Protocol):
         """Token ids of a caption, and the number of each one's word; -1 for tokens that belong to none."""
 
     def augment(
-        self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool
+        self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int16], rng: np.random.Generator, keep_ends: bool
     ) -> npt.NDArray[np.int32]:
         """Vary a caption from :meth:`encode_words` as its text encoder is trained with; at least one id stays.
 

@@ -71,7 +71,7 @@ class SpacedWords:
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int32],  # noqa: ARG002
+        words_L: npt.NDArray[np.int16],  # noqa: ARG002
         rng: np.random.Generator,
         keep_ends: bool,  # noqa: ARG002
     ) -> npt.NDArray[np.int32]:

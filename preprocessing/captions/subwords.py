@@ -119,7 +119,7 @@ class SubwordTokenizer:
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int32],
+        words_L: npt.NDArray[np.int16],
         rng: np.random.Generator,
         keep_ends: bool,  # noqa: ARG002
     ) -> npt.NDArray[np.int32]:

@@ -160,7 +160,7 @@ class Vocabulary:
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int32],
+        words_L: npt.NDArray[np.int16],  # noqa: ARG002
         rng: np.random.Generator,
         keep_ends: bool,
     ) -> npt.NDArray[np.int32]:
@@ -170,8 +170,8 @@ class Vocabulary:
         """
         if not keep_ends:
             return augment_tokens(ids_L, rng, self.mask_id, len(self))
-        words_L = augment_tokens(ids_L[1:-1], rng, self.mask_id, len(self))
-        return np.concatenate([ids_L[:1], words_L, ids_L[-1:]])
+        inner = augment_tokens(ids_L[1:-1], rng, self.mask_id, len(self))
+        return np.concatenate([ids_L[:1], inner, ids_L[-1:]])
 
     def to_json(self) -> dict[str, Any]:
         """The released format: ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries."""

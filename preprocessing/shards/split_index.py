@@ -22,7 +22,7 @@ from preprocessing.shards.index import (
     verify_shard,
 )
 from preprocessing.shards.open_shards import TarFile
-from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.atomic import open_atomic, write_json_atomic
 
 _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 # Members that are files; any other feature is an array, "<name>.npy".
@@ -97,7 +97,8 @@ class SplitIndex:
     def save(self, directory: Path) -> None:
         """Write the arrays and the shards' sizes and hashes into a directory."""
         for name in _ARRAYS:
-            np.save(directory / f"{name}.npy", getattr(self, name))
+            with open_atomic(directory / f"{name}.npy") as file:
+                np.save(file, getattr(self, name))
         tars = [[tar.bytes, tar.sha256] for tar in self.tars]
         write_json_atomic(directory / _SHARDS, {"fingerprint": self.fingerprint, "tars": tars})
 
