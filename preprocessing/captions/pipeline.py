@@ -19,14 +19,10 @@ class PipelineError(ValueError):
 
 
 def load_pipeline(name: str | None = None) -> Language:
-    """Load a pipeline that tags, lemmatises and parses English captions.
+    """Load a pipeline that tags, lemmatises and parses English captions, by a package's name or a saved one's folder.
 
-    The shipped one labels dependencies after Universal Dependencies (``obj``, ``obl``, ``nmod``, ``acl``; a root is
-    ``ROOT``), spaCy's own English pipelines after ClearNLP (``dobj``, ``pobj``, ``prep``). The name is that of a
-    package ("en_core_web_sm") or the folder of a saved pipeline; none for the shipped one, which needs no download.
-
-    Raises:
-        PipelineError: nothing is installed under this name, or it has no tagger, parser or lemmatizer.
+    The shipped one, which needs no download, labels dependencies after Universal Dependencies, spaCy's own English
+    pipelines after ClearNLP. PipelineError: nothing has this name, or it has no tagger, parser or lemmatizer.
     """
     import spacy
     from thinc.api import use_ops

@@ -98,10 +98,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class RoleGraph:
-    """One caption: its actions and entities in the order of the file, and who has a part in what.
-
-    `links` are pairs of an action and an entity, by their places.
-    """
+    """One caption: actions and entities in the order of the file; `links`, the places of an action and its entity."""
 
     actions: tuple[Phrase, ...]
     entities: tuple[Phrase, ...]
@@ -111,10 +108,8 @@ class RoleGraph:
 def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
     """Read `sent2rolegraph.augment.json`, caption -> [phrases by name, [action's name, entity's name, role] each link].
 
-    The whole file is held in memory while it is read: some GB for the 200,000 captions of MSR-VTT.
-
-    Raises:
-        RoleGraphError: no such file, no JSON, or a caption whose graph is malformed.
+    The complete file is in memory while it is read: some GB for MSR-VTT's 200,000 captions. RoleGraphError: no such
+    file, no JSON, or a caption whose graph is malformed.
     """
     with damage_as(RoleGraphError, f"{path} is not a JSON file", _ORIGIN):
         content = parse_json(Path(path).read_bytes())
@@ -156,11 +151,7 @@ class RoleGraphTable:
 
     @classmethod
     def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> Self:
-        """Look the graphs of a split's captions up.
-
-        Raises:
-            RoleGraphError: a caption has no graph, or its graph names words that it does not have.
-        """
+        """Look the graphs of captions up; RoleGraphError where one is missing, or names words that are not there."""
         captions = list(captions)
         found, count = graphs_of(captions, graphs), len(captions)
         table = cls(

@@ -50,12 +50,10 @@ class WordVectors:
 
 
 def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVectors:
-    """Read the vectors of the vocabulary's words from a text file: a word and its numbers a line, spaces between them.
+    """Read the vectors of the vocabulary's words from a text file: a word and its ``dim`` numbers a line.
 
-    Lines of other words are passed over; of several lines for a word the first counts. ``dim`` is E, numbers a line.
-
-    Raises:
-        WordVectorsError: the file cannot be read, a line has not ``dim`` finite numbers, or no word is found.
+    Lines of other words are passed over; of several lines for a word the first counts. WordVectorsError: the file
+    cannot be read, a line has not ``dim`` finite numbers, or no word is found.
     """
     found: dict[int, npt.NDArray[np.float32]] = {}
     with (

@@ -55,12 +55,7 @@ class Extractor(Protocol):
         """The feature key in each sample of the shards: "grid", "region"; of files their extension."""
 
     def load(self, uri: str) -> Any:
-        """One image, ready for the model.
-
-        Raises:
-            ImageError: the image cannot be used; the message is the reason.
-            ExtractorError: a source that it is read from is missing, or needs a package that is not installed.
-        """
+        """One image, ready for the model; ImageError if it cannot be used, ExtractorError without its source."""
 
     def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
         """Return what is stored of each item of a batch under the extractor's name, or several things by name.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.extractor import FeaturesNF
 from preprocessing.features.images import ImageError
 from preprocessing.reading import damage_as
 
@@ -25,17 +25,13 @@ _IN_HDF5 = ".hdf5#"
 class PrecomputedExtractor:
     """Takes the features of an image from the place that its URI names.
 
-    `/abs/{split}_ims.npy#ROW` is a row of an array, `/abs/{split}_ft.hdf5#NAME` an entry by its name. Arrays are
-    memory-mapped and entries read one by one: only what is asked for is read, whatever the size of the file. Of a set
-    of more than `largest_set` vectors that number is taken, evenly spread from the first to the last; HGR takes 20
-    frames of a video.
+    `/abs/{split}_ims.npy#ROW` is a row of an array, `/abs/{split}_ft.hdf5#NAME` an entry by its name; no more is read.
+    Of a set of more than `largest_set` vectors that number is taken, evenly spread from the first to the last.
     """
 
     name = "region"
 
     def __init__(self, largest_set: int | None = None) -> None:
-        if largest_set is not None and largest_set < 1:
-            raise ExtractorError(f"largest_set must be at least 1, got {largest_set}")
         self._largest_set = largest_set
 
     def load(self, uri: str) -> FeaturesNF:

@@ -30,8 +30,8 @@ _TOLERANCE = 1.5
 def decode_frames(data: bytes, count: int, max_pixels: int = MAX_PIXELS) -> list[Image.Image]:
     """The RGB frames in the middle of `count` equal parts of a video; a shorter video gives each of its frames.
 
-    The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted. So
-    the choice is exact, whatever the container says, and a file that was cut short is noticed by an ImageError.
+    The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted: so a
+    file that was cut short is noticed by an ImageError, whatever the container says.
     """
     try:
         return _decode(data, _middles(_count_frames(data, max_pixels), count), max_pixels)

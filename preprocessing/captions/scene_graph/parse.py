@@ -53,8 +53,8 @@ class ParsedCaption:
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
-    A caption may have several sentences. Control characters and HTML are removed and runs of blanks become one; no
-    caption raises an error. A pipeline that lacks a dependency parser, parts of speech or lemmas is a ValueError.
+    Control characters and HTML are removed and runs of blanks become one; no caption raises an error. A pipeline that
+    lacks a dependency parser, parts of speech or lemmas is a ValueError.
     """
     english = nlp.lang == "en"
     lemmas = Lemmas(nlp)
@@ -105,10 +105,7 @@ _LATIN_END = "\u0250"
 
 
 def is_foreign(text: str) -> bool:
-    """Return whether a text is in another script than the Latin one, or has the little words of another language.
-
-    Differs from a language identifier: text without any little words ("red car") passes as English.
-    """
+    """Return whether a text is in another script than the Latin one, or has the little words of another language."""
     if not text.isascii():
         letters = [letter for letter in text if letter.isalpha()]
         if sum(letter >= _LATIN_END for letter in letters) * 2 > len(letters):

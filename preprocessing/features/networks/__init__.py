@@ -52,8 +52,7 @@ def build_network(
         seed: initialises the network from this number instead of loading trained weights.
         dtype: what it computes in: "float32", "bfloat16" or "float16".
 
-    Raises:
-        ExtractorError: what is asked for does not exist, cannot be loaded or does not fit together.
+    ExtractorError: what is asked for does not exist, cannot be loaded or does not fit together.
     """
     if network is None:
         return load_transformers(weights, image_size, device, seed, dtype)

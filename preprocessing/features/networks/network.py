@@ -62,10 +62,7 @@ class Network:
             raise ExtractorError(f"{self.weights}: the preprocessing fails on an image of noise: {error}") from error
 
     def example_state(self) -> Tensor:
-        """The state of `example_pixels`.
-
-        Before any work starts, an ExtractorError tells a model of another kind, or one whose state is random.
-        """
+        """The state of `example_pixels`; ExtractorError for a model of another kind, or one whose state is random."""
         pixels = self.example_pixels()
         try:
             state, again = (self.states([pixels])[0] for _ in range(2))
@@ -73,18 +70,13 @@ class Network:
             raise ExtractorError(
                 f"{self.weights}: no last hidden state for pixels alone ({reason(error)}); name a vision backbone"
             ) from error
-        if not _same(state, again):
+        bound = 1e-3 * float(state.abs().max())  # rounding on a GPU
+        if state.shape != again.shape or not torch.allclose(state, again, rtol=1e-3, atol=bound):
             raise ExtractorError(
                 f"{self.weights}: two passes over one image give different features (ViTMAE, for one, keeps patches at "
                 "random); name a network without chance in evaluation"
             )
         return state
-
-
-def _same(state: Tensor, again: Tensor) -> bool:
-    """Return whether two passes over one image agree, but for rounding on a GPU."""
-    bound = 1e-3 * float(state.abs().max())
-    return state.shape == again.shape and torch.allclose(state, again, rtol=1e-3, atol=bound)
 
 
 def dtype_identity(dtype: str) -> dict[str, str]:
