@@ -17,6 +17,7 @@ from preprocessing.shards.index import (
     MemberTable,
     ShardError,
     ShardIndex,
+    check_size,
     read_index,
     shard_path,
     verify_shard,
@@ -103,13 +104,17 @@ class SplitIndex:
         write_json_atomic(directory / _SHARDS, {"fingerprint": self.fingerprint, "tars": tars})
 
     @classmethod
-    def load(cls, directory: Path, shards: Path) -> Self:
-        """Map the arrays that :meth:`save` has written; the shards themselves are in another directory."""
+    def load(cls, directory: Path, shards: Path, are_here: bool) -> Self:
+        """Map the arrays that :meth:`save` has written, and compare the shards with their sizes if they are here.
+
+        Raises ShardError where a shard is missing or of another size, or the arrays are damaged.
+        """
         with damage_as(ShardError, f"the index in {directory} cannot be read", "delete it and train again"):
             content = parse_json((directory / _SHARDS).read_bytes())
             tars = [TarFile(shard_path(shards, number), *tar) for number, tar in enumerate(content["tars"])]
-            arrays = {name: map_array(directory / f"{name}.npy") for name in _ARRAYS}
-            return cls(tars, content["fingerprint"], **arrays)
+            for tar in tars if are_here else []:
+                check_size(tar.path, tar.bytes)
+            return cls(tars, content["fingerprint"], *(map_array(directory / f"{name}.npy") for name in _ARRAYS))
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:
