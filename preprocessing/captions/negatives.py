@@ -194,10 +194,7 @@ class _Pool:
 
 
 class _Sort:
-    """All components of a sort (their words are ``ids``, (S, width)), and what may stand in each of their places.
-
-    ``exchanges`` has for each column its pool, and how many negatives come of exchanging it.
-    """
+    """All components of a sort by their words' `ids` (S, width); each column has its pool and number of negatives."""
 
     def __init__(
         self,

@@ -32,13 +32,10 @@ def load_pipeline(name: str | None = None) -> Language:
         with use_ops("numpy", use_blis=False):
             nlp = spacy.load(SHIPPED if name is None else name)
     except Exception as error:  # of a folder that is damaged spaCy, thinc and srsly raise what they like
-        if name is None:
-            raise PipelineError(
-                f"the shipped pipeline is missing or incomplete: {error}; reinstall the package"
-            ) from error
+        remedy = f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
         raise PipelineError(
-            f"no spaCy pipeline {name!r}: neither an installed package nor a complete folder ({reason(error)}); "
-            f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
+            f"no spaCy pipeline {name or SHIPPED!r}: neither an installed package nor a complete folder "
+            f"({reason(error)}); {remedy if name else 'reinstall the package'}"
         ) from error
     missing = [component for component in _REQUIRED if component not in nlp.pipe_names]
     if missing:

@@ -22,8 +22,6 @@ ROLES = (
 """Roles of phrases in PropBank's words, in the order of the released code; the last stands for all others."""
 
 _ACTION, _ROOT = "V", "ROOT"
-# Parts of a phrase that is told in pieces, and references to one, have its role.
-_PREFIXES = ("C-", "R-")
 # Words, actions and entities of a caption that are looked at, in the released code.
 LONGEST, ACTIONS, ENTITIES = 30, 4, 6
 
@@ -135,13 +133,8 @@ class RoleGraphTable:
     """Role graphs of all captions of a split, some 300 bytes a caption.
 
     As in the released code a caption is cut at its spaces, and after `LONGEST` words; of the phrases the first that
-    begin before count, `ACTIONS` actions and `ENTITIES` entities of them.
-
-    Attributes:
-        actions_CAL: bool, which words an action consists of; none where there is no action.
-        entities_CEL: bool, the same of entities.
-        roles_CE: int64, the entities' roles.
-        linked_CAE: bool, whether an entity has a part in an action.
+    begin before count, `ACTIONS` actions and `ENTITIES` entities of them. Tables of words tell which of them an action
+    or entity consists of, none where there is none; `linked_CAE` whether an entity has a part in an action.
     """
 
     actions_CAL: npt.NDArray[np.bool_]
@@ -232,8 +225,8 @@ def _role_and_words(node: object, where: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _place(role: str) -> int:
-    for prefix in _PREFIXES:
-        role = role.removeprefix(prefix)
+    # Parts of a phrase that is told in pieces, and references to one, have its role.
+    role = role.removeprefix("C-").removeprefix("R-")
     return ROLES.index(role) if role in ROLES else len(ROLES) - 1
 
 

@@ -19,13 +19,7 @@ class WordVectorsError(ValueError):
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Vectors for some words of a vocabulary.
-
-    Attributes:
-        words_W: ids of the words, int64, ascending.
-        vectors_WE: float32, a row for each.
-        coverage: share of the vocabulary's entries that have a vector, 0 to 1.
-    """
+    """Vectors (W, E) of some words of a vocabulary by ascending ids; `coverage` is their share of all entries."""
 
     words_W: npt.NDArray[np.int64]
     vectors_WE: npt.NDArray[np.float32]

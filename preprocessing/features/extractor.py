@@ -3,13 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from preprocessing.features.images import MAX_PIXELS, bounded_image, read_image_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # A set of N feature vectors of width F, float16, C-contiguous.
 FeaturesNF = npt.NDArray[np.float16]
@@ -41,6 +44,21 @@ class RegionFeatures:
 
 # What is stored of an image: features, with or without companions, or a file.
 Stored = FeaturesNF | RegionFeatures | bytes
+
+
+def as_features(states_NF: Sequence["Tensor"], weights: str) -> list[FeaturesNF]:
+    """Sets of vectors (N, F) as they are stored, float16; ExtractorError where a value is not finite in it."""
+    features = []
+    for number, state_NF in enumerate(states_NF):
+        stored = state_NF.half().cpu().contiguous()
+        if not bool(stored.isfinite().all()):
+            raise ExtractorError(
+                f"{weights}: image {number} of a batch of {len(states_NF)} has features that are NaN or beyond the "
+                f"range of float16 (largest {float(state_NF.abs().max()):.3g}, limit 65504); the weights are "
+                "damaged or not meant for these preprocessor settings, or the network needs bfloat16 instead of float16"
+            )
+        features.append(stored.numpy())
+    return features
 
 
 class Extractor(Protocol):

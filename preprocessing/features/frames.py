@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.features.extractor import FeaturesNF
+from preprocessing.features.extractor import FeaturesNF, as_features
 from preprocessing.features.images import MAX_PIXELS, read_image_bytes
-from preprocessing.features.networks import NetworkOptions, as_features, build_cnn
+from preprocessing.features.networks import NetworkOptions, build_cnn
 from preprocessing.features.videos import decode_frames
 
 _VERSION = 1

@@ -13,6 +13,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
+from preprocessing.reading import reason
 from preprocessing.storage import is_s3
 from preprocessing.storage.address import leads_out
 
@@ -136,50 +137,31 @@ def read_image_bytes(uri: str) -> bytes:
             raise ImageError(f"not a scene: {error}") from error
         return render_scene(seed, index)
     member = TarMember.parse(uri)
-    if member is not None:
-        return _read_member(member)
+    what = f"archive: {member.tar}" if member else "object" if is_s3(uri) else "file"
+    try:
+        data = _read_address(uri) if member is None else member.read()
+    except FileNotFoundError as error:
+        raise ImageError(f"no such {what}") from error
+    except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:  # ValueError: a NUL in the path
+        raise ImageError(f"cannot be read: {reason(error)}") from error
+    if not data:
+        raise ImageError(
+            f"the archive has no image under {member.name!r}" if member else "the file is empty (zero bytes)"
+        )
+    return data
+
+
+def _read_address(uri: str) -> bytes:
     if is_s3(uri):
-        return _read_object(uri)
+        return storage.read(uri)
     if "://" in uri:
         raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path, s3:// or scene:// is needed")
-    try:
-        mode = Path(uri).stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise ImageError("is a folder, not a file")
-        if not stat.S_ISREG(mode):
-            raise ImageError("is not a regular file")
-        data = Path(uri).read_bytes()
-    except FileNotFoundError as error:
-        raise ImageError("no such file") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if not data:
-        raise ImageError("the file is empty (zero bytes)")
-    return data
-
-
-def _read_object(uri: str) -> bytes:
-    try:
-        data = storage.read(uri)
-    except FileNotFoundError as error:
-        raise ImageError("no such object") from error
-    except ValueError as error:
-        raise ImageError(str(error)) from error
-    if not data:
-        raise ImageError("the object is empty (zero bytes)")
-    return data
-
-
-def _read_member(member: TarMember) -> bytes:
-    try:
-        data = member.read()
-    except FileNotFoundError as error:
-        raise ImageError(f"no such archive: {member.tar}") from error
-    except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:
-        raise ImageError(f"cannot be read: {error or type(error).__name__}") from error
-    if not data:
-        raise ImageError(f"the archive has no image under {member.name!r}")
-    return data
+    mode = Path(uri).stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise ImageError("is a folder, not a file")
+    if not stat.S_ISREG(mode):
+        raise ImageError("is not a regular file")
+    return Path(uri).read_bytes()
 
 
 def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:

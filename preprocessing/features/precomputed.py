@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from preprocessing.features.extractor import FeaturesNF
 from preprocessing.features.images import ImageError
+from preprocessing.features.importers.source import checked_regions
 from preprocessing.reading import damage_as
 
 if TYPE_CHECKING:
@@ -58,11 +59,7 @@ def _row(uri: str) -> FeaturesNF:
     features = _open_array(path)
     if int(row) >= len(features):
         raise ImageError(f"row {row} of a file of {len(features)} rows")
-    with np.errstate(over="ignore"):
-        values = np.array(features[int(row)], dtype=np.float16, order="C", ndmin=2)
-    if not np.isfinite(values).all():
-        raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
-    return values
+    return checked_regions(np.atleast_2d(features[int(row)])).regions.features
 
 
 def _entry(uri: str) -> FeaturesNF:

@@ -34,12 +34,11 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u20
 
 @dataclass(frozen=True, slots=True)
 class ParsedCaption:
-    """The graph of a caption, and the problem in reading it, if any.
+    """The graph of a caption, whose offsets count the tokens, and the problem in reading it, if any.
 
     Attributes:
-        tokens: of the cleaned caption, as written, each with the blank that follows it, if any; of a long one those
-            that were parsed.
-        graph: empty or partial where there was a problem; its offsets count the tokens.
+        tokens: that were parsed, of the cleaned caption as written, each with the blank that follows it, if any.
+        graph: empty or partial where there was a problem.
         problem: None, or the first that applies: "not English" (in an English pipeline: its graph is empty); "empty"
             (nothing but blanks); "no words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens
             were read); "control characters" (read without these); "no objects" (it names no thing).

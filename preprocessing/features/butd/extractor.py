@@ -13,8 +13,7 @@ from preprocessing.features.butd.detector import Detector, Regions, Size, random
 from preprocessing.features.butd.resize import Pixels, prepare
 from preprocessing.features.butd.variants import VARIANTS, VariantName
 from preprocessing.features.butd.weights import SOURCES, load_weights
-from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures
-from preprocessing.features.networks.network import as_features
+from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures, as_features
 from preprocessing.features.weights import checked_device
 
 _VERSION = 1

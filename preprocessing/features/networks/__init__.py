@@ -3,7 +3,7 @@
 from typing import TypedDict, Unpack
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks.network import Network, PixelsCHW, as_features
+from preprocessing.features.networks.network import Network, PixelsCHW
 from preprocessing.features.networks.pixels import ImageSize
 from preprocessing.features.networks.torchvision_cnn import load_torchvision, rewrite_state
 from preprocessing.features.networks.transformer_models import load_transformers
@@ -12,7 +12,6 @@ __all__ = [
     "Network",
     "NetworkOptions",
     "PixelsCHW",
-    "as_features",
     "build_cnn",
     "build_network",
     "load_transformers",

@@ -102,7 +102,12 @@ class _Processed:
         self._edge = _short_edge(processor)
 
     def __call__(self, image: Image.Image) -> PixelsCHW:
-        self._check_aspect(image)
+        short, long = sorted(image.size)
+        # So narrow that scaling its short edge would blow the long one up beyond all bounds.
+        if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
+            raise ImageError(
+                f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
+            )
         try:
             if hasattr(self._processor, "val_transforms"):  # timm's
                 return np.ascontiguousarray(self._processor.val_transforms(image).numpy())
@@ -110,14 +115,6 @@ class _Processed:
         except (ValueError, OSError, MemoryError, ArithmeticError) as error:
             raise ImageError(f"cannot be brought to the model's size: {error or type(error).__name__}") from error
         return np.ascontiguousarray(pixels, dtype=np.float32)
-
-    def _check_aspect(self, image: Image.Image) -> None:
-        """Refuse images so narrow that scaling their short edge would blow the long one up beyond all bounds."""
-        short, long = sorted(image.size)
-        if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
-            raise ImageError(
-                f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
-            )
 
 
 def _short_edge(processor: Any) -> int | None:
