@@ -6,7 +6,7 @@ component, L words of the longest triple, X triples of an image, C captions.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -51,7 +51,8 @@ class Components:
 
     def without_negatives(self) -> Self:
         """The components alone, as inference needs them."""
-        return replace(self, **{field.name: None for field in fields(self) if field.default is None})
+        optional: dict[str, Any] = {field.name: None for field in fields(self) if field.default is None}
+        return replace(self, **optional)
 
     def __getitem__(self, rows: slice) -> Self:
         """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
