@@ -24,8 +24,6 @@ from preprocessing.storage.atomic import write_json_atomic
 if TYPE_CHECKING:
     from spacy.language import Language
 
-    from preprocessing.captions.scene_graph import ParsedCaption
-
 
 # Part of every fingerprint: raise it when the same captions and pipeline would give other bytes.
 FORMAT = 5
@@ -70,9 +68,12 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     """
     # The counts of an earlier attempt go first: they must never lie next to a shard that they do not describe.
     counts_path(spec.path).unlink(missing_ok=True)
-    images = list(_parsed_images(spec.features, nlp, batch_size))
-    counts = GraphCounts.of(caption for image in images for caption in image.captions)
-    write_shard(spec.path, map(_sample, images), spec.fingerprint)
+    records = list(read_records(spec.features))
+    texts = [caption["text"] for _, record in records for caption in record["captions"]]
+    parsed = list(parse_captions(nlp, texts, batch_size))
+    counts, captions = GraphCounts.of(parsed), iter(parsed)
+    samples = (Sample(key, {}, {**record, "captions": _captions(record, captions)}) for key, record in records)
+    write_shard(spec.path, samples, spec.fingerprint)
     write_json_atomic(counts_path(spec.path), counts.to_json())
     return counts
 
@@ -109,30 +110,13 @@ def read_graphs(shard: Path) -> Iterator[tuple[str, list[tuple[str, SceneGraph]]
             yield record["image_id"], graphs
 
 
-@dataclass(frozen=True, slots=True)
-class _ParsedImage:
-    """The record of an image in the feature shard, and what its captions say."""
-
-    key: str
-    record: dict[str, Any]
-    captions: list[ParsedCaption]
-
-
-def _parsed_images(features: Path, nlp: Language, batch_size: int) -> Iterator[_ParsedImage]:
-    records = list(read_records(features))
-    parsed = parse_captions(
-        nlp, (caption["text"] for _, record in records for caption in record["captions"]), batch_size
-    )
-    for key, record in records:
-        yield _ParsedImage(key, record, [next(parsed) for _ in record["captions"]])
-
-
-def _sample(image: _ParsedImage) -> Sample:
-    captions = [
-        {**caption, "tokens": parsed.tokens, "graph": parsed.graph.to_json(), "problem": parsed.problem}
-        for caption, parsed in zip(image.record["captions"], image.captions, strict=True)
+def _captions(record: Mapping[str, Any], parsed: Iterator[ParsedCaption]) -> list[dict[str, Any]]:
+    """The captions of an image's record with what they say, taken from the parsed captions of all."""
+    found = [(caption, next(parsed)) for caption in record["captions"]]
+    return [
+        {**caption, "tokens": said.tokens, "graph": said.graph.to_json(), "problem": said.problem}
+        for caption, said in found
     ]
-    return Sample(image.key, {}, {**image.record, "captions": captions})
 
 
 @dataclass
@@ -158,17 +142,18 @@ class GraphCounts:
             counts.captions += 1
             if caption.problem is not None:
                 counts.problems[caption.problem] += 1
-            counts._add(caption.graph)
+            things = caption.graph.objects
+            found = {
+                "objects": [thing.lemma for thing in things],
+                "attributes": [
+                    f"{attribute.lemma} {thing.lemma}" for thing in things for attribute in thing.attributes
+                ],
+                "relations": [relation.lemma for relation in caption.graph.relations],
+            }
+            for kind, lemmas in found.items():
+                counts.without[kind] += not lemmas
+                getattr(counts, kind).update(lemmas)
         return counts
-
-    def _add(self, graph: SceneGraph) -> None:
-        attributes = [f"{attribute.lemma} {thing.lemma}" for thing in graph.objects for attribute in thing.attributes]
-        relations = [relation.lemma for relation in graph.relations]
-        for kind, found in (("objects", graph.objects), ("attributes", attributes), ("relations", relations)):
-            self.without[kind] += not found
-        self.objects.update(thing.lemma for thing in graph.objects)
-        self.attributes.update(attributes)
-        self.relations.update(relations)
 
     def merge(self, other: GraphCounts) -> None:
         """Add the counts of other captions."""

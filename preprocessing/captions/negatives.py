@@ -1,8 +1,7 @@
 """Negatives of a caption's components: a word exchanged for one that makes them untrue of the image."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -11,9 +10,7 @@ import numpy.typing as npt
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.components import NO_WORD, ComponentTable, rows_of
 from preprocessing.captions.pools import Pools
-from preprocessing.captions.relatedness import Relatedness
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.captions.wordnet.taxonomy import WordKind
 
 # B or C captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; L words of the
 # longest triple; X triples of an image; P words of a pool; S components of any sort in the split.
@@ -80,10 +77,6 @@ class NegativeSampler:
     * A pair's or a triple's negatives have one word exchanged for a word of the pool, such that none of the captions of
       the image has the result.
 
-    With a relatedness, words related to those that are true in the same place are not drawn either. UniVSE does
-    without; but of 16 nouns that Flickr8k's captions of an image do not have, in half of all draws one or more is
-    related to a noun that they have ("person" for a man), and the loss takes the hardest of the 16.
-
     Each is uniform over all words that fulfil this, with replacement, and drawn by a generator of the caption's own,
     keyed by (seed, epoch, caption): the negatives of a caption do not depend on the batch that it is in. (Whole triples
     of other images, which UniVSE uses as well, are the batch's other triples; their numbers tell which of them are true
@@ -92,8 +85,8 @@ class NegativeSampler:
     Instead of drawing until no word is forbidden, the forbidden places of each pool are laid down at the beginning, and
     the draw is over the places between them: one draw for each negative of a batch, all at once.
 
-    Pools and relatedness are those of the training split; words of a pool that the components' vocabulary lacks are not
-    drawn. A pool without a word for some component is a NegativesError.
+    Pools are those of the training split; words of a pool that the components' vocabulary lacks are not drawn. A pool
+    without a word for some component is a NegativesError.
     """
 
     def __init__(
@@ -103,12 +96,11 @@ class NegativeSampler:
         vocabulary: Vocabulary,
         seed: int,
         counts: NegativeCounts | None = None,
-        relatedness: Relatedness | None = None,
     ) -> None:
         counts = counts or NegativeCounts()
-        nouns = _Pool("nouns", pools.nouns, vocabulary, _related(relatedness, "noun"))
-        adjectives = _Pool("adjectives", pools.adjectives, vocabulary, _related(relatedness, "adjective"))
-        relations = _Pool("relations", pools.relations, components.relations, _related(relatedness, "verb"))
+        nouns = _Pool("nouns", pools.nouns, vocabulary)
+        adjectives = _Pool("adjectives", pools.adjectives, vocabulary)
+        relations = _Pool("relations", pools.relations, components.relations)
         c, images_C = components, components.image_C
         objects_O1 = c.objects_O[:, None]
         self._sorts = (
@@ -198,7 +190,7 @@ class _Names(Protocol):
 class _Pool:
     """Words or relations to draw from: their ids ascending, at places from 0."""
 
-    def __init__(self, name: str, words: Iterable[str], names: _Names, related: Callable[[str, str], bool]) -> None:
+    def __init__(self, name: str, words: Iterable[str], names: _Names) -> None:
         ids = sorted(word_id for word in words if (word_id := names.find(word)) is not None)
         if not ids:
             raise NegativesError(
@@ -206,22 +198,7 @@ class _Pool:
             )
         self.name = name
         self.ids_P = np.array(ids, dtype=np.int32)
-        self._words = [names.word(word_id) for word_id in ids]
         self.names = names
-        self._related = related
-        self._forbidden: dict[int, npt.NDArray[np.int64]] = {}
-
-    def forbidden_by(self, word_id: int) -> npt.NDArray[np.int64]:
-        """Places of a word that is true of an image, and of its relatives; it may have none."""
-        if word_id not in self._forbidden:
-            true = self.names.word(word_id)
-            places = [place for place, word in enumerate(self._words) if self._related(word, true)]
-            self._forbidden[word_id] = np.array(places, dtype=np.int64)
-        return self._forbidden[word_id]
-
-
-def _related(relatedness: Relatedness | None, kind: WordKind) -> Callable[[str, str], bool]:
-    return str.__eq__ if relatedness is None else partial(relatedness.related, kind=kind)
 
 
 class _Sort:
@@ -272,9 +249,9 @@ class _Exchange:
         self._group_S = group_S.reshape(-1).astype(np.int64)
         # Each group and forbidden place once, by group, then place.
         self._stride = len(pool.ids_P) + 1
-        places = [pool.forbidden_by(word) for word in ids[:, column].tolist()]
-        group_of_place = np.repeat(self._group_S, [len(of_word) for of_word in places])
-        forbidden = np.unique(group_of_place * self._stride + np.concatenate([np.empty(0, np.int64), *places]))
+        in_pool_S = np.isin(ids[:, column], pool.ids_P)
+        places = np.searchsorted(pool.ids_P, ids[in_pool_S, column])
+        forbidden = np.unique(self._group_S[in_pool_S] * self._stride + places)
         groups = np.arange(self._group_S.max(initial=-1) + 2)
         self._first_G1 = np.searchsorted(forbidden, groups * self._stride)
         self._free_G = len(pool.ids_P) - np.diff(self._first_G1)

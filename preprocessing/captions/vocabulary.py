@@ -204,34 +204,16 @@ class Vocabulary:
         remedy = "old vocabularies are pickles, which are not read: convert it first"
         with damage_as(VocabularyError, f"cannot read the vocabulary {path}", remedy):
             data = parse_json(Path(path).read_bytes())
+            tables = data if isinstance(data, dict) else {}
+            number_of, word_of = tables["word2idx"], tables["idx2word"]
+            words = [word_of[str(number)] for number in range(len(word_of))]
+            if number_of != {word: number for number, word in enumerate(words)}:
+                raise ValueError('"word2idx" and "idx2word" are not the same words with the same numbers')
         try:
-            return cls(_words_in_order(data))
+            return cls(words)
         except VocabularyError as error:
             raise VocabularyError(f"{path}: {error}") from error
 
 
 def _words(text: str) -> list[str]:
     return tokenize(text[:_MAX_CHARACTERS])
-
-
-def _words_in_order(data: Any) -> list[str]:
-    """The entries of a released vocabulary in the order of their ids, after checking that both of its tables agree."""
-    word2idx = data.get("word2idx") if isinstance(data, dict) else None
-    idx2word = data.get("idx2word") if isinstance(data, dict) else None
-    if not isinstance(word2idx, dict) or not isinstance(idx2word, dict):
-        raise VocabularyError('a vocabulary is an object with the tables "word2idx" and "idx2word"')
-    words = []
-    for index in range(len(idx2word)):
-        word = idx2word.get(str(index))
-        if not isinstance(word, str):
-            raise VocabularyError(f'"idx2word" has {len(idx2word)} entries but none with the number {index}')
-        if word2idx.get(word) != index:
-            raise VocabularyError(
-                f'"idx2word" gives number {index} to {word!r}, "word2idx" gives {word2idx.get(word)!r}'
-            )
-        words.append(word)
-    if len(word2idx) != len(words):
-        raise VocabularyError(
-            f'"word2idx" has {len(word2idx)} entries and "idx2word" {len(words)}: they must be the same words'
-        )
-    return words

@@ -58,23 +58,22 @@ def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVecto
         WordVectorsError: the file cannot be read, a line has not ``dim`` finite numbers, or no word is found.
     """
     found: dict[int, npt.NDArray[np.float32]] = {}
-    try:
+    with (
+        damage_as(WordVectorsError, f"cannot read the word vectors {path}", "give a text file in UTF-8"),
         # Other signs than \n that Python takes for the end of a line occur inside words.
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            for number, line in enumerate(lines, start=1):
-                # Cutting a whole line takes a hundred times as long; the first is cut to check the width.
-                if number > 1 and vocabulary.find(line.partition(" ")[0]) is None:
-                    continue
-                word, *values = line.rstrip(" \r\n").rsplit(" ", dim)
-                word_id = vocabulary.find(word)
-                if word_id in found:
-                    continue
-                vector_E = _numbers(values, dim, f"{path}, line {number}")
-                if word_id is not None:
-                    found[word_id] = vector_E
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise WordVectorsError(f"cannot read the word vectors {path}: {reason}") from error
+        path.open(encoding="utf-8", newline="\n") as lines,
+    ):
+        for number, line in enumerate(lines, start=1):
+            # Cutting a whole line takes a hundred times as long; the first is cut to check the width.
+            if number > 1 and vocabulary.find(line.partition(" ")[0]) is None:
+                continue
+            word, *values = line.rstrip(" \r\n").rsplit(" ", dim)
+            word_id = vocabulary.find(word)
+            if word_id in found:
+                continue
+            vector_E = _numbers(values, dim, f"{path}, line {number}")
+            if word_id is not None:
+                found[word_id] = vector_E
     if not found:
         raise WordVectorsError(
             f"{path} has a vector for none of the {len(vocabulary)} words: name a file in the captions' language"

@@ -27,7 +27,6 @@ from vse_core.losses import GlobalLoss, build_loss
 from vse_core.losses.unified import UnifiedLoss
 from vse_core.models import build_model
 from vse_core.models.components import Components
-from vse_core.models.unified import build_unified_model
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
 
@@ -108,7 +107,7 @@ def make_systems(dim: int, device: str) -> dict[str, System]:
         image, text = {"pooling": {"name": pooling}, "mlp": False}, {"pooling": {"name": pooling}}
         model = build_model(WIDTH, VOCABULARY, dim, image, text)
         systems[f"vse_pp, {pooling} pooling"] = System(model, build_loss("triplet"), inputs, device)
-    unified = build_unified_model(WIDTH, VOCABULARY, dim, image={}, text={})
+    unified = build_model(WIDTH, VOCABULARY, dim, {"name": "regions"}, {"name": "components"})
     systems["univse"] = System(unified, UnifiedLoss(), [*inputs, make_components().to(device)], device)
     return systems
 

@@ -45,7 +45,7 @@ class BackboneEncoder(nn.Module):
             which it takes the channels, and ``bgr`` where that is blue first.
 
     Attributes:
-        rebuilt_by: options of :func:`vse_core.encoders.build_image_encoder` that take the place of pretrained weights.
+        rebuilt_by: options of :func:`vse_core.models.build_model` that take the place of pretrained weights.
         cells: N, cells or patches of an image, without class tokens.
         class_tokens: number of class and register tokens, which are pooled with the cells.
     """

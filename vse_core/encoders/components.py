@@ -136,6 +136,7 @@ class ComponentEncoder(nn.Module):
         numerals: whether pairs may be numbers with their nouns, kept in the same way.
         pooling: aggregator of the states of a BiGRU that reads sentences (:class:`SentencePooling`); None, as in the
             paper, leaves them to the combiner.
+        alpha: weight of the sentence in a caption's vector (:func:`combine`), from 0 to 1; else a ValueError.
     """
 
     def __init__(
@@ -149,8 +150,10 @@ class ComponentEncoder(nn.Module):
         relations: Literal["words", "joined"] = "joined",
         numerals: bool = False,
         pooling: nn.Module | None = None,
+        alpha: float = 0.75,
     ) -> None:
         super().__init__()
+        self.alpha = check_share(alpha)
         self.vocabulary_size = vocabulary_size
         self.relations: Literal["words", "joined"] = relations
         self.numerals = numerals

@@ -6,7 +6,6 @@ B videos, N frames, F feature width; C captions, L tokens, A actions, E entities
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +14,7 @@ from vse_core.encoders.text import BiGRUEncoder
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.models.model import Model
 from vse_core.outputs import Rows
-from vse_core.pooling import build_pooling
 from vse_core.pooling.masks import check_lengths, valid_mask
-from vse_core.registry import choose
 from vse_core.similarity import unit_length
 
 ROLES = 16
@@ -82,11 +79,6 @@ class HierarchicalModel(Model):
     Differs from the released code: phrases are compared on unit vectors that are divided by their length plus 1e-8,
     where it bounds the length from below.
     """
-
-    def __init__(self, image_encoder: FrameLevelEncoder, text_encoder: RoleGraphEncoder) -> None:
-        super().__init__()
-        self.image_encoder = image_encoder
-        self.text_encoder = text_encoder
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
         """Videos on all levels, of frames (B, N, F) with their lengths (B,)."""
@@ -224,29 +216,6 @@ class GraphAttention(nn.Module):
         learned_CMD = self.value(attention_CMM @ nodes_CMD)
         result: Tensor = self.norm(nodes_CMD + self.dropout(learned_CMD))
         return result
-
-
-def build_hierarchical_model(
-    feature_dim: int, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
-) -> HierarchicalModel:
-    """Build HGR-infinity from plain values, or a relative of it with another aggregator of the events.
-
-    ``image`` and ``text`` are ``{"pooling": {"name": ..., **options}}``, GPO by default, and options of
-    :class:`FrameLevelEncoder` and :class:`RoleGraphEncoder`. The sizes are those of
-    :func:`~vse_core.models.two_tower.build_two_tower`; unknown names and options are a ValueError.
-    """
-    encoders: list[Any] = []
-    for side, encoder, size, options in (
-        ("image", FrameLevelEncoder, {"feature_dim": feature_dim}, image),
-        ("text", RoleGraphEncoder, {"vocabulary_size": vocabulary_size}, text),
-    ):
-        pooling = build_pooling(dim=embed_dim, **options.get("pooling", {"name": "gpo"}))
-        others = {key: value for key, value in options.items() if key != "pooling"}
-        builders = {"levels": encoder}
-        encoders.append(
-            choose(f"{side} encoder", builders, "levels", embed_dim=embed_dim, pooling=pooling, **size, **others)
-        )
-    return HierarchicalModel(*encoders)
 
 
 def _phrases(states_CLD: Tensor, words_CPL: Tensor) -> Tensor:

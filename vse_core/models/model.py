@@ -20,10 +20,13 @@ SPECIFICATION = "model.json"
 class Model(nn.Module, ABC):
     """An image encoder and a text encoder, and how a caption and an image are encoded with them."""
 
-    image_encoder: nn.Module
-    text_encoder: nn.Module
     specification: dict[str, Any]
     """The arguments of :func:`~vse_core.models.build_model` that the model was built from."""
+
+    def __init__(self, image_encoder: nn.Module, text_encoder: nn.Module) -> None:
+        super().__init__()
+        self.image_encoder = image_encoder
+        self.text_encoder = text_encoder
 
     def save(self, directory: Path) -> None:
         """Write ``model.safetensors`` and ``model.json``, the specification, with their digests.

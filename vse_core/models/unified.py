@@ -1,17 +1,13 @@
 """UniVSE: images, regions, sentences and the components of sentences in one space."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from vse_core.encoders.components import ComponentEncoder, check_share, combine, compose
+from vse_core.encoders.components import ComponentEncoder, combine, compose
 from vse_core.encoders.regions import RegionEncoder
 from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.models.components import Components
 from vse_core.models.model import Model
-from vse_core.pooling import build_pooling
-from vse_core.registry import choose
 
 
 class UnifiedModel(Model):
@@ -32,11 +28,9 @@ class UnifiedModel(Model):
     image_encoder: RegionEncoder
     text_encoder: ComponentEncoder
 
-    def __init__(self, image_encoder: RegionEncoder, text_encoder: ComponentEncoder, alpha: float = 0.75) -> None:
-        super().__init__()
-        self.image_encoder = image_encoder
-        self.text_encoder = text_encoder
-        self.alpha = check_share(alpha)
+    def __init__(self, image_encoder: RegionEncoder, text_encoder: ComponentEncoder) -> None:
+        super().__init__(image_encoder, text_encoder)
+        self.alpha = text_encoder.alpha
 
     def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """One unit vector per image, (B, 1, D) in float32, of features (B, N, F) with their lengths (B,)."""
@@ -136,26 +130,3 @@ def _before_negatives(own: Tensor, negatives: Tensor | None) -> Tensor:
     """Components (M, ...) and their negatives (M, N, ...) in one tensor (M, 1 + N, ...)."""
     own = own.unsqueeze(1)
     return own if negatives is None else torch.cat([own, negatives], dim=1)
-
-
-def build_unified_model(
-    feature_dim: int, vocabulary_size: int, embed_dim: int, image: dict[str, Any], text: dict[str, Any]
-) -> UnifiedModel:
-    """Build UniVSE from plain values.
-
-    ``image`` is ``{"pooling": {"name": ..., **options}}``; without it the mean of each dimension's ten largest values.
-    ``text`` is ``alpha``, the sentence's weight in a caption's vector, options of
-    :class:`~vse_core.encoders.components.ComponentEncoder`, and a ``pooling`` as ``image`` has it for sentences that a
-    BiGRU reads; None, or no entry, for the paper's. The sizes are those of
-    :func:`~vse_core.models.two_tower.build_two_tower`; unknown names and options are a ValueError.
-    """
-    image_options = {key: value for key, value in image.items() if key != "pooling"}
-    text_options = {key: value for key, value in text.items() if key != "alpha"}
-    if text_options.get("pooling") is not None:
-        text_options["pooling"] = build_pooling(dim=embed_dim, **text_options["pooling"])
-    pooling = build_pooling(dim=embed_dim, **image.get("pooling", {"name": "kmax", "k": 10}))
-    sizes = {"embed_dim": embed_dim, "vocabulary_size": vocabulary_size}
-    parts: dict[str, Any] = {"feature_dim": feature_dim, "embed_dim": embed_dim, "pooling": pooling}
-    image_encoder = choose("image encoder", {"regions": RegionEncoder}, "regions", **parts, **image_options)
-    text_encoder = choose("text encoder", {"components": ComponentEncoder}, "components", **sizes, **text_options)
-    return UnifiedModel(image_encoder, text_encoder, text.get("alpha", 0.75))

@@ -3,14 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from vse_core.pooling.masks import check_lengths, softmax_weighted_sum, valid_mask
+from vse_core.pooling.base import Pooling
+from vse_core.pooling.masks import softmax_weighted_sum
 from vse_core.pooling.sorting import sort_sets
 from vse_core.precision import at_least_float32
 
 VARIANTS = ("corrected", "release", "paper")
 
 
-class AdaptivePooling(nn.Module):
+class AdaptivePooling(Pooling):
     """Sort the set, pool it at token level and at embedding level, let the result choose the mixture (VSE+2AD, 3.2).
 
     At token level, weights of the sorted values come from the values themselves (equation (3)); at embedding level
@@ -42,20 +43,17 @@ class AdaptivePooling(nn.Module):
         if self.balance is None:
             self.register_buffer("token_share", _fixed(token_share))
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         ranked_BND = sort_sets(features_BND, lengths_B)
         embedding_BD = softmax_weighted_sum(ranked_BND, ranked_BND, valid_BN1)
         if self.linear is None:
-            return embedding_BD.to(features_BND.dtype)
+            return embedding_BD
         logits = self.linear(ranked_BND)
         if self.variant != "paper":
             logits = torch.relu(logits)
         weighted_BN1 = torch.ones_like(valid_BN1) if self.variant == "release" else valid_BN1
         token_BD = softmax_weighted_sum(logits, ranked_BND, weighted_BN1)
-        return self._mixture(token_BD, embedding_BD).to(features_BND.dtype)
+        return self._mixture(token_BD, embedding_BD)
 
     def _mixture(self, token_BD: Tensor, embedding_BD: Tensor) -> Tensor:
         if self.balance is None:

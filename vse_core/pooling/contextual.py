@@ -5,13 +5,13 @@ B sets, N padded set elements, M the same elements as seen from another one, D d
 
 from torch import Tensor, nn
 
-from vse_core.pooling.masks import check_lengths, valid_mask
+from vse_core.pooling.base import Pooling
 from vse_core.pooling.simple import MeanPooling
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.recurrent import last_state
 
 
-class Seq2SeqPooling(nn.Module):
+class Seq2SeqPooling(Pooling):
     """The last state of a GRU that reads the elements in their order.
 
     The "Seq2Seq" aggregator of VSE-infinity's table 1 (after Hu, Misra and van der Maaten, "Evaluating text-to-image
@@ -22,13 +22,11 @@ class Seq2SeqPooling(nn.Module):
         super().__init__()
         self.gru = nn.GRU(dim, dim, batch_first=True)
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        return last_state(self.gru, at_least_float32(features_BND), lengths_B).to(features_BND.dtype)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
+        return last_state(self.gru, at_least_float32(features_BND), lengths_B)
 
 
-class SelfAttentionPooling(nn.Module):
+class SelfAttentionPooling(Pooling):
     """One head of scaled dot-product self-attention (Vaswani et al., 2017, equation (1)), then the mean.
 
     The "SelfAttn" aggregator of VSE-infinity's table 1 (after Wang et al., "Consensus-aware visual-semantic
@@ -39,23 +37,20 @@ class SelfAttentionPooling(nn.Module):
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        valid_BN = valid_mask(features_BND, lengths_B)
-        elements_BND = at_least_float32(features_BND).masked_fill(~valid_BN.unsqueeze(-1), 0.0)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
+        elements_BND = at_least_float32(features_BND).masked_fill(~valid_BN1, 0.0)
         scores_BNM = _products(self.query(elements_BND), self.key(elements_BND)) * elements_BND.shape[2] ** -0.5
-        attention_BNM = scores_BNM.masked_fill(~valid_BN.unsqueeze(1), -float("inf")).softmax(dim=-1)
+        attention_BNM = scores_BNM.masked_fill(~valid_BN1.mT, -float("inf")).softmax(dim=-1)
         # Attention weights of an element sum to 1 and the value layer is linear: the mean over the elements may be
         # taken first, and the layer needs to see one vector a set instead of N.
-        mean_BM = attention_BNM.masked_fill(~valid_BN.unsqueeze(-1), 0.0).sum(dim=1) / lengths_B.unsqueeze(-1)
+        mean_BM = attention_BNM.masked_fill(~valid_BN1, 0.0).sum(dim=1) / lengths_B.unsqueeze(-1)
         with full_precision(elements_BND):
             attended_BD = (mean_BM.unsqueeze(1) @ elements_BND).squeeze(1)
         pooled_BD: Tensor = self.value(attended_BD)
-        return pooled_BD.to(features_BND.dtype)
+        return pooled_BD
 
 
-class GraphPooling(nn.Module):
+class GraphPooling(Pooling):
     """One layer of graph convolution over all pairs of elements with a residual, then a readout.
 
     Li et al., "Visual semantic reasoning for image-text matching" (VSRN), ICCV 2019, equations (2) to (4):
@@ -77,19 +72,16 @@ class GraphPooling(nn.Module):
         nn.init.zeros_(self.out.bias)
         self.readout = Seq2SeqPooling(dim) if readout == "seq2seq" else MeanPooling()
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        valid_BN = valid_mask(features_BND, lengths_B)
-        nodes_BND = at_least_float32(features_BND).masked_fill(~valid_BN.unsqueeze(-1), 0.0)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
+        nodes_BND = at_least_float32(features_BND).masked_fill(~valid_BN1, 0.0)
         affinity_BNM = _products(self.query(nodes_BND), self.key(nodes_BND)) / lengths_B[:, None, None]
-        affinity_BNM = affinity_BNM.masked_fill(~valid_BN.unsqueeze(1), 0.0)
+        affinity_BNM = affinity_BNM.masked_fill(~valid_BN1.mT, 0.0)
         values_BND = at_least_float32(self.value(nodes_BND))
         # A message has the size of an element to the third power, too large for half precision.
         with full_precision(nodes_BND):
             nodes_BND = nodes_BND + self.out(affinity_BNM @ values_BND)
         pooled_BD: Tensor = self.readout(nodes_BND, lengths_B)
-        return pooled_BD.to(features_BND.dtype)
+        return pooled_BD
 
 
 def _products(rows_BND: Tensor, columns_BMD: Tensor) -> Tensor:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from vse_core.pooling.masks import check_lengths
+from vse_core.pooling.base import RankPooling
 from vse_core.pooling.rank_gru import bidirectional_states
-from vse_core.pooling.sorting import rank_weighted_sum
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.recurrent import gru_states
 
 
-class GeneralizedPooling(nn.Module):
+class GeneralizedPooling(RankPooling):
     """Learn how much each rank of the sorted set counts (VSE-infinity, section 3 and equations (2) to (5)).
 
     The coefficients come from a bidirectional GRU, ``hidden_dim`` (d_2) wide, over sinusoidal codes of the ranks,
@@ -33,17 +32,8 @@ class GeneralizedPooling(nn.Module):
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
-        return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1).to(features_BND.dtype)
-
     def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
-        """The weights (B, size) of the ranks for sets of the given lengths: each row sums to 1, zeros beyond a length.
-
-        ``size`` is the longest length where it is not given.
-        """
+        """Return the weights (B, size) of the ranks; ``size`` is the longest length where it is not given."""
         weights_BN = length_weights(self._scores, lengths_B, size, self.temperature)
         return weights_BN.to(at_least_float32(self.linear.weight).dtype)
 

@@ -7,16 +7,17 @@ generator, D dimensions.
 import torch
 from torch import Tensor, nn
 
+from vse_core.pooling.base import Pooling, RankPooling
 from vse_core.pooling.gpo import distinct_lengths, length_weights, rank_codes, rank_states
-from vse_core.pooling.masks import check_lengths, softmax_weighted_sum, valid_mask
-from vse_core.pooling.sorting import rank_weighted_sum, sort_sets
+from vse_core.pooling.masks import softmax_weighted_sum
+from vse_core.pooling.sorting import sort_sets
 from vse_core.precision import full_precision
 from vse_core.recurrent import gru_states
 
 _HEADS = 4
 
 
-class TransformerGenerator(nn.Module):
+class TransformerGenerator(RankPooling):
     """GPO whose rank codes are read by a Transformer's encoder layer instead of a GRU.
 
     One layer (Vaswani et al., 2017) of four heads and of the codes' width, its inner layer ``hidden_dim`` wide, without
@@ -31,14 +32,8 @@ class TransformerGenerator(nn.Module):
         self.layer = nn.TransformerEncoderLayer(position_dim, _HEADS, hidden_dim, dropout=0.0, batch_first=True)
         self.linear = nn.Linear(position_dim, 1, bias=False)
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
-        return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1).to(features_BND.dtype)
-
     def coefficients(self, lengths_B: Tensor, size: int) -> Tensor:
-        """The weights (B, size) of the ranks for sets of the given lengths: each row sums to 1."""
+        """Return the weights (B, size) of the ranks."""
         return length_weights(self._scores, lengths_B, size, self.temperature)
 
     def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
@@ -49,7 +44,7 @@ class TransformerGenerator(nn.Module):
         return scores_UN
 
 
-class DimensionGenerator(nn.Module):
+class DimensionGenerator(Pooling):
     """GPO with weights of their own for every dimension: the last linear layer has D outputs instead of one."""
 
     def __init__(self, dim: int, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
@@ -58,19 +53,16 @@ class DimensionGenerator(nn.Module):
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, dim, bias=False)
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         sizes_U, row_of_B = distinct_lengths(lengths_B)
         codes_NP = rank_codes(features_BND.shape[1], self.gru.input_size).to(self.linear.weight)
         with full_precision(features_BND):
             scores_UND = self.linear(rank_states(self.gru, codes_NP, sizes_U).to(codes_NP)) / self.temperature
         ranked_BND = sort_sets(features_BND, lengths_B)
-        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
-        return softmax_weighted_sum(scores_UND[row_of_B], ranked_BND, valid_BN1).to(features_BND.dtype)
+        return softmax_weighted_sum(scores_UND[row_of_B], ranked_BND, valid_BN1)
 
 
-class FeatureGenerator(nn.Module):
+class FeatureGenerator(Pooling):
     """GPO whose GRU reads the sorted values of a rank next to its code, so that the weights depend on the set itself.
 
     They are concatenated, which is our choice.
@@ -83,13 +75,10 @@ class FeatureGenerator(nn.Module):
         self.gru = nn.GRU(position_dim + dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         ranked_BND = sort_sets(features_BND, lengths_B)
         codes_NP = rank_codes(ranked_BND.shape[1], self.position_dim).to(ranked_BND)
         inputs_BNP = torch.cat((codes_NP.expand(ranked_BND.shape[0], -1, -1), ranked_BND), dim=-1)
         with full_precision(features_BND):
             scores_BN1 = self.linear(gru_states(self.gru, inputs_BNP, lengths_B)) / self.temperature
-        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
-        return softmax_weighted_sum(scores_BN1, ranked_BND, valid_BN1).to(features_BND.dtype)
+        return softmax_weighted_sum(scores_BN1, ranked_BND, valid_BN1)

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from vse_core.pooling.masks import check_lengths, softmax_weighted_sum, valid_mask
+from vse_core.pooling.base import Pooling
+from vse_core.pooling.masks import softmax_weighted_sum
 from vse_core.pooling.sorting import rank_weighted_sum
 from vse_core.precision import at_least_float32
 
 
-class GeMPooling(nn.Module):
+class GeMPooling(Pooling):
     """Generalized mean ``(mean of x**p) ** (1/p)`` with a trainable p: mean at 1, maximum at infinity.
 
     Radenovic, Tolias and Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019, equation (3).
@@ -21,17 +22,14 @@ class GeMPooling(nn.Module):
         super().__init__()
         self.power = nn.Parameter(torch.tensor(power))
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        padded_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         logarithms_BND = at_least_float32(features_BND).clamp(min=1e-6).log()
-        powers_BND = (self.power * logarithms_BND).masked_fill(padded_BN1, -float("inf"))
+        powers_BND = (self.power * logarithms_BND).masked_fill(~valid_BN1, -float("inf"))
         mean_BD = powers_BND.logsumexp(dim=1) - lengths_B.unsqueeze(-1).to(powers_BND.dtype).log()
-        return (mean_BD / self.power).exp().to(features_BND.dtype)
+        return (mean_BD / self.power).exp()
 
 
-class FSPooling(nn.Module):
+class FSPooling(Pooling):
     """Weight the ranks of every dimension by a learned piecewise linear function of rank / size.
 
     Zhang, Hare and Prügel-Bennett, "FSPool: Learning set representations with featurewise sort pooling", ICLR 2020,
@@ -42,14 +40,12 @@ class FSPooling(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(dim, pieces + 1))
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         # The function is linear in its values at the P + 1 points, so the ranks are first summed around each point:
         # no weight per element and dimension is ever made.
         weights_BPN = interpolation_weights(lengths_B, features_BND.shape[1], self.weight.shape[1] - 1)
         around_BPD = rank_weighted_sum(features_BND, lengths_B, weights_BPN)
-        return (around_BPD * self.weight.t()).sum(dim=1).to(features_BND.dtype)
+        return (around_BPD * self.weight.t()).sum(dim=1)
 
 
 def interpolation_weights(lengths_B: Tensor, size: int, pieces: int) -> Tensor:
@@ -64,21 +60,18 @@ def interpolation_weights(lengths_B: Tensor, size: int, pieces: int) -> Tensor:
     return (1 - (places_BN.unsqueeze(1) - points_P1).abs()).clamp(min=0)
 
 
-class SoftPooling(nn.Module):
+class SoftPooling(Pooling):
     """Weight every value by the softmax of the values of its dimension: a soft maximum without parameters.
 
     Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool", ICCV 2021, equations (1), (2);
     also the embedding level of VSE+2AD's ADPOOL (its equation (4)).
     """
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
-        return softmax_weighted_sum(features_BND, features_BND, valid_BN1).to(features_BND.dtype)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
+        return softmax_weighted_sum(features_BND, features_BND, valid_BN1)
 
 
-class AdaPooling(nn.Module):
+class AdaPooling(Pooling):
     """A learned mixture of SoftPool with weights by likeness to the mean.
 
     Stergiou and Poppe, "AdaPool: Exponential adaptive pooling for information-retaining downsampling", TIP 2023:
@@ -94,14 +87,11 @@ class AdaPooling(nn.Module):
         super().__init__()
         self.beta = nn.Parameter(torch.zeros(()))
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         values_BND = at_least_float32(features_BND).masked_fill(~valid_BN1, 0.0)
         alike_BD = softmax_weighted_sum(_likeness_to_mean(values_BND, lengths_B), values_BND, valid_BN1)
         largest_BD = softmax_weighted_sum(values_BND, values_BND, valid_BN1)
-        return torch.lerp(largest_BD, alike_BD, self.beta.sigmoid()).to(features_BND.dtype)
+        return torch.lerp(largest_BD, alike_BD, self.beta.sigmoid())
 
 
 def _likeness_to_mean(values_BND: Tensor, lengths_B: Tensor) -> Tensor:
@@ -115,7 +105,7 @@ def _likeness_to_mean(values_BND: Tensor, lengths_B: Tensor) -> Tensor:
     return overlap_BN1 / squares_BN1.clamp(min=torch.finfo(values_BND.dtype).tiny)
 
 
-class AttentionPooling(nn.Module):
+class AttentionPooling(Pooling):
     """Weight every element by the softmax over the set of a linear function of it: one weight for all dimensions.
 
     The aggregator of HGR's global branch, of frames and of words (Chen et al., CVPR 2020, sections 3.1 and 3.2), in
@@ -126,15 +116,12 @@ class AttentionPooling(nn.Module):
         super().__init__()
         self.linear = nn.Linear(dim, 1)
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         logits_BN1 = self.linear(at_least_float32(features_BND))
-        return softmax_weighted_sum(logits_BN1, features_BND, valid_BN1).to(features_BND.dtype)
+        return softmax_weighted_sum(logits_BN1, features_BND, valid_BN1)
 
 
-class LocalImportancePooling(nn.Module):
+class LocalImportancePooling(Pooling):
     """Weight every value by the exponential of an importance that a small network reads from the element.
 
     Gao, Wang and Wu, "LIP: Local importance-based pooling", ICCV 2019, equation (4), with the projection form of the
@@ -151,14 +138,11 @@ class LocalImportancePooling(nn.Module):
         self.scale = nn.Parameter(torch.zeros(dim))
         self.shift = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
-        """Pool sets (B, N, D) of lengths (B,) into (B, D)."""
-        check_lengths(features_BND, lengths_B)
-        valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         projected_BND = self.linear(at_least_float32(features_BND))
         normed_BND = _instance_norm(projected_BND, lengths_B, valid_BN1) * self.scale + self.shift
         logits_BND = self.HIGHEST * normed_BND.sigmoid()
-        return softmax_weighted_sum(logits_BND, features_BND, valid_BN1).to(features_BND.dtype)
+        return softmax_weighted_sum(logits_BND, features_BND, valid_BN1)
 
 
 def _instance_norm(values_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:

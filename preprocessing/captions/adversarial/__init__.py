@@ -4,7 +4,6 @@ from preprocessing.captions.adversarial.files import (
     Adversarial,
     AdversarialError,
     AttackReport,
-    candidates_by_image,
     read_adversarials,
     write_adversarials,
 )
@@ -20,7 +19,6 @@ __all__ = [
     "AttackReport",
     "Lexicon",
     "TokenizedCaption",
-    "candidates_by_image",
     "read_adversarials",
     "univse_attack",
     "vse_c_attack",

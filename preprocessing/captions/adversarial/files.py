@@ -1,7 +1,7 @@
 """Files of adversarial captions: a JSON line for each true caption and attack."""
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,11 +64,8 @@ def write_adversarials(path: Path, adversarials: Iterable[Adversarial]) -> Attac
 
 def read_adversarials(path: Path) -> list[Adversarial]:
     """Read what :func:`write_adversarials` has written; AdversarialError where the file is missing or damaged."""
-    try:
+    with damage_as(AdversarialError, f"cannot read the adversarial captions {path}", "generate them again"):
         *lines, rest = path.read_bytes().decode().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise AdversarialError(f"cannot read the adversarial captions {path}: {reason}") from error
     if rest:
         raise AdversarialError(f"{path} ends within a line: it was cut off; generate it again")
     return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
@@ -83,13 +80,3 @@ def _entry(line: str, origin: str) -> Adversarial:
     if not isinstance(texts, list) or not all(isinstance(value, str) for value in values):
         raise AdversarialError(f"{origin}: ids and texts must be strings: generate the file again")
     return entry
-
-
-def candidates_by_image(adversarials: Iterable[Adversarial]) -> dict[str, list[str]]:
-    """The adversarial captions of each image, for VSE-C's protocol: an image's candidates are all true captions of the
-    split and the adversarial ones of its own captions. Images in the order of the file, their texts each once.
-    """
-    texts: dict[str, dict[str, None]] = defaultdict(dict)
-    for entry in adversarials:
-        texts[entry.image_id].update(dict.fromkeys(entry.texts))
-    return {image_id: list(image_texts) for image_id, image_texts in texts.items()}

@@ -40,7 +40,8 @@ class Lexicon:
     def __init__(self, captions: Iterable[TokenizedCaption], pools: Pools, relatedness: Relatedness) -> None:
         uses: dict[Frame, dict[str, Counter[str]]] = {frame: defaultdict(Counter) for frame in get_args(Frame)}
         relations: dict[VerbForm, Counter[tuple[str, str]]] = {form: Counter() for form in get_args(VerbForm)}
-        nouns, known_relations = {noun for noun in pools.nouns if not _is_everywhere(noun)}, set(pools.relations)
+        is_body_part, known_relations = load_taxonomy().is_body_part, set(pools.relations)
+        nouns = {noun for noun in pools.nouns if noun not in _EVERYWHERE and not is_body_part(noun)}
         for caption in captions:
             for thing in caption.graph.objects:
                 if thing.lemma in nouns:
@@ -48,28 +49,17 @@ class Lexicon:
             for relation in caption.graph.relations:
                 if relation.lemma in known_relations:
                     relations[verb_form(relation.words, relation.lemma)][relation.lemma, relation.words] += 1
-        self._nouns = _fitting(uses)
-        self._relations = {
+        self.nouns = _fitting(uses)
+        """Base forms of the nouns that fit a place, and how they are written there."""
+        self.relations = {
             form: sorted(entry for entry, count in counts.items() if count >= _MIN_USES)
             for form, counts in relations.items()
         }
-        self._adjectives = pools.adjectives
+        """The relations of a form: base forms, and words."""
+        self.adjectives = pools.adjectives
         self._words = {*pools.nouns, *pools.adjectives}
         self._relatedness = relatedness
         self._related: dict[str, frozenset[str]] = {}
-
-    def nouns(self, frame: Frame) -> dict[str, str]:
-        """Base forms of the nouns that fit, and how they are written there."""
-        return self._nouns[frame]
-
-    @property
-    def adjectives(self) -> Sequence[str]:
-        """The pool's adjectives."""
-        return self._adjectives
-
-    def relations(self, form: VerbForm) -> Sequence[tuple[str, str]]:
-        """The relations of this form: base forms, and words."""
-        return self._relations[form]
 
     def related(self, word: str) -> frozenset[str]:
         """The pools' words that are related to a word."""
@@ -80,9 +70,9 @@ class Lexicon:
             )
         return self._related[word]
 
-    def same_action(self, one: str, other: str) -> bool:
-        """Return whether two verbs are related."""
-        return self._relatedness.related(one, other, "verb")
+    def same_relation(self, one: str, other: str) -> bool:
+        """Return whether two relations that begin with these words may mean the same."""
+        return one == other or other in PREPOSITIONS.get(one, ()) or self._relatedness.related(one, other, "verb")
 
 
 class ImageWords:
@@ -106,7 +96,7 @@ class ImageWords:
 
     def nouns(self, frame: Frame) -> list[str]:
         """Irrelevant nouns in the form that fits."""
-        return self._once(frame, lambda: self._irrelevant(self._lexicon.nouns(frame).items()))
+        return self._once(frame, lambda: self._irrelevant(self._lexicon.nouns[frame].items()))
 
     def adjectives(self) -> list[str]:
         """Irrelevant adjectives."""
@@ -123,25 +113,16 @@ class ImageWords:
         return self._found[name]
 
     def _irrelevant(self, words: Iterable[tuple[str, str]]) -> list[str]:
-        return [
-            written
-            for lemma, written in words
-            if lemma not in self._excluded and lemma not in self._tokens and written not in self._tokens
-        ]
+        return without(words, self._excluded, self._tokens)
 
     def _irrelevant_relations(self, form: VerbForm) -> list[str]:
-        relations = [(lemma.split()[0], words) for lemma, words in self._lexicon.relations(form)]
+        relations = [(lemma.split()[0], words) for lemma, words in self._lexicon.relations[form]]
         said = {
             first
             for first in {first for first, _ in relations}
-            if any(related_relations(first, used, self._lexicon) for used in self._relations)
+            if any(self._lexicon.same_relation(first, used) for used in self._relations)
         }
         return [words for first, words in relations if first not in said]
-
-
-def related_relations(one: str, other: str, lexicon: Lexicon) -> bool:
-    """Return whether two relations that begin with these words may mean the same."""
-    return one == other or other in PREPOSITIONS.get(one, ()) or lexicon.same_action(one, other)
 
 
 def verb_form(words: str, lemma: str) -> VerbForm:
@@ -154,10 +135,6 @@ def verb_form(words: str, lemma: str) -> VerbForm:
     if word == base:
         return "base"
     return "s" if word.endswith("s") else "past"
-
-
-def _is_everywhere(noun: str) -> bool:
-    return noun in _EVERYWHERE or load_taxonomy().is_body_part(noun)
 
 
 def _fitting(uses: dict[Frame, dict[str, Counter[str]]]) -> dict[Frame, dict[str, str]]:
@@ -181,13 +158,10 @@ def _most_frequent(forms: Counter[str]) -> str:
     return min(forms, key=lambda form: (-forms[form], form))
 
 
-def irrelevant_to(
-    word: str, candidates: Iterable[tuple[str, str]], lexicon: Lexicon, tokens: Collection[str]
-) -> list[str]:
-    """Those of (base form, form) that are not related to one word and are no words of the image's captions (VSE-C)."""
-    related = lexicon.related(word)
+def without(candidates: Iterable[tuple[str, str]], excluded: Collection[str], tokens: Collection[str]) -> list[str]:
+    """The forms of those (base form, form) that are not excluded and are no words of the image's captions."""
     return [
         written
         for lemma, written in candidates
-        if lemma != word and lemma not in related and lemma not in tokens and written not in tokens
+        if lemma not in excluded and lemma not in tokens and written not in tokens
     ]

@@ -19,7 +19,7 @@ from preprocessing.captions.adversarial.sentence import (
     relation_span,
     rewrite,
 )
-from preprocessing.captions.graph import Attribute, Relation, SceneObject
+from preprocessing.captions.graph import Attribute, SceneObject
 
 UniVSEAttack = Literal["object", "attribute", "relation"]
 
@@ -80,9 +80,14 @@ def _relation_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[lis
     if relations:
         changes.append(lambda rng: _replace_noun(caption, words, things[pick(relations, rng).subject], rng))
         changes.append(lambda rng: _replace_noun(caption, words, things[pick(relations, rng).object], rng))
-    found = [(r, span) for r in relations if (span := relation_span(caption, r)) is not None]
+    found = [(span, verb_form(r.words, r.lemma)) for r in relations if (span := relation_span(caption, r)) is not None]
     if found:
-        changes.append(lambda rng: _replace_relation(caption, words, *pick(found, rng), rng))
+
+        def replace_relation(rng: np.random.Generator) -> str | None:
+            span, form = pick(found, rng)
+            return _exchange(caption, span, words.relations(form), rng)
+
+        changes.append(replace_relation)
     if things:
         changes.append(lambda rng: _add_relation(caption, words, pick(things, rng), rng))
     return changes, "no object"
@@ -135,16 +140,8 @@ def _add_adjective(
     caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
 ) -> str | None:
     start, _ = noun_span(caption, thing)
-    adjectives = words.adjectives()
-    return (
-        rewrite(caption, [(start, start + 1, (pick(adjectives, rng), caption.tokens[start]))]) if adjectives else None
-    )
-
-
-def _replace_relation(
-    caption: TokenizedCaption, words: ImageWords, relation: Relation, span: tuple[int, int], rng: np.random.Generator
-) -> str | None:
-    return _exchange(caption, span, words.relations(verb_form(relation.words, relation.lemma)), rng)
+    choices = [f"{adjective} {caption.tokens[start]}" for adjective in words.adjectives()]
+    return _exchange(caption, (start, start + 1), choices, rng)
 
 
 def _add_relation(

@@ -14,7 +14,7 @@ from preprocessing.captions.adversarial.grammar import (
     plural,
     wrong_prepositions,
 )
-from preprocessing.captions.adversarial.lexicon import Lexicon, irrelevant_to
+from preprocessing.captions.adversarial.lexicon import Lexicon, without
 from preprocessing.captions.adversarial.sentence import (
     Edit,
     TokenizedCaption,
@@ -77,8 +77,8 @@ def _noun_candidates(caption: TokenizedCaption, lexicon: Lexicon, words: set[str
         if not (phrase.isascii() and phrase.isalpha()):
             continue
         span = noun_span(caption, thing)
-        nouns = lexicon.nouns(frame_of(caption, thing)).items()
-        for noun in irrelevant_to(thing.lemma, nouns, lexicon, words):
+        nouns = lexicon.nouns[frame_of(caption, thing)].items()
+        for noun in without(nouns, lexicon.related(thing.lemma) | {thing.lemma}, words):
             yield [(*span, (noun,))]
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from preprocessing.reading import damage_as
+
 if TYPE_CHECKING:
     from spacy.lookups import Lookups
-    from spacy.tokens import Doc
+    from spacy.tokens import Doc, Token
     from spacy.vocab import Vocab
 
 
@@ -36,47 +38,24 @@ class Word:
 
 
 def read_conllu(path: Path) -> Iterator[list[Word]]:
-    """Read the sentences of a CoNLL-U file, gzipped or not.
+    """Read the sentences of a CoNLL-U file, gzipped or not; ValueError where it is none.
 
     Multi-word tokens ("don't") become their words ("do", "n't") without a space between them; empty nodes are left out.
-
-    Raises:
-        ValueError: a line has not ten columns, or a head is not a word of its sentence.
     """
+    from spacy.training.converters import conllu_to_docs
+
     open_text = gzip.open if path.suffix == ".gz" else open
-    with open_text(path, "rt", encoding="utf-8") as lines:
-        rows: list[list[str]] = []
-        for number, line in enumerate(lines, 1):
-            text = line.rstrip("\n")
-            if not text:
-                if rows:
-                    yield _sentence(rows, f"{path}, before line {number}")
-                rows = []
-            elif not text.startswith("#"):
-                rows.append(text.split("\t"))
-                if len(rows[-1]) != 10:
-                    raise ValueError(f"{path}, line {number}: a word has 10 columns, here are {len(rows[-1])}")
-        if rows:
-            yield _sentence(rows, f"{path}, at its end")
+    with (
+        damage_as(ValueError, f"{path}: not CoNLL-U", "copy it again"),
+        open_text(path, "rt", encoding="utf-8") as file,
+    ):
+        for doc in conllu_to_docs(file.read(), n_sents=1, no_print=True):
+            yield [_word(token) for token in doc]
 
 
-def _sentence(rows: Sequence[Sequence[str]], where: str) -> list[Word]:
-    words = []
-    glued_up_to, space_after_token = 0, True
-    n = sum(row[0].isdigit() for row in rows)
-    for row in rows:
-        space_after = "SpaceAfter=No" not in row[9].split("|")
-        if "-" in row[0]:
-            glued_up_to, space_after_token = int(row[0].split("-")[1]), space_after
-        if not row[0].isdigit():
-            continue
-        number, head = int(row[0]), int(row[6])
-        if not 0 <= head <= n:
-            raise ValueError(f"{where}: word {number} has head {head}, the sentence has {n} words")
-        if number <= glued_up_to:
-            space_after = space_after_token and number == glued_up_to
-        words.append(Word(row[1], row[2], row[3], row[4], head - 1, row[7], space_after))
-    return words
+def _word(token: Token) -> Word:
+    head, relation = (-1, "root") if token.head == token else (token.head.i, token.dep_)
+    return Word(token.text, token.lemma_, token.pos_, token.tag_, head, relation, bool(token.whitespace_))
 
 
 def to_doc(vocab: Vocab, sentences: Iterable[Sequence[Word]]) -> Doc:

@@ -57,8 +57,7 @@ def is_living(tree: Tree, token: int) -> bool:
 
 def _is_worn(tree: Tree, token: int) -> bool:
     """Return whether a noun names clothes or a part of the body, which do nothing by themselves."""
-    taxonomy, lemma = load_taxonomy(), tree.lemmas[token]
-    return taxonomy.is_body_part(lemma) or taxonomy.same_or_kind_of(lemma, "clothing", "noun")
+    return load_taxonomy().is_body_part(tree.lemmas[token]) or _is_clothing(tree, token)
 
 
 def _is_clothing(tree: Tree, token: int) -> bool:

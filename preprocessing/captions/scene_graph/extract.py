@@ -13,13 +13,15 @@ from preprocessing.captions.scene_graph.corrections import correct
 from preprocessing.captions.scene_graph.lexicon import SCENES
 from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start, roles
 from preprocessing.captions.scene_graph.relations import find_relations
-from preprocessing.captions.scene_graph.tree import Tree, read_tree
+from preprocessing.captions.scene_graph.tree import read_tree
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc
 
+    from preprocessing.captions.scene_graph.lemmas import Lemmas
 
-def extract_graph(doc: Doc) -> SceneGraph:
+
+def extract_graph(doc: Doc, lemmas: Lemmas | None = None) -> SceneGraph:
     """Read objects, their attributes and their relations off the dependency parse of a caption.
 
     The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing), so they
@@ -32,13 +34,10 @@ def extract_graph(doc: Doc) -> SceneGraph:
     relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
     "is" is an attribute.
 
-    Offsets in the graph count the tokens. Without dependency heads and labels, parts of speech or lemmas: a ValueError.
+    Offsets in the graph count the tokens. `lemmas` gives those of tokens that have none. Without dependency heads and
+    labels, parts of speech or lemmas: a ValueError.
     """
-    return read_graph(read_tree(doc))
-
-
-def read_graph(tree: Tree) -> SceneGraph:
-    """As :func:`extract_graph`, of a parse that has been read already; its shape is changed."""
+    tree = read_tree(doc, lemmas)
     to_universal(tree)
     correct(tree)
     collapse(tree)

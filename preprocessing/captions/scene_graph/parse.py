@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph.extract import read_graph
+from preprocessing.captions.scene_graph.extract import extract_graph
 from preprocessing.captions.scene_graph.lemmas import Lemmas
 from preprocessing.captions.scene_graph.lexicon import ENGLISH, FOREIGN
-from preprocessing.captions.scene_graph.tree import read_tree
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -66,7 +65,7 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
         disable=lemmas.replaced,
     )
     for doc, problem in documents:
-        graph = SceneGraph() if problem == "not English" else read_graph(read_tree(doc, lemmas))
+        graph = SceneGraph() if problem == "not English" else extract_graph(doc, lemmas)
         tokens = [token.text_with_ws for token in doc]
         yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
 

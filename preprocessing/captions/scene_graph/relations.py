@@ -11,12 +11,7 @@ _PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
 
 
 def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
-    """The relations between the objects of a caption, each once, never of an object to itself.
-
-    Args:
-        tree: the caption.
-        arguments: of the caption.
-    """
+    """The relations between the objects of a caption, each once, never of an object to itself."""
     finder = _Finder(tree, arguments)
     for token, upos in enumerate(tree.upos):
         if is_denied(tree, token):
@@ -52,7 +47,7 @@ class _Finder:
         words = self._verb_words(token)
         acting = tuple(thing for agent in agents for thing in arguments.things(agent))
         for thing in acting:
-            self._add(thing, subjects, words)
+            self._add_all((thing,), subjects, words)
         gap = self._gap(token)
         for target in objects:
             self._add_all(subjects, arguments.things(target), words)
@@ -193,9 +188,6 @@ class _Finder:
             case = self._tree.case_words(member) or shared
             words = before + case if case or without_case is None else without_case
             self._add_all(subjects, self._arguments.named(member), words)
-
-    def _add(self, subject: int, objects: tuple[int, ...], tokens: list[int]) -> None:
-        self._add_all((subject,), objects, tokens)
 
     def _add_all(self, subjects: tuple[int, ...], objects: tuple[int, ...], tokens: list[int]) -> None:
         if not tokens or not subjects or not objects:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import yaml
 
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 if TYPE_CHECKING:
-    from spacy.strings import StringStore
     from spacy.tokens import Doc
 
     from preprocessing.captions.scene_graph.lemmas import Lemmas
@@ -28,13 +28,14 @@ _SUBTYPES: dict[str, str] = _SCHEMES["subtypes"]
 _FEATURES_OF_TAG: dict[str, list[str]] = _SCHEMES["features_of_tag"]
 _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
 # spaCy names a string by a hash of its letters, equal in every vocabulary, so what has been read once serves all.
-_labels: dict[int, str] = {}
-_plain_labels: dict[str, str] = {}
-_parts_of_speech: dict[int, str] = {}
-_tags: dict[int, str] = {}
-_features: dict[tuple[int, int], frozenset[str]] = {}
+_strings: dict[int, str] = {}
 _lower: dict[int, str] = {}
+_features: dict[tuple[int, int], frozenset[str]] = {}
+_plain_labels: dict[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -153,62 +154,43 @@ def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
     offsets = table[:, 0].astype("int64").tolist()
     heads = [token + offset if offset else _NO_TOKEN for token, offset in enumerate(offsets)]
     label_ids, pos_ids, tag_ids, morph_ids, lemma_ids, word_ids = table[:, 1:].T.tolist()
-    strings = doc.vocab.strings
-    raw_labels = _look_up(_labels, label_ids, strings)
-    upos = _look_up(_parts_of_speech, pos_ids, strings)
-    features = _features_of(list(zip(tag_ids, morph_ids, strict=True)), strings)
+    read = doc.vocab.strings.__getitem__
+    raw_labels, upos, tags = (_look_up(_strings, ids, read) for ids in (label_ids, pos_ids, tag_ids))
+    features = _look_up(
+        _features,
+        list(zip(tag_ids, morph_ids, strict=True)),
+        lambda ids: frozenset((*read(ids[1]).split("|"), *_FEATURES_OF_TAG.get(read(ids[0]), ()))),
+    )
     if lemmas is not None:
         lemma_ids = lemmas.complete(doc, lemma_ids, list(zip(word_ids, pos_ids, morph_ids, strict=True)))
-    base_forms = _lower_case(lemma_ids, strings)
-    words = _lower_case(word_ids, strings)
-    _require(bool(words) and not any(raw_labels), "dependency heads and labels", "a parser")
-    _require(bool(words) and not any(upos), "parts of speech", "a morphologizer, or a tagger with an attribute ruler,")
-    _require(bool(words) and not any(base_forms), "lemmas", "a lemmatizer")
+    base_forms, words = (_look_up(_lower, ids, lambda number: read(number).lower()) for ids in (lemma_ids, word_ids))
+    for found, what, component in (
+        (raw_labels, "dependency heads and labels", "a parser"),
+        (upos, "parts of speech", "a morphologizer, or a tagger with an attribute ruler,"),
+        (base_forms, "lemmas", "a lemmatizer"),
+    ):
+        if words and not any(found):
+            raise ValueError(
+                f"the document has no {what}, and a scene graph is read from them: parse it with a pipeline that has "
+                f"{component} before"
+            )
     sentences = _cut_cycles(heads)
-    labels = [_plain_labels[label] for label in raw_labels]
+    labels = _look_up(_plain_labels, raw_labels, _plain)
     subtyped = any(":" in label for label in set(raw_labels))
     tree = Tree(words, base_forms, upos, features, heads, labels, sentences, subtyped)
     tree.link()
     _refine_labels(tree)
-    _refine_nouns(tree, _look_up(_tags, tag_ids, strings))
+    _refine_nouns(tree, tags)
     return tree
 
 
-def _require(missing: bool, what: str, component: str) -> None:
-    if missing:
-        raise ValueError(
-            f"the document has no {what}, and a scene graph is read from them: parse it with a pipeline that has "
-            f"{component} before"
-        )
-
-
-def _look_up(known: dict[int, str], ids: list[int], strings: StringStore) -> list[str]:
-    """The strings behind hashes; those met for the first time are added to the known ones."""
+def _look_up(known: dict[Key, Value], keys: list[Key], read: Callable[[Key], Value]) -> list[Value]:
+    """The values of keys; those met for the first time are read and added to the known ones."""
     try:
-        return [known[number] for number in ids]
+        return [known[key] for key in keys]
     except KeyError:
-        known.update((number, strings[number]) for number in ids)
-    _plain_labels.update((label, _plain(label)) for label in _labels.values())
-    return [known[number] for number in ids]
-
-
-def _lower_case(ids: list[int], strings: StringStore) -> list[str]:
-    try:
-        return [_lower[number] for number in ids]
-    except KeyError:
-        _lower.update((number, strings[number].lower()) for number in ids)
-    return [_lower[number] for number in ids]
-
-
-def _features_of(ids: list[tuple[int, int]], strings: StringStore) -> list[frozenset[str]]:
-    """The features of tokens, by the hashes of their tags and of their morphology."""
-    try:
-        return [_features[pair] for pair in ids]
-    except KeyError:
-        for tag, morph in ids:
-            told = _FEATURES_OF_TAG.get(strings[tag], ())
-            _features[tag, morph] = frozenset((*strings[morph].split("|"), *told))
-    return [_features[pair] for pair in ids]
+        known.update((key, read(key)) for key in keys)
+    return [known[key] for key in keys]
 
 
 def _plain(label: str) -> str:

@@ -8,7 +8,7 @@ from pipelines.kinds import KINDS, dual_encoder, saved_kind, trained_kind
 from pipelines.kinds.kind import ModelKind, TwoTowerKind
 from tests.vse_core.losses.systems import OWN
 from vse_core.losses import LOSSES
-from vse_core.models.build import BUILDERS
+from vse_core.models.build import MODELS
 
 
 @pytest.mark.parametrize("kind", [*KINDS, TwoTowerKind()], ids=lambda kind: kind.title)
@@ -16,9 +16,9 @@ def test_outputs_have_classes_where_they_are_no_embeddings(kind: ModelKind) -> N
     assert kind.has_embeddings == (kind.output_types() is None)
 
 
-def test_sides_that_go_together_have_a_builder() -> None:
+def test_sides_that_go_together_have_a_model() -> None:
     pairs = {(kind.image, kind.text) for kind in KINDS if kind.text is not None}
-    assert pairs | {(dual_encoder.NAME, dual_encoder.NAME)} == set(BUILDERS)
+    assert pairs | {(dual_encoder.NAME, dual_encoder.NAME)} == set(MODELS)
 
 
 @pytest.mark.parametrize("name", OWN)

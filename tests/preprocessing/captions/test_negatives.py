@@ -20,7 +20,6 @@ from preprocessing.captions.components import (
 from preprocessing.captions.graph import Attribute, Relation, SceneGraph, SceneObject
 from preprocessing.captions.negatives import ComponentBatch, NegativeCounts, NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools
-from preprocessing.captions.relatedness import Relatedness
 from preprocessing.captions.vocabulary import Vocabulary
 from tests.preprocessing.captions.markup import graph
 
@@ -176,28 +175,6 @@ def test_all_words_that_may_be_drawn_are_as_likely() -> None:
         assert all(abs(count - mean) < 5 * np.sqrt(mean) for count in counts.values())
         # Negatives of one component are not copies of each other.
         assert abs(np.corrcoef(ids[:, 0], ids[:, 1])[0, 1]) < 0.12
-
-
-def test_relatives_of_what_is_true_may_be_left_out() -> None:
-    images = [[graph("[a {a0} n0] (r0|r0) [a n1]"), graph("[a {a1} n0]")]]
-    relatedness = Relatedness([("n0", "n2"), ("n1", "n3"), ("a1", "a2"), ("n4", "n5")])
-    drawn = NegativeSampler(
-        ComponentTable.build(images, VOCABULARY),
-        POOLS,
-        VOCABULARY,
-        0,
-        NegativeCounts(99, 99, 99, 99, 99, 99),
-        relatedness,
-    ).batch(np.array([0]), 0)
-    assert {noun for (noun,) in words(drawn.object_negatives_ON[:, :, None])} == {"n4", "spare noun"}
-    assert set(words(drawn.pair_negatives_AN2[0, 99:])) == {("a0", n) for n in ("n1", "n3", "n4", "spare noun")}
-    assert set(words(drawn.pair_negatives_AN2[0, :99])) == {("spare adjective", "n0")}
-    assert {relation for _, relation, _ in triples(drawn.triple_negatives_TNL[0, 99:198])} == {
-        "r1 of",
-        "r2",
-        "spare in relation",
-    }
-    assert {noun for *_, noun in triples(drawn.triple_negatives_TNL[0, 198:])} == {"n0", "n2", "n4", "spare noun"}
 
 
 def test_counts_may_differ_and_vanish() -> None:

@@ -112,10 +112,10 @@ def broken(change: str) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("gap", "none with the number 4"),
-        ("contradiction", "'dog'"),
-        ("extra word", "7 entries"),
-        ("no tables", "word2idx"),
+        ("gap", "there is no '4'"),
+        ("contradiction", "not the same words with the same numbers"),
+        ("extra word", "not the same words with the same numbers"),
+        ("no tables", "there is no 'word2idx'"),
         ("no specials", "must begin with"),
     ],
 )

@@ -48,5 +48,5 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     with pytest.raises(WordVectorsError, match="cannot read the word vectors"):
         read_word_vectors(tmp_path / "nowhere.txt", VOCABULARY, 3)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(WordVectorsError, match="not UTF-8"):
+    with pytest.raises(WordVectorsError, match="give a text file in UTF-8"):
         read_word_vectors(tmp_path / "binary", VOCABULARY, 3)

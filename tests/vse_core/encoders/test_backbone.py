@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from transformers import AutoModel, ConvNextConfig, PretrainedConfig, ResNetConfig, ViTConfig, ViTMAEConfig
 
-from vse_core.encoders import build_image_encoder
 from vse_core.encoders.backbone import BackboneEncoder, parameter_blocks
 from vse_core.encoders.resnet import GridResNet
 from vse_core.models import build_model, load_model
+from vse_core.models.build import IMAGE_ENCODERS
 from vse_core.pooling import build_pooling
 from vse_core.training.schedule import fixed_blocks
 
@@ -30,9 +30,7 @@ CELLS = {"resnet": 4, "convnext": 4, "vit": 64}
 
 def make(kind: str, pooling: str = "gpo", **options: Any) -> BackboneEncoder:
     torch.manual_seed(0)
-    encoder = build_image_encoder(
-        "backbone",
-        None,
+    encoder = IMAGE_ENCODERS["backbone"](
         embed_dim=8,
         pooling=build_pooling(pooling, 8),
         image_size=SIDE,
@@ -104,9 +102,7 @@ def test_shapes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="empty set"):
         encoder(pictures(), torch.zeros(3, 4, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"ViTModel gives no last hidden state for 96 x 96 pixels"):
-        build_image_encoder(
-            "backbone", None, 8, build_pooling("mean", 8), image_size=96, architecture=CONFIGS["vit"].to_dict()
-        )
+        IMAGE_ENCODERS["backbone"](8, build_pooling("mean", 8), image_size=96, architecture=CONFIGS["vit"].to_dict())
 
 
 def test_statistics_of_batch_norm_stay_and_its_weights_train() -> None:
@@ -207,14 +203,14 @@ def test_a_network_that_is_random_in_evaluation_is_refused(monkeypatch: pytest.M
 NARROW = """
 import torch
 from transformers import ResNetConfig
-from vse_core.encoders import build_image_encoder
+from vse_core.models.build import IMAGE_ENCODERS
 from vse_core.pooling import build_pooling
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 4, 8, 8], depths=[1, 1, 1, 1], layer_type="basic")
-encoder = build_image_encoder(
-    "backbone", None, embed_dim=8, pooling=build_pooling("mean", 8), image_size=128, architecture=config.to_dict()
+encoder = IMAGE_ENCODERS["backbone"](
+    embed_dim=8, pooling=build_pooling("mean", 8), image_size=128, architecture=config.to_dict()
 )
 pixels = torch.randint(0, 256, (2, 3, 128, 128), dtype=torch.uint8)
 kept = torch.ones(2, 16, dtype=torch.bool)

@@ -16,7 +16,8 @@ from vse_core.losses.hierarchical import (
     level_similarities,
     phrase_similarities,
 )
-from vse_core.models.hierarchical import HierarchicalModel, RoleGraphs, build_hierarchical_model
+from vse_core.models import build_model
+from vse_core.models.hierarchical import HierarchicalModel, RoleGraphs
 from vse_core.pooling.gpo import GeneralizedPooling
 
 
@@ -48,7 +49,7 @@ def test_all_levels_are_those_of_plain_loops(layers: int, seed: int) -> None:
 
 
 def test_both_global_branches_pool_by_gpo() -> None:
-    model = build_hierarchical_model(6, 20, 8, {}, {})
+    model = build_model(6, 20, 8, {"name": "levels"}, {"name": "role_graphs"})
     assert isinstance(model.image_encoder.pooling, GeneralizedPooling)
     assert isinstance(model.text_encoder.pooling, GeneralizedPooling)
     assert model.image_encoder.dropout.p == model.text_encoder.words.dropout.p == 0.2
@@ -204,10 +205,10 @@ def test_it_can_be_learned() -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="text encoder 'levels' has no option 'directions'"):
-        build_hierarchical_model(6, 20, 8, {}, {"directions": 1})
+    with pytest.raises(ValueError, match="text encoder 'role_graphs' has no option 'directions'"):
+        build_model(6, 20, 8, {"name": "levels"}, {"name": "role_graphs", "directions": 1})
     with pytest.raises(ValueError, match="at least 1 layer, got 0"):
-        build_hierarchical_model(6, 20, 8, {}, {"layers": 0})
+        build_model(6, 20, 8, {"name": "levels"}, {"name": "role_graphs", "layers": 0})
 
 
 def test_levels_are_taken_apart_by_rows() -> None:

@@ -15,8 +15,8 @@ from tests.vse_core.training.tiny_unified import (
 )
 from vse_core.encoders.components import combine
 from vse_core.evaluation.embedding import embed, embed_images, embed_texts
+from vse_core.models import build_model
 from vse_core.models.components import Components
-from vse_core.models.unified import build_unified_model
 
 GENERATOR_SEED = 3
 
@@ -173,7 +173,7 @@ def test_components_move_as_one() -> None:
 
 
 def test_published_sizes_are_the_defaults() -> None:
-    model = build_unified_model(feature_dim=5, vocabulary_size=WORDS, embed_dim=8, image={}, text={})
+    model = build_model(5, WORDS, 8, {"name": "regions"}, {"name": "components"})
     assert model.image_encoder.pooling.k == 10
     words = model.text_encoder.objects
     assert (words.basic.embedding_dim, words.modifier.embedding_dim) == (300, 100)
@@ -188,5 +188,6 @@ def test_published_sizes_are_the_defaults() -> None:
     ],
 )
 def test_unknown_options_are_refused(side: str, options: dict, message: str) -> None:
+    sides = {"image": {"name": "regions"}, "text": {"name": "components"}}
     with pytest.raises(ValueError, match=message):
-        build_unified_model(5, WORDS, 8, **{"image": {}, "text": {}} | {side: options})
+        build_model(5, WORDS, 8, **sides | {side: sides[side] | options})

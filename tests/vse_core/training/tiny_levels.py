@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from vse_core.models.hierarchical import ROLES, HierarchicalModel, RoleGraphs, build_hierarchical_model
+from vse_core.models import build_model
+from vse_core.models.hierarchical import ROLES, HierarchicalModel, RoleGraphs
 
 WORDS, FEATURES, FRAMES, TOKENS, ACTIONS, ENTITIES = 20, 6, 5, 7, 3, 4
 
@@ -12,13 +13,15 @@ WORDS, FEATURES, FRAMES, TOKENS, ACTIONS, ENTITIES = 20, 6, 5, 7, 3, 4
 def tiny_levels(**text: Any) -> HierarchicalModel:
     torch.manual_seed(0)
     pooling = {"name": "gpo", "position_dim": 4, "hidden_dim": 4}
-    return build_hierarchical_model(
+    model = build_model(
         FEATURES,
         WORDS,
         8,
-        {"pooling": pooling, "dropout": 0.0},
-        {"pooling": pooling, "word_dim": 5, "dropout": 0.0, "graph_dropout": 0.0, **text},
+        {"name": "levels", "pooling": pooling, "dropout": 0.0},
+        {"name": "role_graphs", "pooling": pooling, "word_dim": 5, "dropout": 0.0, "graph_dropout": 0.0, **text},
     )
+    assert isinstance(model, HierarchicalModel)
+    return model
 
 
 def random_graphs(lengths_C: torch.Tensor, generator: torch.Generator, without: tuple[int, ...] = ()) -> RoleGraphs:

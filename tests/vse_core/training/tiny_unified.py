@@ -11,20 +11,22 @@ from vse_core.models import build_model
 from vse_core.models.adversarial import AdversarialModel
 from vse_core.models.components import Components
 from vse_core.models.hierarchical import RoleGraphs
-from vse_core.models.unified import UnifiedModel, build_unified_model
+from vse_core.models.unified import UnifiedModel
 
 WORDS = 23
 
 
 def tiny_unified(dim: int = 8, **text: Any) -> UnifiedModel:
     torch.manual_seed(0)
-    return build_unified_model(
+    model = build_model(
         feature_dim=5,
         vocabulary_size=WORDS,
         embed_dim=dim,
-        image={"pooling": {"name": "kmax", "k": 3}},
-        text={"word_dim": 6, "modifier_dim": 4} | text,
+        image={"name": "regions", "pooling": {"name": "kmax", "k": 3}},
+        text={"name": "components", "word_dim": 6, "modifier_dim": 4} | text,
     )
+    assert isinstance(model, UnifiedModel)
+    return model
 
 
 def tiny_adversarial() -> AdversarialModel:

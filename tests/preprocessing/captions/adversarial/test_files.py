@@ -10,7 +10,6 @@ from preprocessing.captions.adversarial.files import (
     Adversarial,
     AdversarialError,
     AttackReport,
-    candidates_by_image,
     read_adversarials,
     write_adversarials,
 )
@@ -50,10 +49,6 @@ def test_one_line_for_each_caption(tmp_path: Path) -> None:
     )
     write_adversarials(path, iter(ENTRIES))
     assert path.read_bytes() == first
-
-
-def test_candidates_of_an_image() -> None:
-    assert candidates_by_image(ENTRIES) == {"one": ["a cat", "an owl"], "two": []}
 
 
 @pytest.mark.parametrize(
