@@ -6,23 +6,18 @@ from typing import Any
 import numpy as np
 
 from pipelines.kinds.kind import TextInputs
-from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.loader import caption_batches
-from preprocessing.shards.reader import ShardReader
 
 
 def text_batches(
-    reader: ShardReader,
-    caption_encoder: CaptionEncoder,
-    inputs: TextInputs,
-    batch_size: int,
-    images: range | None = None,
+    tokens: TokenTable, pad_id: int, inputs: TextInputs, batch_size: int, captions: range | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of `encode_texts` for the captions of a split, in order, by default of all images.
+    """Yield the arguments of `encode_texts` for the captions of a split, in order, by default of all.
 
     `inputs` gives the arguments after tokens and lengths (`ModelKind.text_inputs`); the last batch may be smaller.
     """
-    first = 0 if images is None else int(reader.caption_starts[images.start])
-    for tokens_CL, lengths_C in caption_batches(reader, caption_encoder, batch_size, images):
+    first = 0 if captions is None else captions.start
+    for tokens_CL, lengths_C in caption_batches(tokens, pad_id, batch_size, captions):
         captions_C = np.arange(first, first := first + len(lengths_C))
         yield tokens_CL, lengths_C, *inputs(captions_C, tokens_CL.shape[1])

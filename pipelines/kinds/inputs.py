@@ -9,23 +9,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from pipelines.schema.captions import PoolsConfig
+    from preprocessing.captions.token_table import TokenTable
     from preprocessing.shards.reader import ShardReader
 
 
 @dataclass(frozen=True)
 class SplitPaths:
-    """The directories of a split's shards and of its captions' scene graphs; None where nothing reads them."""
+    """The directories of a split's shards and of its captions' scene graphs; None where nothing reads them.
+
+    `tables`, which `pipelines.training.tables` makes, is what training processes open instead of the sidecars.
+    """
 
     shards: Path
     graphs: Path | None = None
+    tables: Path | None = None
 
 
 @dataclass(frozen=True)
 class SplitData:
-    """The reader of a split, and the directory of its captions' scene graphs; None where nothing reads them."""
+    """The reader of a split, and the directory of its captions' scene graphs; None where nothing reads them.
+
+    `tokens` of its captions are there once training has chosen what encodes them.
+    """
 
     reader: ShardReader
     graphs: Path | None = None
+    tokens: TokenTable | None = None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pipelines.inference.text_batches import text_batches
 from pipelines.kinds.kind import ModelKind, TextInputs, tokens_alone
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.loading.loader import image_batches
 from preprocessing.reading import damage_as, parse_json
@@ -155,8 +156,9 @@ def build_gallery(
     """
     images = image_batches(image_source(model, reader), batch_size)
     images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
-    captions = text_batches(reader, caption_encoder, inputs, batch_size)
-    texts_CD = embed_texts(model, counted(captions, "embed captions", int(reader.caption_counts.sum()), "captions"))
+    tokens = TokenTable.encode(reader.texts(), caption_encoder)
+    captions = text_batches(tokens, caption_encoder.pad_id, inputs, batch_size)
+    texts_CD = embed_texts(model, counted(captions, "embed captions", reader.num_captions, "captions"))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 
 

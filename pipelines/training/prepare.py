@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def prepare(
     settings: TrainingSettings, train: SplitData, evaluation: SplitData, directory: Path
-) -> tuple[dict[str, float], int]:
+) -> tuple[CaptionEncoder, dict[str, float], int]:
     """Check that the shards can feed the run, and write what turns captions into inputs of the model.
 
-    Returns figures about the captions' tokens for the manifest, and the optimiser steps of the run. Raises StageError
-    where the split is too small, or the captions' encoder or the model cannot be made.
+    Returns the captions' encoder, figures about their tokens for the manifest, and the optimiser steps of the run.
+    Raises StageError where the split is too small, or the captions' encoder or the model cannot be made.
     """
     from preprocessing.captions.encoder import save_caption_encoder
     from preprocessing.loading.sampler import BatchSampler
@@ -50,7 +50,7 @@ def prepare(
     except ValueError as error:
         raise StageError(f"train: {error}") from error
     batches = BatchSampler(captions, batch, settings.seed).steps_per_epoch
-    return facts, training.epochs * training.steps_per_epoch(batches)
+    return caption_encoder, facts, training.epochs * training.steps_per_epoch(batches)
 
 
 def model_specification(model: ModelConfig, reader: ShardReader, caption_encoder: CaptionEncoder) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime.stage import StageError, check_outputs
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.shards import ShardError, ShardReader, read_index
+from preprocessing.shards.split_index import SplitIndex
 from preprocessing.storage import Mirror
 
 # Shards a process has mapped besides the window it reads and the one that comes after it.
@@ -14,36 +17,58 @@ _SPARE = 2
 
 
 @contextmanager
+def open_captions(
+    mirror: Mirror, feature: str, shuffle_shards: int | None, train: SplitPaths, evaluation: SplitPaths
+) -> Iterator[tuple[SplitData, SplitData]]:
+    """Open the captions of the training and the evaluation split for the block; tars stay on the storage, if any.
+
+    Raises StageError where the order of the samples needs more shards at a time than `storage.cache_gb` allows,
+    ShardError where a shard is missing or does not match its sidecar, DigestError where a sidecar or a table of
+    captions was changed, StorageError where the storage does not answer.
+    """
+    _window(mirror, shuffle_shards, train, evaluation)
+    graphs = _graphs(train, evaluation)
+    with mirror.pinned(*graphs):
+        for split in (train, evaluation):
+            mirror.pull(split.shards, lambda name: not name.endswith(".tar"))
+        check_outputs(train.shards, evaluation.shards, *graphs)
+        if mirror.address is None:
+            readers = [ShardReader(split.shards, feature) for split in (train, evaluation)]
+        else:
+            _require_stored(mirror, train.shards)
+            pin = mirror.pinned_shard
+            readers = [ShardReader(split.shards, feature, pin=pin) for split in (train, evaluation)]
+        yield SplitData(readers[0], train.graphs), SplitData(readers[1], evaluation.graphs)
+
+
+@contextmanager
 def open_splits(
     mirror: Mirror, feature: str, shuffle_shards: int | None, train: SplitPaths, evaluation: SplitPaths
 ) -> Iterator[tuple[SplitData, SplitData]]:
-    """Open readers of a feature of the training and the evaluation split for the block.
+    """Open readers of a feature of the training and the evaluation split for the block, by their tables.
 
     Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
-    copied as they are needed; the rest, with the directories of captions' graphs, has to fit. Raises StageError where
-    the order of the samples needs more shards at a time than the limit allows, ShardError where a shard is missing or
-    does not match its sidecar, DigestError where a sidecar was changed, StorageError where the storage does not answer
-    or the limit leaves no room.
+    copied as they are needed; the rest, with the directories of captions' graphs, has to fit. Raises as
+    :func:`open_captions`, and ShardError where a table is damaged.
     """
-    others = [path for path in (evaluation.shards, train.graphs, evaluation.graphs) if path is not None]
-    sizes = _shard_bytes(mirror, train.shards)
-    other_bytes = sum(sum(_shard_bytes(mirror, directory).values()) for directory in others)
-    if mirror.limit is None or sum(sizes.values()) + other_bytes <= mirror.limit:
-        with mirror.pinned(train.shards, *others):
-            check_outputs(train.shards, *others)
-            yield _verified(train, feature), _verified(evaluation, feature)
-        return
-    window = _window(shuffle_shards, sizes, mirror.limit, other_bytes)
-    with mirror.pinned(*others):
-        mirror.pull(train.shards, lambda name: name.endswith((".json", ".parquet")))
-        check_outputs(train.shards, *others)
-        _require_stored(train.shards, sizes)
-        reader = ShardReader(train.shards, feature, 2 * window + _SPARE, verify=True, pin=mirror.pinned_shard)
-        yield SplitData(reader, train.graphs), _verified(evaluation, feature)
+    window = _window(mirror, shuffle_shards, train, evaluation)
+    graphs = _graphs(train, evaluation)
+    tables = [split.tables for split in (train, evaluation) if split.tables is not None]
+    with mirror.pinned(evaluation.shards, *graphs, *tables, *([train.shards] if window is None else [])):
+        check_outputs(*graphs)
+        streamed = {} if window is None else {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
+        yield _opened(train, feature, **streamed), _opened(evaluation, feature)
 
 
-def _verified(split: SplitPaths, feature: str) -> SplitData:
-    return SplitData(ShardReader(split.shards, feature, verify=True), split.graphs)
+def _opened(split: SplitPaths, feature: str, **streamed: Any) -> SplitData:
+    assert split.tables is not None, "made before the training processes start"
+    index = SplitIndex.load(split.tables, split.shards, are_here=not streamed)
+    reader = ShardReader(split.shards, feature, verify=True, index=index, **streamed)
+    return SplitData(reader, split.graphs, TokenTable.load(split.tables))
+
+
+def _graphs(*splits: SplitPaths) -> list[Path]:
+    return [split.graphs for split in splits if split.graphs is not None]
 
 
 def _shard_bytes(mirror: Mirror, directory: Path) -> dict[str, int]:
@@ -51,8 +76,15 @@ def _shard_bytes(mirror: Mirror, directory: Path) -> dict[str, int]:
     return {name: size for name, size in mirror.stored(directory).items() if name.endswith(".tar")}
 
 
-def _window(window: int | None, sizes: dict[str, int], limit: int, other_bytes: int) -> int:
-    """Return the number of shards that samples are drawn from; two such windows have to fit."""
+def _window(mirror: Mirror, window: int | None, train: SplitPaths, evaluation: SplitPaths) -> int | None:
+    """Return the number of shards that samples are drawn from, two of which have to fit; None where all shards fit."""
+    if mirror.limit is None:
+        return None
+    sizes, limit = _shard_bytes(mirror, train.shards), mirror.limit
+    others = (evaluation.shards, *_graphs(train, evaluation))
+    other_bytes = sum(sum(_shard_bytes(mirror, directory).values()) for directory in others)
+    if sum(sizes.values()) + other_bytes <= limit:
+        return None
     largest, room, cache_gb = max(sizes.values()), limit - other_bytes, limit / 1e9
     most = (room // largest - _SPARE) // 2
     if most < 1:
@@ -70,8 +102,9 @@ def _window(window: int | None, sizes: dict[str, int], limit: int, other_bytes: 
     return window
 
 
-def _require_stored(directory: Path, sizes: dict[str, int]) -> None:
+def _require_stored(mirror: Mirror, directory: Path) -> None:
     """Compare the storage with all sidecars, before hours of training find a shard missing or of another size."""
+    sizes = _shard_bytes(mirror, directory)
     for sidecar in sorted(directory.glob("shard-*.json")):
         index = read_index(sidecar)
         if sizes.get(index.shard) != index.bytes:

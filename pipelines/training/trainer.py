@@ -149,6 +149,7 @@ class Trainer:
 
     def _loader(self, train: SplitData) -> TrainLoader:
         training, seed = self.training, self.settings.seed
+        assert train.tokens is not None
         return TrainLoader(
             train.reader,
             image_source(
@@ -159,6 +160,7 @@ class Trainer:
                 training.size_augmentation,
                 training.feature_dropout,
             ),
+            train.tokens,
             self.caption_encoder,
             self.sampler,
             rank=rank(),
@@ -311,15 +313,19 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         """Return the metrics of the evaluation split; the processes share its encoding and all get the result."""
         self.model.eval()
-        reader = self.evaluation.reader
+        reader, tokens = self.evaluation.reader, self.evaluation.tokens
+        assert tokens is not None
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
         images = range(edges[rank()], edges[rank() + 1])
         images_bKD = embed_images(self.model, image_batches(self.evaluation_images, EVALUATION_BATCH, images))
-        captions = text_batches(reader, self.caption_encoder, self.evaluation_inputs, EVALUATION_BATCH, images)
-        texts_cD = embed_texts(self.model, captions)
+        caption_edges = reader.caption_starts[edges].tolist()
+        captions = range(caption_edges[rank()], caption_edges[rank() + 1])
+        pad_id = self.caption_encoder.pad_id
+        batches = text_batches(tokens, pad_id, self.evaluation_inputs, EVALUATION_BATCH, captions)
+        texts_cD = embed_texts(self.model, batches)
         result = evaluate_retrieval(
             self._gathered(images_bKD, edges),
-            self._gathered(texts_cD, reader.caption_starts[edges].tolist()),
+            self._gathered(texts_cD, caption_edges),
             reader.caption_counts.tolist(),
             folds=self.settings.folds,
         )

@@ -38,7 +38,7 @@ class CaptionEncoder(Protocol):
         """Token ids of a caption, and the number of each one's word; -1 for tokens that belong to none."""
 
     def augment(
-        self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int32], rng: np.random.Generator, keep_ends: bool
+        self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int16], rng: np.random.Generator, keep_ends: bool
     ) -> npt.NDArray[np.int32]:
         """Vary a caption from :meth:`encode_words` as its text encoder is trained with; at least one id stays.
 
@@ -61,12 +61,7 @@ def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
 def load_caption_encoder(
     directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, SubwordTokenizer)
 ) -> CaptionEncoder:
-    """Read the caption encoder of a model's directory, which is of one of the kinds.
-
-    Raises:
-        FileNotFoundError: the directory holds none.
-        ValueError: its file cannot be read.
-    """
+    """Read the caption encoder of a model's directory; FileNotFoundError without one, ValueError if it is damaged."""
     for kind in kinds:
         path = directory / kind.FILE
         if path.is_file():

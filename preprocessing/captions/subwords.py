@@ -24,12 +24,10 @@ class TokenizerError(ValueError):
 
 
 class SubwordTokenizer:
-    """The tokenizer that a pretrained text encoder comes with.
+    """The tokenizer of a pretrained text encoder; TokenizerError unless its truncation and padding are set.
 
-    Differs from the library's tokenizers: a special entry that is written in a caption ("[MASK]") is text like any
-    other, unless it is one of SentencePiece's own pieces.
-
-    The tokenizer that is given is changed in this. Its truncation and its padding must be set: a TokenizerError.
+    Differs from the library's tokenizers, and changes the one that is given: a special entry written in a caption
+    ("[MASK]") is text like any other, unless it is one of SentencePiece's own pieces.
     """
 
     FILE: ClassVar[str] = "tokenizer.json"
@@ -56,9 +54,7 @@ class SubwordTokenizer:
         """Take the tokenizer that comes with a pretrained model: a local folder, or a name on the hub.
 
         With ``for_tower`` the text tower's own pooled state is used, for which SigLIP pads captions to its positions.
-
-        Raises:
-            TokenizerError: there is none, or it is none of the `tokenizers` library.
+        TokenizerError: there is none, or it is none of the `tokenizers` library.
         """
         from transformers import AutoConfig, AutoTokenizer  # takes seconds, and a saved tokenizer does without
 
@@ -123,7 +119,7 @@ class SubwordTokenizer:
     def augment(
         self,
         ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int32],
+        words_L: npt.NDArray[np.int16],
         rng: np.random.Generator,
         keep_ends: bool,  # noqa: ARG002
     ) -> npt.NDArray[np.int32]:

@@ -13,8 +13,6 @@ from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.plain_pickle import read_arrays
 from preprocessing.reading import reason
 
-# What networks may compute in.
-DTYPES = ("float32", "bfloat16", "float16")
 _LISTED = 4
 
 
@@ -62,14 +60,6 @@ def checked_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ExtractorError(f"device {name!r} cannot be used ({reason(error)}); use 'cpu'") from error
     return device
-
-
-def checked_dtype(name: str) -> torch.dtype:
-    """Return the type of numbers of a name; ExtractorError where no network computes in it."""
-    if name not in DTYPES:
-        raise ExtractorError(f"dtype must be one of {', '.join(DTYPES)}, got {name!r}")
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:

@@ -13,6 +13,7 @@ import torch
 
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.batch import Batch, collate, pad_tokens
 from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
@@ -33,6 +34,7 @@ class TrainLoader:
 
     Attributes:
         reader, images: the training split, and its images with their augmentation.
+        tokens: of the reader's captions.
         sampler: over the reader's captions.
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it; ``words`` keeps the ends.
@@ -44,6 +46,7 @@ class TrainLoader:
 
     reader: ShardReader
     images: ImageSource
+    tokens: TokenTable
     caption_encoder: CaptionEncoder
     sampler: BatchSampler
     rank: int
@@ -55,15 +58,14 @@ class TrainLoader:
     pin: bool = False
 
     def __post_init__(self) -> None:
-        if self.sampler.num_samples != self.reader.num_captions:
+        if not self.sampler.num_samples == self.reader.num_captions == len(self.tokens):
             raise ValueError(
-                f"the sampler counts {self.sampler.num_samples} samples, "
-                f"the reader has {self.reader.num_captions} captions"
+                f"the sampler counts {self.sampler.num_samples} samples, the reader has {self.reader.num_captions} "
+                f"captions, and there are tokens of {len(self.tokens)}"
             )
         rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises where it cannot be split
         if self.prefetch < 1:
             raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
-        self._token_ids, self._token_words, self._token_starts = _encode_captions(self.reader, self.caption_encoder)
         self.wait_seconds = 0.0
 
     @property
@@ -105,13 +107,12 @@ class TrainLoader:
         return batch
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
-        tokens = slice(*self._token_starts[caption : caption + 2])
-        ids_L = self._token_ids[tokens]
+        ids_L = self.tokens.ids(caption)
         if not self.caption_augmentation:
             return ids_L
         rng = sample_rng(self.seed, epoch, caption, CAPTION_STREAM)
         keep_ends = self.caption_augmentation == "words"
-        return self.caption_encoder.augment(ids_L, self._token_words[tokens], rng, keep_ends)
+        return self.caption_encoder.augment(ids_L, self.tokens.words_of(caption), rng, keep_ends)
 
     def _timed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         """Yield the batches and add up the time spent waiting for them."""
@@ -125,22 +126,6 @@ class TrainLoader:
                 yield batch
 
 
-def _encode_captions(
-    reader: ShardReader, caption_encoder: CaptionEncoder
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return the token ids of all captions and their words' numbers in flat arrays, and where each caption starts in
-    them (plus the end).
-    """
-    encoded = [
-        np.array(caption_encoder.encode_words(caption["text"]), dtype=np.int32)
-        for meta in reader.metas()
-        for caption in meta["captions"]
-    ]
-    starts = np.cumsum([0, *(tokens.shape[1] for tokens in encoded)], dtype=np.int64)
-    ids, words = np.concatenate(encoded, axis=1)
-    return ids, words, starts
-
-
 def image_batches(
     source: ImageSource, batch_size: int, images: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -151,12 +136,9 @@ def image_batches(
 
 
 def caption_batches(
-    reader: ShardReader, caption_encoder: CaptionEncoder, batch_size: int, images: range | None = None
+    tokens: TokenTable, pad_id: int, batch_size: int, captions: range | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield token ids, int64 (C, L), padded, and lengths, int64 (C,), of the captions of images in their order."""
-    wanted = range(len(reader)) if images is None else images
-    encoded = (
-        caption_encoder.encode(caption["text"]) for image in wanted for caption in reader.meta(image)["captions"]
-    )
-    while batch := list(itertools.islice(encoded, batch_size)):
-        yield pad_tokens(batch, caption_encoder.pad_id)
+    """Yield token ids, int64 (C, L), padded, and lengths, int64 (C,), of all captions or of a contiguous range."""
+    wanted = map(tokens.ids, range(len(tokens)) if captions is None else captions)
+    while batch := list(itertools.islice(wanted, batch_size)):
+        yield pad_tokens(batch, pad_id)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ class ShardReader:
         index: of the directory and the feature; by default :meth:`SplitIndex.read`, which raises ShardError.
 
     Attributes:
+        index: places of the samples.
         caption_starts: flat number of each image's first caption, then the number of all captions, int64 (images + 1,).
         is_streamed: tars are fetched on demand.
     """
@@ -73,11 +75,11 @@ class ShardReader:
         self.directory = Path(directory)
         self.feature = feature
         self.is_streamed = pin is not None
-        self._index = SplitIndex.read(self.directory, feature, are_here=pin is None) if index is None else index
-        self.fingerprint = self._index.fingerprint
-        self.caption_starts = self._index.caption_starts
+        self.index = SplitIndex.read(self.directory, feature, are_here=pin is None) if index is None else index
+        self.fingerprint = self.index.fingerprint
+        self.caption_starts = self.index.caption_starts
         self._pin = pin
-        self._open = OpenShards(self._index.tars, max_open_shards, verify, pin)
+        self._open = OpenShards(self.index.tars, max_open_shards, verify, pin)
         self._last_records: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def __len__(self) -> int:
@@ -109,12 +111,12 @@ class ShardReader:
     @property
     def shard_captions(self) -> list[int]:
         """Return the number of captions in each shard."""
-        counts: list[int] = np.diff(self.caption_starts[self._index.first_images]).tolist()
+        counts: list[int] = np.diff(self.caption_starts[self.index.first_images]).tolist()
         return counts
 
     def fetch(self, images: npt.NDArray[np.int64]) -> None:
         """Fetch the shards of these images in the background; returns at once."""
-        self._open.fetch(np.unique(np.searchsorted(self._index.first_images, images, side="right") - 1).tolist())
+        self._open.fetch(np.unique(np.searchsorted(self.index.first_images, images, side="right") - 1).tolist())
 
     def features(self, image: int) -> npt.NDArray[np.float16]:
         """Return the features of one image, shape (N, F), as a read-only view; raise ShardError if damaged."""
@@ -130,7 +132,7 @@ class ShardReader:
 
         None where they are no cells, or the shard was written before grids were recorded.
         """
-        rows, columns, others = self._index.grids[image].tolist()
+        rows, columns, others = self.index.grids[image].tolist()
         return (rows, columns, others) if rows else None
 
     def file(self, image: int) -> memoryview:
@@ -152,21 +154,25 @@ class ShardReader:
 
     def texts(self) -> Iterator[str]:
         """Yield the captions of all images, in order; raises as :meth:`meta`."""
-        for shard in range(len(self._index.tars)):
+        for shard in range(len(self.index.tars)):
             yield from caption_texts(self._table(shard))
 
     def _table(self, shard: int) -> pa.Table:
         """Return the captions of a shard, from its tar where it was written before there were tables."""
-        path = self._index.tars[shard].path
-        if table_path(path).is_file():
-            table = read_table(path)
-        else:
-            with contextlib.nullcontext() if self._pin is None else self._pin(path):
-                table = as_table(record for _, record in read_records(path))
-        first, end = self._index.first_images[shard : shard + 2]
+        path = self.index.tars[shard].path
+        with self._pinned(table_path(path)):
+            if table_path(path).is_file():
+                table = read_table(path)
+            else:
+                with self._pinned(path):
+                    table = as_table(record for _, record in read_records(path))
+        first, end = self.index.first_images[shard : shard + 2]
         if caption_counts(table) != np.diff(self.caption_starts[first : end + 1]).tolist():
             raise ShardError(f"the captions of shard {path} are not those that its sidecar counts; {FIX}")
         return table
+
+    def _pinned(self, path: Path) -> AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._pin is None else self._pin(path)
 
     def images_of(self, captions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the image of each caption, for an array of flat caption numbers that exist."""
@@ -187,20 +193,20 @@ class ShardReader:
 
     def _member(self, image: int) -> memoryview:
         shard, _ = self._place(image)
-        offset, size = self._index.places[:, image].tolist()
+        offset, size = self.index.places[:, image].tolist()
         return memoryview(self._open[shard])[offset : offset + size]
 
     def _place(self, image: int) -> tuple[int, int]:
         """Return the shard of an image and its position in it."""
         if not 0 <= image < len(self):
             raise IndexError(f"there are {len(self)} images, got {image}")
-        shard = int(np.searchsorted(self._index.first_images, image, side="right")) - 1
-        return shard, image - int(self._index.first_images[shard])
+        shard = int(np.searchsorted(self.index.first_images, image, side="right")) - 1
+        return shard, image - int(self.index.first_images[shard])
 
     def where(self, image: int) -> str:
         """Return the shard of an image and its position in it, for messages."""
         shard, row = self._place(image)
-        return f"shard {self._index.tars[shard].path}, sample {row}"
+        return f"shard {self.index.tars[shard].path}, sample {row}"
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -28,6 +28,7 @@ import torch  # noqa: E402
 from reader import BATCH, RESULTS, machine, make_shards  # noqa: E402
 from training import ROWS, WIDTH, Run  # noqa: E402
 
+from preprocessing.captions.token_table import TokenTable  # noqa: E402
 from preprocessing.captions.vocabulary import Vocabulary  # noqa: E402
 from preprocessing.loading.image_source import FeatureSource  # noqa: E402
 from preprocessing.loading.loader import TrainLoader  # noqa: E402
@@ -79,7 +80,8 @@ def s3_storage(folder: Path) -> Iterator[str]:
 def measure(reader: Any, window: int | None, vocabulary: Vocabulary) -> dict[str, float]:
     """Train one epoch; seconds a step, and the share of them that waited, the first window's arrival left out."""
     sampler = BatchSampler(reader.num_captions, BATCH, 0, reader.shard_captions, window)
-    loader = TrainLoader(reader, FeatureSource(reader, 0, "region"), vocabulary, sampler, 0, 1, 0, True)
+    tokens = TokenTable.encode(reader.texts(), vocabulary)
+    loader = TrainLoader(reader, FeatureSource(reader, 0, "region"), tokens, vocabulary, sampler, 0, 1, 0, True)
     run, batches = Run(len(vocabulary)), loader.epoch(1)
     began = time.perf_counter()
     run.step(next(batches))
@@ -99,7 +101,8 @@ def measure(reader: Any, window: int | None, vocabulary: Vocabulary) -> dict[str
 def in_memory(reader: ShardReader, vocabulary: Vocabulary, steps: int) -> dict[str, float]:
     """The same steps on one batch."""
     sampler = BatchSampler(reader.num_captions, BATCH, 0)
-    loader = TrainLoader(reader, FeatureSource(reader, 0, "region"), vocabulary, sampler, 0, 1, 0, True)
+    tokens = TokenTable.encode(reader.texts(), vocabulary)
+    loader = TrainLoader(reader, FeatureSource(reader, 0, "region"), tokens, vocabulary, sampler, 0, 1, 0, True)
     run, batch = Run(len(vocabulary)), loader.batch(0, 0)
     run.step(batch)
     began = time.perf_counter()

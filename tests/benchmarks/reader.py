@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.image_source import FeatureSource, SizeAugmentation
 from preprocessing.loading.loader import TrainLoader, image_batches
@@ -117,7 +118,9 @@ def ways_of_reading(directory: Path, images: int, size: SizeAugmentation) -> dic
     source = FeatureSource(reader)
 
     def loader(captions: bool, drop: SizeAugmentation) -> Epochs:
-        return Epochs(TrainLoader(reader, FeatureSource(reader, 0, drop), vocabulary, sampler, 0, 1, 0, captions))
+        tokens = TokenTable.encode(reader.texts(), vocabulary)
+        images = FeatureSource(reader, 0, drop)
+        return Epochs(TrainLoader(reader, images, tokens, vocabulary, sampler, 0, 1, 0, captions))
 
     return {
         "sequential raw bytes": lambda: raw_bytes(directory, images),

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from reader import BATCH, RESULTS, machine, make_shards
 
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.image_source import FeatureSource
@@ -57,7 +58,8 @@ def measure(directory: Path, images: int, rounds: int, steps: int) -> dict[str, 
     reader = ShardReader(directory, "grid")
     vocabulary = Vocabulary.build((reader.meta(image)["captions"][0]["text"] for image in range(images)), min_count=1)
     source = FeatureSource(reader, 0, "region")
-    loader = TrainLoader(reader, source, vocabulary, BatchSampler(images, BATCH, 0), 0, 1, 0, True)
+    tokens = TokenTable.encode(reader.texts(), vocabulary)
+    loader = TrainLoader(reader, source, tokens, vocabulary, BatchSampler(images, BATCH, 0), 0, 1, 0, True)
     run, at_hand = Run(len(vocabulary)), loader.batch(0, 0)
     with_loader, without, shares = [], [], []
     for epoch in range(rounds + 1):

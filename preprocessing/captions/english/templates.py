@@ -1,8 +1,7 @@
 """Sentences that sound like captions, written from templates together with their dependency trees.
 
-The English Web Treebank holds letters, reviews and news: almost no "dog", "frisbee" or "surfs", few sentences without a
-finite verb. The templates are in ``captions.jinja``, which also says how a tree is written, their words in
-``lexicon.yaml``.
+The treebank holds letters, reviews and news: almost no "dog", "frisbee" or "surfs". The templates are in
+``captions.jinja``, which also says how a tree is written, their words in ``lexicon.yaml``.
 """
 
 import itertools
@@ -27,11 +26,7 @@ _TOKEN = re.compile(r"\(\S+|\)|[^\s()]+")
 
 
 class CaptionWriter:
-    """Writes captions at random, each with its tree.
-
-    Args:
-        rng: where all choices come from: the same state gives the same captions.
-    """
+    """Writes captions at random, each with its tree; the same state of `rng` gives the same captions."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

@@ -32,8 +32,7 @@ _UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
 def load_weights(network: torch.nn.Module, weights: str) -> None:
     """Fill the detector with released weights: a file, a folder that holds one, or a hub id.
 
-    Raises:
-        ExtractorError: there are no such weights, they cannot be read without running code in them, or do not fit.
+    ExtractorError: there are no such weights, they cannot be read without running code in them, or do not fit.
     """
     state = _canonical_file(weights)
     difference = mismatch(state, network.state_dict())

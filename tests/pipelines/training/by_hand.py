@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from pipelines.stages import extract
 from pipelines.training.metrics import Observer
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.shards.reader import ShardReader
 from tests.ports import free_port
 
@@ -42,6 +44,11 @@ class Quiet:
         raise AssertionError("it was not asked for")
 
 
+def with_tokens(split: SplitData, encoder: CaptionEncoder) -> SplitData:
+    """Return a split with the tokens of its captions, which a run on Ray maps from files."""
+    return replace(split, tokens=TokenTable.encode(split.reader.texts(), encoder))
+
+
 def quiet_trainer(
     config: PipelineConfig,
     train: SplitData,
@@ -52,6 +59,7 @@ def quiet_trainer(
 ) -> Trainer:
     """Return a trainer on the CPU whose epochs nobody hears of."""
     settings, cpu = config.training_settings, torch.device("cpu")
+    train, evaluation = with_tokens(train, encoder), with_tokens(evaluation, encoder)
     return Trainer(settings, train, evaluation, encoder, out, cpu, observer, on_epoch=lambda metrics: None)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from pipelines.kinds.inputs import SplitData, SplitPaths
-from pipelines.runtime.stage import MANIFEST, StageError
-from pipelines.training.readers import open_splits
+from pipelines.runtime.stage import MANIFEST, ShardSet, StageDir, StageError
+from pipelines.training.readers import open_captions, open_splits
+from pipelines.training.tables import make_tables
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.image_source import FeatureSource
 from preprocessing.loading.loader import TrainLoader
@@ -20,6 +24,7 @@ from preprocessing.shards import ShardError, ShardReader
 from preprocessing.shards.writer import write_shard
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import sidecar_path, table_path
 from tests.preprocessing.conftest import make_sample
 from vse_core.digests import DigestError, file_digest
 
@@ -28,7 +33,7 @@ SHARDS, IN_EACH, WINDOW = 12, 6, 2
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:
-    """Shards of two splits on a storage."""
+    """Shards of two splits on a storage, and their tables."""
     writer = Mirror(tmp_path / "writer", str(tmp_path / "storage"))
     for split, shards in (("train", SHARDS), ("dev", 1)):
         for shard in range(shards):
@@ -36,26 +41,46 @@ def storage(tmp_path: Path) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             samples = [make_sample(shard * IN_EACH + number, rows=6, captions=2) for number in range(IN_EACH)]
             write_shard(path, samples, "f")
-            writer.push(path, path.with_suffix(".json"))
-        digests = {path.name: file_digest(path) for path in (writer.root / split).glob("shard-*.json")}
-        write_json_atomic(writer.root / split / MANIFEST, {"digests": digests})
+            writer.push(path, table_path(path), sidecar_path(path))
+        files = [path for path in (writer.root / split).iterdir() if path.suffix != ".tar"]
+        write_json_atomic(writer.root / split / MANIFEST, {"digests": {file.name: file_digest(file) for file in files}})
         writer.push(writer.root / split / MANIFEST)
+        tables(writer, split)
     return tmp_path / "storage"
 
 
+def tables(mirror: Mirror, split: str) -> Path:
+    """The tables of a split, made if they are not there."""
+    reader = ShardReader(mirror.root / split, "grid")
+    words = Vocabulary.build(reader.texts(), 1)
+    words.save(mirror.root / words.FILE)
+    source = ShardSet(StageDir(mirror.root, split, "f", mirror), (), 0, 0, "f")
+    return make_tables(mirror.root, split, source, SplitData(reader), words, mirror.root)
+
+
+def paths(tmp_path: Path, split: str, graphs: Path | None = None) -> SplitPaths:
+    machine = tmp_path / "machine"
+    (of_it,) = (tmp_path / "writer" / "tables" / split).iterdir()
+    return SplitPaths(machine / split, graphs, machine / of_it.relative_to(tmp_path / "writer"))
+
+
 def opened(
-    tmp_path: Path, storage: Path, shards_that_fit: float, window: int | None = None
+    tmp_path: Path, storage: Path, shards_that_fit: float, window: int | None = None, way: Any = open_splits
 ) -> AbstractContextManager[tuple[SplitData, SplitData]]:
     """Open both splits on a machine whose cache is that large."""
     size = (storage / "train" / "shard-00000.tar").stat().st_size
     mirror = Mirror(tmp_path / "machine", str(storage), int(shards_that_fit * size))
-    return open_splits(mirror, "grid", window, *(SplitPaths(mirror.root / split) for split in ("train", "dev")))
+    splits: AbstractContextManager[tuple[SplitData, SplitData]] = way(
+        mirror, "grid", window, paths(tmp_path, "train"), paths(tmp_path, "dev")
+    )
+    return splits
 
 
 def batches(reader: ShardReader, window: int | None) -> list[torch.Tensor]:
     vocabulary = Vocabulary.build((reader.meta(image)["captions"][0]["text"] for image in range(len(reader))), 1)
     sampler = BatchSampler(reader.num_captions, 8, 0, reader.shard_captions, window)
-    loader = TrainLoader(reader, FeatureSource(reader), vocabulary, sampler, 0, 1, 0, True)
+    tokens = TokenTable.encode(reader.texts(), vocabulary)
+    loader = TrainLoader(reader, FeatureSource(reader), tokens, vocabulary, sampler, 0, 1, 0, True)
     return [batch.images.clone() for epoch in range(2) for batch in loader.epoch(epoch)]
 
 
@@ -80,7 +105,10 @@ def test_what_fits_is_here_as_a_whole(tmp_path: Path, storage: Path) -> None:
 def test_graphs_of_both_splits_are_here_with_the_shards(tmp_path: Path, storage: Path) -> None:
     mirror = Mirror(tmp_path / "machine", str(storage))
     train, dev = mirror.root / "train", mirror.root / "dev"
-    with open_splits(mirror, "grid", None, SplitPaths(dev, train), SplitPaths(dev, dev)) as (_, evaluation):
+    with open_splits(mirror, "grid", None, paths(tmp_path, "dev", train), paths(tmp_path, "dev", dev)) as (
+        _,
+        evaluation,
+    ):
         assert evaluation.graphs == dev
         assert len(list(train.glob("*.tar"))) == SHARDS
 
@@ -96,14 +124,15 @@ def test_graphs_of_both_splits_are_here_with_the_shards(tmp_path: Path, storage:
 def test_an_order_that_needs_more_shards_than_fit_is_refused(
     tmp_path: Path, storage: Path, fits: float, window: int | None, message: str
 ) -> None:
-    with pytest.raises(StageError, match=message), opened(tmp_path, storage, fits, window):
-        pass
+    for way in (open_captions, open_splits):
+        with pytest.raises(StageError, match=message), opened(tmp_path, storage, fits, window, way):
+            pass
 
 
 def test_a_shard_that_the_storage_has_lost_is_named_before_the_start(tmp_path: Path, storage: Path) -> None:
     (storage / "train" / "shard-00003.tar").unlink()
     message = r"shard-00003.tar should have .* the storage has nothing.* --verify"
-    with pytest.raises(ShardError, match=message), opened(tmp_path, storage, 7.5, WINDOW):
+    with pytest.raises(ShardError, match=message), opened(tmp_path, storage, 7.5, WINDOW, open_captions):
         pass
 
 
@@ -117,5 +146,41 @@ def test_a_sidecar_whose_offsets_were_reversed_is_refused(
     content["members"]["grid.npy"]["offset"].reverse()
     write_json_atomic(sidecar, content)
     message = r"shard-00000\.json is damaged"
-    with pytest.raises(DigestError, match=message), opened(tmp_path, storage, shards_that_fit, WINDOW):
+    with pytest.raises(DigestError, match=message), opened(tmp_path, storage, shards_that_fit, WINDOW, open_captions):
+        pass
+
+
+def test_captions_are_read_without_the_shards(tmp_path: Path, storage: Path) -> None:
+    expected = list(ShardReader(tmp_path / "writer" / "train", "grid").texts())
+    with opened(tmp_path, storage, 7.5, WINDOW, open_captions) as (train, _):
+        assert list(train.reader.texts()) == expected
+    assert not list((tmp_path / "machine").glob("**/*.tar"))
+
+
+def test_a_process_starts_from_the_tables_alone(tmp_path: Path, storage: Path) -> None:
+    with opened(tmp_path, storage, 7.5, WINDOW) as (train, _):
+        assert train.reader.num_captions == 2 * SHARDS * IN_EACH
+        assert not list((tmp_path / "machine" / "train").glob("shard-*"))
+        assert train.reader.features(0)[0, 0] == 0
+        assert {path.name.split(".")[0] for path in (tmp_path / "machine" / "train").glob("shard-*")} == {"shard-00000"}
+
+
+def test_tables_are_made_once(tmp_path: Path, storage: Path) -> None:
+    writer = Mirror(tmp_path / "writer", str(storage))
+    made = tables(writer, "train")
+    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
+    assert tables(writer, "train") == made
+    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
+    with (made / "tokens.npy").open("r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        file.write(b"\x01")
+    with pytest.raises(DigestError, match=r"tokens\.npy is damaged"):
+        tables(writer, "train")
+
+
+def test_a_table_that_was_cut_short_is_refused(tmp_path: Path, storage: Path) -> None:
+    (tokens,) = storage.glob("tables/train/*/tokens.npy")
+    os.truncate(tokens, tokens.stat().st_size - 4)
+    message = r"the tokens in .* cannot be read .*; delete the folder and train again"
+    with pytest.raises(ShardError, match=message), opened(tmp_path, storage, 7.5, WINDOW):
         pass

@@ -23,7 +23,7 @@ from preprocessing.captions import CaptionEncoder, SubwordTokenizer, load_captio
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
 from tests.dual_encoders import write_dual_encoder
-from tests.pipelines.training.by_hand import quiet_trainer
+from tests.pipelines.training.by_hand import quiet_trainer, with_tokens
 from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
 from tests.ports import free_port
 from vse_core.encoders.pretrained import load_pretrained
@@ -190,9 +190,10 @@ def test_captions_of_any_length_are_cut_before_training(bert: Path, tmp_path: Pa
     settings = make_config(text, "training.epochs=1").training_settings
     train, dev = (SplitData(ShardReader(tmp_path / split, "grid")) for split in ("train", "dev"))
     (tmp_path / "out").mkdir()
-    facts, _ = prepare(settings, train, dev, tmp_path / "out")
+    _, facts, _ = prepare(settings, train, dev, tmp_path / "out")
     assert facts["captions_truncated"] == 2
     encoder = load_caption_encoder(tmp_path / "out")
+    train, dev = with_tokens(train, encoder), with_tokens(dev, encoder)
     device = torch.device("cpu")
     (metrics,) = Trainer(settings, train, dev, encoder, tmp_path / "out", device, None, lambda metrics: None).run()
     assert metrics["rsum"] > 0

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from preprocessing.captions.augment import drop_grids, sample_rng
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.image_source import PixelSource, SizeAugmentation
@@ -52,7 +53,8 @@ def epoch_of(reader: ShardReader, rank: int, world: int, threads: int, epoch: in
     vocabulary = Vocabulary.build(["a picture"], min_count=1)
     sampler = BatchSampler(reader.num_captions, 5, SEED)
     images = source(reader, threads)
-    return TrainLoader(reader, images, vocabulary, sampler, rank, world, SEED, True).epoch(epoch)
+    tokens = TokenTable.encode(reader.texts(), vocabulary)
+    return TrainLoader(reader, images, tokens, vocabulary, sampler, rank, world, SEED, True).epoch(epoch)
 
 
 def rows(batches: Iterator[Batch]) -> list[tuple[int, bytes, list[bool]]]:

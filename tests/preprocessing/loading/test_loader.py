@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.image_source import FeatureSource, SizeAugmentation
@@ -49,7 +50,8 @@ def make_loader(
 ) -> TrainLoader:
     sampler = BatchSampler(reader.num_captions, batch, SEED)
     images = FeatureSource(reader, SEED, size, dropout)
-    return TrainLoader(reader, images, vocabulary, sampler, rank, world, SEED, captions)
+    tokens = TokenTable.encode(reader.texts(), vocabulary)
+    return TrainLoader(reader, images, tokens, vocabulary, sampler, rank, world, SEED, captions)
 
 
 def rows(batch: Batch) -> list[tuple[int, int, bytes, list[int]]]:
@@ -236,10 +238,13 @@ def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) 
         make_loader(reader, vocabulary, rank=2, world=2)
     with pytest.raises(ValueError, match="none, region, grid"):
         make_loader(reader, vocabulary, size="regions")  # type: ignore[arg-type]
+    tokens = TokenTable.encode(texts(reader), vocabulary)
     with pytest.raises(ValueError, match="the reader has 32"):
-        TrainLoader(reader, FeatureSource(reader), vocabulary, BatchSampler(31, 6, 0), 0, 1, 0, True)
+        TrainLoader(reader, FeatureSource(reader), tokens, vocabulary, BatchSampler(31, 6, 0), 0, 1, 0, True)
     with pytest.raises(ValueError, match="prefetch"):
-        TrainLoader(reader, FeatureSource(reader), vocabulary, BatchSampler(32, 6, 0), 0, 1, 0, True, prefetch=0)
+        TrainLoader(
+            reader, FeatureSource(reader), tokens, vocabulary, BatchSampler(32, 6, 0), 0, 1, 0, True, prefetch=0
+        )
     loader = make_loader(reader, vocabulary)
     for start in (-1, loader.steps_per_epoch + 1):
         with pytest.raises(ValueError, match="start_step"):
@@ -248,6 +253,7 @@ def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) 
 
 @pytest.mark.parametrize("size", [1, 4, 13, 32, 100])
 def test_evaluation_reads_everything_once_in_order(reader: ShardReader, vocabulary: Vocabulary, size: int) -> None:
+    table = TokenTable.encode(texts(reader), vocabulary)
     images = [
         features[b, : lengths[b]].numpy().tobytes()
         for features, lengths in image_batches(FeatureSource(reader), size)
@@ -256,20 +262,22 @@ def test_evaluation_reads_everything_once_in_order(reader: ShardReader, vocabula
     assert images == [reader.features(image).tobytes() for image in range(len(reader))]
     captions = [
         tokens[c, : lengths[c]].tolist()
-        for tokens, lengths in caption_batches(reader, vocabulary, size)
+        for tokens, lengths in caption_batches(table, vocabulary.pad_id, size)
         for c in range(len(lengths))
     ]
     assert captions == [vocabulary.encode(text) for text in texts(reader)]
     assert all(len(lengths) <= size for _, lengths in image_batches(FeatureSource(reader), size))
-    assert all(len(lengths) <= size for _, lengths in caption_batches(reader, vocabulary, size))
+    assert all(len(lengths) <= size for _, lengths in caption_batches(table, vocabulary.pad_id, size))
 
 
 def test_processes_may_share_an_evaluation(reader: ShardReader, vocabulary: Vocabulary) -> None:
-    parts = [range(5), range(5, 5), range(5, 13)]
-    for batches in (
+    table = TokenTable.encode(texts(reader), vocabulary)
+    everything = [range(5), range(5, 5), range(5, 13)], [range(7), range(7, 7), range(7, 32)]
+    ways = (
         lambda images: image_batches(FeatureSource(reader), 3, images),
-        lambda images: caption_batches(reader, vocabulary, 3, images),
-    ):
+        lambda captions: caption_batches(table, vocabulary.pad_id, 3, captions),
+    )
+    for batches, parts in zip(ways, everything, strict=True):
         whole = [row[:n].tolist() for rows_, lengths in batches(None) for row, n in zip(rows_, lengths, strict=True)]
         shared = [
             row[:n].tolist()

@@ -1,0 +1,46 @@
+"""The tables that training processes map to start: the places of a split's samples, and its captions' tokens.
+
+They are in `<work_dir>/tables/<split>/<fingerprint>/`, made once for all trainings on the same shards and words.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.runtime.stage import ShardSet, StageDir, check_outputs, fingerprint
+from preprocessing.captions.token_table import TokenTable
+from preprocessing.storage.atomic import locked
+from vse_core.digests import file_digest
+
+if TYPE_CHECKING:
+    from pipelines.kinds.inputs import SplitData
+    from preprocessing.captions.encoder import CaptionEncoder
+
+# Raised when the same shards and words would give other tables.
+VERSION = 1
+_MAKING = ".making.lock"
+
+
+def make_tables(root: Path, name: str, source: ShardSet, split: SplitData, encoder: CaptionEncoder, run: Path) -> Path:
+    """Return the directory of a split's tables in a work folder, made if they are not there.
+
+    `source` is the split's extraction; the captions' encoder is in the directory of a run. Raises DigestError where
+    tables that are there were changed.
+    """
+    identity = {
+        "version": VERSION,
+        "shards": source.fingerprint,
+        "feature": split.reader.feature,
+        "encoder": [encoder.FILE, file_digest(run / encoder.FILE)],
+    }
+    tables = StageDir(root, f"tables/{name}", fingerprint(identity), source.directory.mirror)
+    with locked(tables.create() / _MAKING, fcntl.LOCK_EX):
+        if not tables.is_complete():
+            split.reader.index.save(tables.path)
+            TokenTable.write(split.reader.texts(), encoder, tables.path)
+            tables.complete({"captions": split.reader.num_captions})
+    tables.pull()
+    check_outputs(tables.path)
+    return tables.path
