@@ -30,7 +30,7 @@ from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.evaluation.recall import RetrievalResult, evaluate_retrieval
 
-RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of the mean variance of a dimension
+RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of the mean variance of a dimension
 DIMS = (128, 256, 512)
 POWERS = (0, 1, 2)  # dimensions count by this power of their correlation
 
