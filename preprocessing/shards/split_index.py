@@ -98,8 +98,7 @@ class SplitIndex:
     def save(self, directory: Path) -> None:
         """Write the arrays and the shards' sizes and hashes into a directory."""
         for name in _ARRAYS:
-            with open_atomic(directory / f"{name}.npy") as file:
-                np.save(file, getattr(self, name))
+            save_array(directory / f"{name}.npy", getattr(self, name))
         tars = [[tar.bytes, tar.sha256] for tar in self.tars]
         write_json_atomic(directory / _SHARDS, {"fingerprint": self.fingerprint, "tars": tars})
 
@@ -115,6 +114,12 @@ class SplitIndex:
             for tar in tars if are_here else []:
                 check_size(tar.path, tar.bytes)
             return cls(tars, content["fingerprint"], *(map_array(directory / f"{name}.npy") for name in _ARRAYS))
+
+
+def save_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write a .npy file, atomically: a process that has mapped the one before keeps it."""
+    with open_atomic(path) as file:
+        np.save(file, array)
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:
