@@ -74,7 +74,7 @@ def make_tables(reader: ShardReader, words: Vocabulary, folder: Path) -> None:
     """Write the tables of a split as the train stage does."""
     folder.mkdir()
     reader.index.save(folder)
-    TokenTable.write(reader.texts(), words, folder)
+    TokenTable.encode(reader.texts(), words).save(folder)
 
 
 def make_large(folder: Path, images: int) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from vse_core.digests import first_line
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.layers import layers_of
 from vse_core.encoders.networks import Architecture
@@ -165,7 +166,7 @@ def _probe(network: nn.Module, image_size: int) -> _Shape:
         except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
             raise ValueError(
                 f"{type(network).__name__} gives no last hidden state for {image_size} x {image_size} pixels: "
-                f"{str(error).splitlines()[0][:300]}"
+                f"{first_line(error)}"
             ) from error
         gradients = torch.autograd.grad(state.sum(), list(parameters.values()), allow_unused=True)
     used = frozenset(name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None)
