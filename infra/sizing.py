@@ -177,11 +177,15 @@ def rows(load: Workload, machines: Machines, measured: Measured) -> dict[str, st
         "parsing of captions (UniVSE, VSE-C), core-hours": number_text(
             load.pairs / measured.captions_per_second / 3600
         ),
-        "memory of a rank: index of the shards": bytes_text(load.images * facts["reader"]["kept_bytes_an_image"]),
-        "memory of a rank: peak while opening them": bytes_text(load.images * facts["reader"]["peak_bytes_an_image"]),
-        "memory of a rank: order of the epoch": bytes_text(load.pairs * facts["sampler"]["kept_bytes_a_caption"]),
+        "memory of the driver: index of the shards": bytes_text(load.images * facts["reader"]["kept_bytes_an_image"]),
+        "memory of the driver: peak while opening them": bytes_text(
+            load.images * facts["reader"]["peak_bytes_an_image"]
+        ),
+        "memory of a rank: order of the epoch, without windows": bytes_text(
+            load.pairs * facts["sampler"]["kept_bytes_a_caption"]
+        ),
         "memory of a rank: peak while drawing it": bytes_text(load.pairs * facts["sampler"]["peak_bytes_a_caption"]),
-        "time to open the shards": _time(load.images * facts["reader"]["microseconds_an_image"] * 1e-6),
+        "time to open the shards, once": _time(load.images * facts["reader"]["microseconds_an_image"] * 1e-6),
         "time to draw the order of an epoch": _time(load.pairs * facts["sampler"]["nanoseconds_a_caption"] * 1e-9),
     }
     for model in models:

@@ -9,6 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
 class DamageError(ValueError):
     """A file cannot be what was saved; the message names it."""
 
@@ -21,8 +26,7 @@ def damage_named(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except Exception as error:  # JSON, safetensors and torch each have their own
-        what = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        raise DamageError(f"{path} is damaged ({what}): restore it from a copy") from error
+        raise DamageError(f"{path} is damaged ({first_line(error)}): restore it from a copy") from error
 
 
 DIGESTS = "digests.json"

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from vse_core.packed_gru import packed_gru_states
+
 
 def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """Return the states (B, N, H) of a GRU of one layer, the mean of both directions' where it has two.
@@ -22,6 +24,16 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
         forward_BNH, backward_BNH = states_BNH.chunk(2, dim=-1)
         states_BNH = (forward_BNH + backward_BNH) / 2
     return states_BNH
+
+
+def word_states(gru: nn.GRU, embedding: nn.Embedding, tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
+    """Return ``gru_states`` of word vectors; on a CPU, a word of the batch is projected to the GRU's width once."""
+    if tokens_BN.device.type != "cpu" or torch.onnx.is_in_onnx_export() or torch.compiler.is_compiling():
+        return gru_states(gru, embedding(tokens_BN), lengths_B)
+    words_U, places_BN = tokens_BN.unique(return_inverse=True)
+    packed = pack_padded_sequence(places_BN, lengths_B, batch_first=True, enforce_sorted=False)
+    states = packed._replace(data=packed_gru_states(gru, embedding(words_U), packed))
+    return pad_packed_sequence(states, batch_first=True, total_length=tokens_BN.shape[1])[0]
 
 
 def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:

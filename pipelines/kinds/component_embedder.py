@@ -85,10 +85,11 @@ class ComponentEmbedder:
     @torch.inference_mode()
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
         """Embed components as objects, attributes and relations: (phrases, D) unit vectors."""
+        encoder = self._model.text_encoder
         encode: dict[int, Callable[[Tensor], Tensor]] = {
-            1: lambda words_M1: self._model.encode_objects(words_M1[:, 0]),
-            2: lambda words_M2: self._model.encode_pairs(*words_M2.unbind(1)),
-            3: self._model.encode_triples,
+            1: lambda words_M1: encoder.encode_objects(words_M1[:, 0]),
+            2: encoder.encode_pairs,
+            3: encoder.encode_triples,
         }
         device = next(self._model.parameters()).device
         vectors: dict[int, Tensor] = {}
@@ -107,7 +108,7 @@ class ComponentEmbedder:
     def embed_all_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Embed the regions of images into (B, N, D) unit vectors, on the CPU, with the mask (B, N) of regions."""
         device = next(self._model.parameters()).device
-        regions_BND, mask_BN = self._model.encode_regions(features_BNF.to(device), lengths_B.to(device))
+        regions_BND, mask_BN = self._model.image_encoder.regions(features_BNF.to(device), lengths_B.to(device))
         return regions_BND.cpu(), mask_BN.cpu()
 
     def _ids(self, phrase: Phrase) -> list[int]:

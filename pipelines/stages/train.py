@@ -19,6 +19,7 @@ from pipelines.runtime.stage import (
     StageError,
     StagePlan,
     StageReport,
+    check_outputs,
     content_digest,
     fingerprint,
     manifest_in,
@@ -30,6 +31,7 @@ from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
 from preprocessing.captions import subwords
 from preprocessing.storage.address import require_inner_name
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.digests import DigestError, check_digests, write_digests
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 NAME = "train"
 # Raised when the same inputs and settings would give another model.
 VERSION = 3
+PREPARED = "prepared.json"
 # Settings of how a run is carried out, which do not change the model.
 _WITHOUT_EFFECT = {
     "workers",
@@ -88,33 +91,24 @@ def run(
     """
     from pipelines.training.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints
     from pipelines.training.initial_weights import keep_initial
-    from pipelines.training.readers import open_captions
-    from pipelines.training.tables import make_tables
 
     stage = _stage(config, upstream)
     stage.create()
-    splits = (config.dataset.train_split, config.dataset.eval_split)
-    graphs = upstream["parse"].outputs if config.training_reads_graphs else {}
-    paths = [SplitPaths(upstream["extract"].outputs[split], graphs.get(split)) for split in splits]
-    settings = config.training_settings
     if config.training.initial is not None:
         keep_initial(config.training.initial, stage.path, config.mirror)
     offer_checkpoints(stage.path, config.mirror)
     adopt_checkpoints(stage.path, config.mirror)
     newest_checkpoint(stage.path)  # where none is valid, training ends here
-    with open_captions(config.mirror, settings.feature, config.training.shuffle_shards, *paths) as data:
-        caption_encoder, facts, total_steps = prepare(settings, *data, stage.path)
-        tables = [
-            make_tables(config.work_dir, name, upstream["extract"].shards[name], split, caption_encoder, stage.path)
-            for name, split in zip(splits, data, strict=True)
-        ]
-    train, evaluation = (replace(split, tables=of_it) for split, of_it in zip(paths, tables, strict=True))
-    # What the workers read: the vocabulary, word vectors, tables of negatives; losses are added to.
-    write_digests(stage.path, *(file.name for file in stage.path.glob("[!.]*") if file.name != LOSSES))
+    splits = _splits(config, upstream)
+    prepared = _prepared(config, stage.path)
+    if prepared is None:
+        prepared = _prepare(config, upstream, splits, stage.path)
+    facts, total_steps = prepared["facts"], prepared["total_steps"]
+    train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
     evaluated = logged_data(config.name, config.dataset.eval_split, upstream["extract"])
-    job = TrainingJob(settings, train, evaluation, stage.path, tracker.handle, evaluated)
+    job = TrainingJob(config.training_settings, train, evaluation, stage.path, tracker.handle, evaluated)
     began = time.monotonic()
     outcome = fit(job, config.ray.address, total_steps, callbacks)
     if "error" in outcome:
@@ -127,6 +121,49 @@ def run(
     _log_outcome(config, stage.path, manifest, tracker)
     stage.complete(manifest)
     return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPaths]]:
+    """Return the training and the evaluation split with their names, which may be the same."""
+    graphs = upstream["parse"].outputs if config.training_reads_graphs else {}
+    names = (config.dataset.train_split, config.dataset.eval_split)
+    return [(name, SplitPaths(upstream["extract"].outputs[name], graphs.get(name))) for name in names]
+
+
+def _prepared(config: PipelineConfig, directory: Path) -> dict[str, Any] | None:
+    """Return the record of an earlier start's preparation; None where there is none, or some of it was changed."""
+    with contextlib.suppress(DigestError, StageError):
+        check_digests(directory, PREPARED)
+        check_digests(directory)
+        prepared: dict[str, Any] = json.loads((directory / PREPARED).read_bytes())
+        for tables in prepared["tables"].values():
+            config.mirror.pull(config.work_dir / tables)
+            check_outputs(config.work_dir / tables)
+        return prepared
+    return None
+
+
+def _prepare(
+    config: PipelineConfig, upstream: Plans, splits: Sequence[tuple[str, SplitPaths]], directory: Path
+) -> dict[str, Any]:
+    """Write what the workers read, and the record of it: a restart does not read the captions again."""
+    from pipelines.training.readers import open_captions
+    from pipelines.training.tables import make_tables
+
+    settings, shards = config.training_settings, upstream["extract"].shards
+    paths = (path for _, path in splits)
+    with open_captions(config.mirror, settings.feature, config.training.shuffle_shards, *paths) as data:
+        caption_encoder, facts, total_steps = prepare(settings, *data, directory)
+        tables = {
+            name: make_tables(config.work_dir, name, shards[name], split, caption_encoder, directory)
+            for (name, _), split in zip(splits, data, strict=True)
+        }
+    places = {name: path.relative_to(config.work_dir).as_posix() for name, path in tables.items()}
+    prepared = {"facts": facts, "total_steps": total_steps, "tables": places}
+    write_json_atomic(directory / PREPARED, prepared)
+    # The vocabulary, word vectors, tables of negatives; losses are added to.
+    write_digests(directory, *(file.name for file in directory.glob("[!.]*") if file.name != LOSSES))
+    return prepared
 
 
 def _log_inputs(

@@ -56,14 +56,14 @@ def open_splits(
     tables = [split.tables for split in (train, evaluation) if split.tables is not None]
     with mirror.pinned(evaluation.shards, *graphs, *tables, *([train.shards] if window is None else [])):
         check_outputs(*graphs)
-        most = {} if window is None else {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
-        yield _opened(train, feature, **most), _opened(evaluation, feature)
+        streamed = {} if window is None else {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
+        yield _opened(train, feature, **streamed), _opened(evaluation, feature)
 
 
-def _opened(split: SplitPaths, feature: str, **options: Any) -> SplitData:
+def _opened(split: SplitPaths, feature: str, **streamed: Any) -> SplitData:
     assert split.tables is not None, "made before the training processes start"
-    index = SplitIndex.load(split.tables, split.shards)
-    reader = ShardReader(split.shards, feature, verify=True, index=index, **options)
+    index = SplitIndex.load(split.tables, split.shards, are_here=not streamed)
+    reader = ShardReader(split.shards, feature, verify=True, index=index, **streamed)
     return SplitData(reader, split.graphs, TokenTable.load(split.tables))
 
 

@@ -39,7 +39,7 @@ def make_tables(root: Path, name: str, source: ShardSet, split: SplitData, encod
     with locked(tables.create() / _MAKING, fcntl.LOCK_EX):
         if not tables.is_complete():
             split.reader.index.save(tables.path)
-            TokenTable.write(split.reader.texts(), encoder, tables.path)
+            TokenTable.encode(split.reader.texts(), encoder).save(tables.path)
             tables.complete({"captions": split.reader.num_captions})
     tables.pull()
     check_outputs(tables.path)

@@ -34,9 +34,8 @@ class _PhiloxKey(ISeedSequence):
 def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Generator:
     """A random generator of its own for one use (`stream`, 0 to 15) of one sample of a split in one epoch of a run.
 
-    The generator is Philox keyed by the four numbers, packed without collision: whoever asks, in whatever order, in
-    whatever process, draws the same numbers, and two different quadruples never share a sequence. A number that does
-    not fit into its bits (64 for the seed, 20 the epoch, 40 the sample) is a ValueError.
+    Philox is keyed by the four numbers, packed without collision, so that draws depend on them alone. A number that
+    does not fit into its bits (64 for the seed, 20 the epoch, 40 the sample) is a ValueError.
     """
     values = {"seed": seed, "epoch": epoch, "sample": sample, "stream": stream}
     for (name, value), bits in zip(values.items(), (64, _EPOCH_BITS, _SAMPLE_BITS, _STREAM_BITS), strict=True):
@@ -55,8 +54,7 @@ def augment_tokens(
     Each token is touched with probability 0.2. A touched token becomes ``mask_id`` (one half), a uniformly random entry
     of the ``size`` of the vocabulary (one tenth), or is deleted (four tenths).
 
-    Differs from the released code: a caption whose tokens would all be deleted stays as it was (there, it crashes the
-    encoder).
+    Differs from the released code: a caption whose tokens would all be deleted stays as it was.
     """
     touch_L, entry_L = rng.random((2, len(ids_L)))
     return _augmented(ids_L, touch_L, entry_L, mask_id, size)
@@ -133,8 +131,7 @@ def drop_grids(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArr
 def drop_dimensions(width: int, rate: float, rng: np.random.Generator) -> npt.NDArray[np.float16]:
     """Factors (F,) of an image's feature dimensions: 0 with probability ``rate``, else what makes up for the lost ones.
 
-    All elements of the set lose the same dimensions. Dropped for each element by itself, they would come back in the
-    aggregate of the set.
+    All elements of the set lose the same ones: dropped for each by itself, they would come back in the aggregate.
     """
     return np.where(rng.random(width) < rate, 0.0, 1 / (1 - rate)).astype(np.float16)
 

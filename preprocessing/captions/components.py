@@ -62,8 +62,8 @@ def component_words(
 ) -> list[str]:
     """The words that a vocabulary needs for components, sorted: base forms of objects, attributes and relations.
 
-    Base forms are often no words of the captions ("ride" where these have "riding"), nor are joined relations of
-    several words. A word occurs ``min_count`` times or more as an object, as an attribute or in a relation.
+    Base forms and joined relations are often no words of the captions ("ride" where these have "riding"). A word occurs
+    ``min_count`` times or more as an object, as an attribute or in a relation.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for graph in graphs:
@@ -124,10 +124,8 @@ class ComponentTable:
         pairs_A2: ids of attribute and noun, int32.
         triples_T3: id of the subject, number of the relation, id of the object, int32.
         relations: the relations by number.
-        object_starts: caption c has the objects from ``object_starts[c]`` up to ``object_starts[c + 1]``; int64,
-            shape (C + 1,).
-        pair_starts: the same of pairs.
-        triple_starts: the same of triples.
+        object_starts, pair_starts, triple_starts: caption c has the objects from ``object_starts[c]`` up to
+            ``object_starts[c + 1]``, and so on; int64, shape (C + 1,).
         image_C: number of the caption's image, int64, ascending from 0.
         dropped: components that were left out, by the word or the relation that the vocabulary lacks.
     """
@@ -179,11 +177,7 @@ class ComponentTable:
         return len(self.image_C)
 
     def select(self, captions_B: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[np.integer]]:
-        """The components of a batch of captions, by their numbers in the split.
-
-        These are ``objects_O``, ``pairs_A2`` and ``triples_TL``, the triples' words, and with ``object_owner_O``,
-        ``pair_owner_A`` and ``triple_owner_T`` the caption's row in the batch.
-        """
+        """The components of a batch of captions, by their numbers in the split, each with its caption's row in it."""
         objects, object_owner, _ = rows_of(self.object_starts, captions_B)
         pairs, pair_owner, _ = rows_of(self.pair_starts, captions_B)
         triples, triple_owner, _ = rows_of(self.triple_starts, captions_B)
@@ -200,7 +194,7 @@ class ComponentTable:
 def rows_of(
     starts: npt.NDArray[np.int64], captions_B: npt.NDArray[np.integer]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rows of some captions' components, each row's caption in the batch, and how many rows a caption has.
+    """Rows of some captions' components, each row's caption in the batch, and each caption's number of rows.
 
     Caption c has the rows from ``starts[c]`` up to ``starts[c + 1]``.
     """

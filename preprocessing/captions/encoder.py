@@ -61,12 +61,7 @@ def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
 def load_caption_encoder(
     directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, SubwordTokenizer)
 ) -> CaptionEncoder:
-    """Read the caption encoder of a model's directory, which is of one of the kinds.
-
-    Raises:
-        FileNotFoundError: the directory holds none.
-        ValueError: its file cannot be read.
-    """
+    """Read the caption encoder of a model's directory; FileNotFoundError without one, ValueError if it is damaged."""
     for kind in kinds:
         path = directory / kind.FILE
         if path.is_file():

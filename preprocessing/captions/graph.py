@@ -21,16 +21,10 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class SceneObject:
-    """A thing that a caption names.
+    """A thing that a caption names: its noun as written ("rackets"), the base form, the `phrase` ("tennis rackets").
 
-    Attributes:
-        word: the noun as written, in lower case: "rackets".
-        lemma: its base form: "racket".
-        phrase: the noun with the nouns compounded with it: "tennis rackets".
-        start: first token of the noun phrase in the caption.
-        end: the token after its last one.
-        is_scene: it names a place ("kitchen", "beach") rather than a thing in it.
-        attributes: in the order of the caption.
+    `start` is the first token of the noun phrase in the caption, `end` the token after its last one. `is_scene` tells
+    that it names a place ("kitchen", "beach") rather than a thing in it.
     """
 
     word: str

@@ -1,7 +1,4 @@
-"""Shards of scene graphs, made from the captions of feature shards under the same keys.
-
-The caller may make the shards one after another or on many machines.
-"""
+"""Shards of scene graphs, made from the captions of feature shards under the same keys."""
 
 from __future__ import annotations
 
@@ -54,17 +51,8 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     """Make one shard: a record of the same key for each image, with a file of counts next to it.
 
     A caption's record has its tokens, as written and with the blanks behind them, and its graph, whose places count
-    these tokens.
-    A caption that gives no graph, or a part of one, keeps its place with the reason under ``problem``.
-
-    Args:
-        spec: what goes into the shard.
-        nlp: the pipeline (:func:`~preprocessing.captions.load_pipeline`).
-        batch_size: captions that the pipeline works on at once.
-
-    Raises:
-        ShardError: the feature shard is damaged.
-        OSError: the shard cannot be written.
+    these tokens. One that gives no graph, or a part of one, keeps its place with the reason under ``problem``. The
+    pipeline works on `batch_size` captions at once. A damaged feature shard is a ShardError.
     """
     # The counts of an earlier attempt go first: they must never lie next to a shard that they do not describe.
     counts_path(spec.path).unlink(missing_ok=True)
@@ -79,11 +67,7 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
 
 
 def read_captions(directory: Path) -> Iterator[list[TokenizedCaption]]:
-    """Yield the parsed captions of a split, image by image, with the tokens that their graphs refer to.
-
-    Raises:
-        ShardError: a shard is missing or damaged.
-    """
+    """Yield the parsed captions of a split, image by image; ShardError where a shard is missing or damaged."""
     for path in shard_paths(directory):
         with damage_as(ShardError, f"shard {path} holds no graphs", FIX):
             for _, record in read_records(path):
@@ -99,11 +83,7 @@ def read_captions(directory: Path) -> Iterator[list[TokenizedCaption]]:
 
 
 def read_graphs(shard: Path) -> Iterator[tuple[str, list[tuple[str, SceneGraph]]]]:
-    """Read a shard of graphs: for each image its id, and its captions' ids with their graphs.
-
-    Raises:
-        ShardError: the shard is damaged.
-    """
+    """Yield each image's id and its captions' ids with their graphs; ShardError where the shard is damaged."""
     with damage_as(ShardError, f"shard {shard} holds no graphs", FIX):
         for _, record in read_records(shard):
             graphs = [(caption["caption_id"], SceneGraph.from_json(caption["graph"])) for caption in record["captions"]]

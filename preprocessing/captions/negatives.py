@@ -34,11 +34,6 @@ class NegativeCounts:
     relations: int = 4
     objects: int = 2
 
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) < 0:
-                raise NegativesError(f"{name} must be at least 0, got {getattr(self, name)}")
-
 
 @dataclass(frozen=True, slots=True)
 class ComponentBatch:
@@ -80,10 +75,7 @@ class NegativeSampler:
     Each is uniform over all words that fulfil this, with replacement, and drawn by a generator of the caption's own,
     keyed by (seed, epoch, caption): the negatives of a caption do not depend on the batch that it is in. (Whole triples
     of other images, which UniVSE uses as well, are the batch's other triples; their numbers tell which of them are true
-    of an image.)
-
-    Instead of drawing until no word is forbidden, the forbidden places of each pool are laid down at the beginning, and
-    the draw is over the places between them: one draw for each negative of a batch, all at once.
+    of an image.) Forbidden places of each pool are laid down at the beginning, and the draw is over the places between.
 
     Pools are those of the training split; words of a pool that the components' vocabulary lacks are not drawn. A pool
     without a word for some component is a NegativesError.
@@ -202,10 +194,7 @@ class _Pool:
 
 
 class _Sort:
-    """All components of a sort (their words are ``ids``, (S, width)), and what may stand in each of their places.
-
-    ``exchanges`` has for each column its pool, and how many negatives come of exchanging it.
-    """
+    """All components of a sort by their words' `ids` (S, width); each column has its pool and number of negatives."""
 
     def __init__(
         self,

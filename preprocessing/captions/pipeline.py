@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -19,31 +19,19 @@ class PipelineError(ValueError):
 
 
 def load_pipeline(name: str | None = None) -> Language:
-    """Load a pipeline that tags, lemmatises and parses English captions.
+    """Load a pipeline that tags, lemmatises and parses English captions, by a package's name or a saved one's folder.
 
-    The shipped one labels dependencies after Universal Dependencies (``obj``, ``obl``, ``nmod``, ``acl``; a root is
-    ``ROOT``), spaCy's own English pipelines after ClearNLP (``dobj``, ``pobj``, ``prep``). The name is that of a
-    package ("en_core_web_sm") or the folder of a saved pipeline; none for the shipped one, which needs no download.
-
-    Raises:
-        PipelineError: nothing is installed under this name, or it has no tagger, parser or lemmatizer.
+    The shipped one, which needs no download, labels dependencies after Universal Dependencies, spaCy's own English
+    pipelines after ClearNLP. PipelineError: nothing has this name, or it has no tagger, parser or lemmatizer.
     """
     import spacy
     from thinc.api import use_ops
 
-    try:
-        # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
-        with use_ops("numpy", use_blis=False):
-            nlp = spacy.load(SHIPPED if name is None else name)
-    except Exception as error:  # of a folder that is damaged spaCy, thinc and srsly raise what they like
-        if name is None:
-            raise PipelineError(
-                f"the shipped pipeline is missing or incomplete: {error}; reinstall the package"
-            ) from error
-        raise PipelineError(
-            f"no spaCy pipeline {name!r}: neither an installed package nor a complete folder ({reason(error)}); "
-            f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
-        ) from error
+    what = f"no spaCy pipeline {name or str(SHIPPED)!r}: neither an installed package nor a complete folder"
+    remedy = f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
+    # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
+    with damage_as(PipelineError, what, remedy if name else "reinstall the package"), use_ops("numpy", use_blis=False):
+        nlp = spacy.load(SHIPPED if name is None else name)
     missing = [component for component in _REQUIRED if component not in nlp.pipe_names]
     if missing:
         raise PipelineError(

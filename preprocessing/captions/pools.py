@@ -43,16 +43,13 @@ class Pools:
         min_relations: int = 5,
         adjectives: Literal["captions", "paper"] = "captions",
     ) -> Self:
-        """Collect the words that captions use often enough.
+        """Collect the words that the training captions use often enough.
 
         UniVSE takes the nouns that occur 100 times in COCO's 414,000 captions, and all relations; the defaults ask of
-        Flickr8k's 30,000 the like, and leave out what was seen once or twice: mostly a parser's slips. Those are also
-        left out which occur more often: "nouns" that WordNet knows as something else alone, and "adjectives" that it
-        does not know as such, or that the captions mostly use otherwise. Adjectives are such that a photograph shows or
-        contradicts them: not "second", "lone", "ready".
-
-        The graphs are of the training captions alone. For adjectives "captions" collects them, "paper" takes
-        :data:`PAPER_ADJECTIVES`. An empty pool is a PoolsError.
+        Flickr8k's 30,000 the like. A parser's slips are left out: what was seen once or twice, "nouns" that WordNet
+        knows as something else alone, "adjectives" that it does not know as such, or that are mostly used otherwise.
+        Adjectives are such that a photograph shows or contradicts them: not "second", "lone", "ready"; with "paper"
+        they are :data:`PAPER_ADJECTIVES`. An empty pool is a PoolsError.
         """
         nouns, attributes, relations, other_uses = (Counter[str]() for _ in range(4))
         for graph in graphs:
@@ -84,12 +81,11 @@ class Pools:
         """Read what :meth:`save` has written; PoolsError where the file is missing or damaged."""
         with damage_as(PoolsError, f"{path} holds no pools of words", "build them again"):
             data = parse_json(path.read_bytes())
-            pools = {name: tuple(data[name]) for name in ("nouns", "adjectives", "relations")}
-        if not all(
-            isinstance(data[name], list) and all(isinstance(word, str) for word in data[name]) for name in pools
-        ):
-            raise PoolsError(f"{path}: a pool holds something else than words: build it again")
-        return cls(**pools)
+            pools = {name: data[name] for name in ("nouns", "adjectives", "relations")}
+            for words in pools.values():
+                if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                    raise ValueError("a pool holds something else than words")
+        return cls(**{name: tuple(words) for name, words in pools.items()})
 
 
 def _words_besides_adjectives(graph: SceneGraph) -> Iterator[str]:

@@ -22,8 +22,6 @@ ROLES = (
 """Roles of phrases in PropBank's words, in the order of the released code; the last stands for all others."""
 
 _ACTION, _ROOT = "V", "ROOT"
-# Parts of a phrase that is told in pieces, and references to one, have its role.
-_PREFIXES = ("C-", "R-")
 # Words, actions and entities of a caption that are looked at, in the released code.
 LONGEST, ACTIONS, ENTITIES = 30, 4, 6
 
@@ -98,10 +96,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class RoleGraph:
-    """One caption: its actions and entities in the order of the file, and who has a part in what.
-
-    `links` are pairs of an action and an entity, by their places.
-    """
+    """One caption: actions and entities in the order of the file; `links`, the places of an action and its entity."""
 
     actions: tuple[Phrase, ...]
     entities: tuple[Phrase, ...]
@@ -111,10 +106,8 @@ class RoleGraph:
 def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
     """Read `sent2rolegraph.augment.json`, caption -> [phrases by name, [action's name, entity's name, role] each link].
 
-    The whole file is held in memory while it is read: some GB for the 200,000 captions of MSR-VTT.
-
-    Raises:
-        RoleGraphError: no such file, no JSON, or a caption whose graph is malformed.
+    The complete file is in memory while it is read: some GB for MSR-VTT's 200,000 captions. RoleGraphError: no such
+    file, no JSON, or a caption whose graph is malformed.
     """
     with damage_as(RoleGraphError, f"{path} is not a JSON file", _ORIGIN):
         content = parse_json(Path(path).read_bytes())
@@ -140,13 +133,8 @@ class RoleGraphTable:
     """Role graphs of all captions of a split, some 300 bytes a caption.
 
     As in the released code a caption is cut at its spaces, and after `LONGEST` words; of the phrases the first that
-    begin before count, `ACTIONS` actions and `ENTITIES` entities of them.
-
-    Attributes:
-        actions_CAL: bool, which words an action consists of; none where there is no action.
-        entities_CEL: bool, the same of entities.
-        roles_CE: int64, the entities' roles.
-        linked_CAE: bool, whether an entity has a part in an action.
+    begin before count, `ACTIONS` actions and `ENTITIES` entities of them. Tables of words tell which of them an action
+    or entity consists of, none where there is none; `linked_CAE` whether an entity has a part in an action.
     """
 
     actions_CAL: npt.NDArray[np.bool_]
@@ -156,11 +144,7 @@ class RoleGraphTable:
 
     @classmethod
     def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> Self:
-        """Look the graphs of a split's captions up.
-
-        Raises:
-            RoleGraphError: a caption has no graph, or its graph names words that it does not have.
-        """
+        """Look the graphs of captions up; RoleGraphError where one is missing, or names words that are not there."""
         captions = list(captions)
         found, count = graphs_of(captions, graphs), len(captions)
         table = cls(
@@ -241,8 +225,8 @@ def _role_and_words(node: object, where: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _place(role: str) -> int:
-    for prefix in _PREFIXES:
-        role = role.removeprefix(prefix)
+    # Parts of a phrase that is told in pieces, and references to one, have its role.
+    role = role.removeprefix("C-").removeprefix("R-")
     return ROLES.index(role) if role in ROLES else len(ROLES) - 1
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from preprocessing.captions.augment import augment_words
-from preprocessing.reading import damage_as, reason
+from preprocessing.reading import damage_as
 from preprocessing.storage.atomic import write_bytes_atomic
 
 # BERT's positions, also for models with more: the time of attention grows with the square of a caption's length.
@@ -24,12 +24,10 @@ class TokenizerError(ValueError):
 
 
 class SubwordTokenizer:
-    """The tokenizer that a pretrained text encoder comes with.
+    """The tokenizer of a pretrained text encoder; TokenizerError unless its truncation and padding are set.
 
-    Differs from the library's tokenizers: a special entry that is written in a caption ("[MASK]") is text like any
-    other, unless it is one of SentencePiece's own pieces.
-
-    The tokenizer that is given is changed in this. Its truncation and its padding must be set: a TokenizerError.
+    Differs from the library's tokenizers, and changes the one that is given: a special entry written in a caption
+    ("[MASK]") is text like any other, unless it is one of SentencePiece's own pieces.
     """
 
     FILE: ClassVar[str] = "tokenizer.json"
@@ -56,15 +54,17 @@ class SubwordTokenizer:
         """Take the tokenizer that comes with a pretrained model: a local folder, or a name on the hub.
 
         With ``for_tower`` the text tower's own pooled state is used, for which SigLIP pads captions to its positions.
-
-        Raises:
-            TokenizerError: there is none, or it is none of the `tokenizers` library.
+        TokenizerError: there is none, or it is none of the `tokenizers` library.
         """
         from transformers import AutoConfig, AutoTokenizer  # takes seconds, and a saved tokenizer does without
 
         folder = Path(weights).expanduser()
         local = folder.is_dir()
-        try:
+        remedy = (
+            "name a folder with config.json and tokenizer.json or vocab.txt, or a model on the hub where the network "
+            "reaches it"
+        )
+        with damage_as(TokenizerError, f"the weights {weights!r} bring no tokenizer that can be loaded", remedy):
             config, loaded = (
                 auto.from_pretrained(str(folder) if local else weights, local_files_only=local, trust_remote_code=False)
                 for auto in (AutoConfig, AutoTokenizer)
@@ -79,11 +79,6 @@ class SubwordTokenizer:
             length = positions if for_tower and config.model_type.startswith("siglip") else None
             tokenizer.enable_padding(pad_id=loaded.pad_token_id or 0, length=length)
             return cls(tokenizer)
-        except Exception as error:  # of a damaged folder transformers raises what it likes
-            raise TokenizerError(
-                f"the weights {weights!r} bring no tokenizer that can be loaded ({reason(error)}); name a folder with "
-                "config.json and tokenizer.json or vocab.txt, or a model on the hub where the network reaches it"
-            ) from error
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -36,10 +36,7 @@ def _word_tokenizer() -> NLTKWordTokenizer:
 
 
 def tokenize(text: str) -> list[str]:
-    """Cut a caption into lower-case words.
-
-    These are the words of ``nltk.word_tokenize(text.lower())``, the tokeniser of VSE++, VSE-infinity and MV-VSE, with
-    its Treebank rules ("man's" -> "man", "'s"; "can't" -> "ca", "n't"; punctuation apart).
+    """Cut a caption into lower-case words: those of ``nltk.word_tokenize(text.lower())``, as VSE++ and its successors.
 
     Differs from the papers: ``word_tokenize`` first cuts the text into sentences with a downloaded model. Here a
     caption is one sentence and no data files are needed, so a full stop inside a caption stays on its word ("ran. she"
@@ -72,10 +69,8 @@ class Vocabulary:
     """A fixed list of words and their ids.
 
     Ids 0 to 3 are ``<pad>``, ``<start>``, ``<end>`` and ``<unk>``; ``<mask>`` (needed by caption augmentation) is
-    appended after the words if it is absent, as VSE-infinity does when it loads a released file.
-
-    Raises:
-        VocabularyError: the special entries are not where they must be, or a word occurs twice.
+    appended after the words if it is absent, as VSE-infinity does when it loads a released file. VocabularyError: the
+    special entries are not where they must be, or a word occurs twice.
     """
 
     FILE: ClassVar[str] = "vocabulary.json"
@@ -109,15 +104,11 @@ class Vocabulary:
         extra_words: Iterable[str] = (),
         cut: Callable[[str], list[str]] = tokenize,
     ) -> Self:
-        """Collect the words that occur at least ``min_count`` times in the captions.
+        """Collect the words that occur at least ``min_count`` times in the captions, of the training split alone.
 
-        Pass the captions of the training split only, so that nothing of dev or test leaks into the model. Words are
-        sorted, so the ids depend on the captions and not on their order. Extra words, such as those of
+        Words are sorted, so the ids depend on the captions and not on their order. Extra words, such as those of
         :func:`~preprocessing.captions.components.component_words`, are kept however rare; ``cut`` gives a caption's
-        words. The released vocabularies have a ``min_count`` of 4.
-
-        Raises:
-            VocabularyError: there is no word.
+        words. The released vocabularies have a ``min_count`` of 4. VocabularyError: there is no word.
         """
         counts: Counter[str] = Counter()
         for caption in captions:
@@ -198,8 +189,7 @@ class Vocabulary:
     def load(cls, path: Path | str) -> Self:
         """Read a vocabulary from :meth:`save`, or a released ``*_precomp_vocab.json`` (to which ``<mask>`` is added).
 
-        Raises:
-            VocabularyError: the file is missing, is no JSON, or its two tables do not describe one list of words.
+        VocabularyError: the file is missing, is no JSON, or its two tables do not describe one list of words.
         """
         remedy = "old vocabularies are pickles, which are not read: convert it first"
         with damage_as(VocabularyError, f"cannot read the vocabulary {path}", remedy):

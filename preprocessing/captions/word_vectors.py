@@ -19,13 +19,7 @@ class WordVectorsError(ValueError):
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Vectors for some words of a vocabulary.
-
-    Attributes:
-        words_W: ids of the words, int64, ascending.
-        vectors_WE: float32, a row for each.
-        coverage: share of the vocabulary's entries that have a vector, 0 to 1.
-    """
+    """Vectors (W, E) of some words of a vocabulary by ascending ids; `coverage` is their share of all entries."""
 
     words_W: npt.NDArray[np.int64]
     vectors_WE: npt.NDArray[np.float32]
@@ -50,12 +44,10 @@ class WordVectors:
 
 
 def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVectors:
-    """Read the vectors of the vocabulary's words from a text file: a word and its numbers a line, spaces between them.
+    """Read the vectors of the vocabulary's words from a text file: a word and its ``dim`` numbers a line.
 
-    Lines of other words are passed over; of several lines for a word the first counts. ``dim`` is E, numbers a line.
-
-    Raises:
-        WordVectorsError: the file cannot be read, a line has not ``dim`` finite numbers, or no word is found.
+    Lines of other words are passed over; of several lines for a word the first counts. WordVectorsError: the file
+    cannot be read, a line has not ``dim`` finite numbers, or no word is found.
     """
     found: dict[int, npt.NDArray[np.float32]] = {}
     with (

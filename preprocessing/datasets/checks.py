@@ -66,24 +66,12 @@ def image_path(folder: str, name: object, where: str) -> str:
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a utf-8 text file (without a byte order mark), counted from 1, without their ends."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.rstrip("\n")
-    except UnicodeDecodeError as error:
-        # Text files are decoded in blocks: the last line read is not the bad one.
-        bad = _first_undecodable_line(path)
-        raise DatasetError(f"{path}:{bad}: not utf-8 ({error.reason}); convert the file to utf-8") from error
-
-
-def _first_undecodable_line(path: Path) -> int:
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             try:
-                raw.decode("utf-8")
-            except UnicodeDecodeError:
-                return number
-    raise AssertionError(f"{path} decodes line by line, though not at once")
+                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise DatasetError(f"{path}:{number}: not utf-8 ({error.reason}); convert the file to utf-8") from error
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -37,12 +37,8 @@ _FEWEST_OF_ATTRIBUTES = 25
 class Choice:
     """Images and captions to be told apart: the first image's caption is the first, the second's the second.
 
-    Attributes:
-        item: the place in the benchmark, such as "add_obj/12".
-        subset: the part of the benchmark, "" where it has none.
-        group: in its subset, accuracies of groups are averaged.
-        images: one or two.
-        captions: at least two.
+    `item` is the place in the benchmark ("add_obj/12"), `subset` its part, "" where it has none; accuracies of the
+    groups of a subset are averaged.
     """
 
     item: str
@@ -108,8 +104,7 @@ def _winoground(file: Path) -> Iterator[Choice]:
 def _aro(file: Path) -> Iterator[Choice]:
     """Yield part of an image with its caption and a false one (Yuksekgonul et al. 2023), by relation or attributes.
 
-    As in the released evaluation, relations without a direction and pairs of attributes with fewer than 25 entries are
-    left out.
+    As in the released evaluation, relations without a direction and rare pairs of attributes are left out.
     """
     subset = next(name for name, published in _ARO.items() if published == file.name)
     with damage_as(DatasetError, f"{file}: not a JSON file", "download it again"):

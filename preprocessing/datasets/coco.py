@@ -18,10 +18,7 @@ from preprocessing.storage import common_folder
 
 
 class CocoDataset:
-    """COCO captions as the data set publishes them.
-
-    All captions of an image are kept, in file order, under COCO's own ids; images come in the order of the file's
-    `images` list, those without a caption with none.
+    """COCO captions as the data set publishes them, under COCO's own ids, in the order of the file's `images` list.
 
     Args:
         images: split name -> folder of its photographs, all local or all ``s3://bucket/folder``.

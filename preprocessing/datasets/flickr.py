@@ -19,8 +19,7 @@ class FlickrDataset:
     """Flickr8k or Flickr30k: one caption a line, `NAME.jpg#N<TAB>caption`, and one list of image names a split.
 
     Blank lines are skipped in both. A list may also name images without their `.jpg`, as the usual Flickr30k lists do.
-    An image listed without captions in the token file is yielded with none. The image id is the file's name, a
-    caption's id is `NAME.jpg#N`; captions of an image stay in the order of the token file.
+    The image id is the file's name, a caption's id is `NAME.jpg#N`; an image may have no caption.
 
     Args:
         images: folder of the photographs, local or ``s3://bucket/folder``.

@@ -26,14 +26,9 @@ class HgrDataset:
         ordered_feature/SA/NETWORK/SPLIT_ft.hdf5      video -> its frames, one vector each
         ordered_feature/MP/NETWORK/SPLIT_ft.npy       the frames' average, a row a video, in the order of names
 
-    A record is a video; its id is its name, a caption's id ``NAME#N``, N counting from 0. Only names and captions are
-    read here: features are taken one by one by the extractor ``precomputed``, and a video that the file of frames lacks
-    is skipped there.
-
-    Args:
-        root: the folder of the data set, which holds these folders.
-        network: whose features, by the name of their folder (``resnet152.pth``).
-        averaged: take the averages instead of the frames.
+    A record is a video; its id is its name, a caption's id ``NAME#N``. Only names and captions are read here: features
+    are taken by the extractor ``precomputed``, which skips a video that the file of frames lacks. `root` is the folder
+    that holds these, `network` a folder's name (``resnet152.pth``); `averaged` takes averages instead of frames.
     """
 
     def __init__(self, root: str | Path, network: str, averaged: bool = False) -> None:

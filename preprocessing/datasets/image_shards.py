@@ -20,12 +20,9 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".
 class ImageShardsDataset:
     """Folders of tar archives in which files of one key are one sample: ``KEY.jpg``, ``KEY.txt``, ``KEY.json``.
 
-    The caption is the ``.txt``; without one, the ``caption`` of the ``.json``. A sample without either is a record
-    without captions. Images are read from where they lie in the archive: nothing is unpacked. The image id is
-    ``ARCHIVE/KEY`` without ``.tar``, a caption's id ``ARCHIVE/KEY#0``.
-
-    Args:
-        folders: split -> folder of its archives, local or ``s3://bucket/folder``; taken in the order of their names.
+    The caption is the ``.txt``, or the ``caption`` of the ``.json``, or there is none. Images are read from where they
+    lie in the archive. The image id is ``ARCHIVE/KEY`` without ``.tar``, a caption's id ``ARCHIVE/KEY#0``. `folders`
+    has each split's folder, local or ``s3://bucket/folder``, whose archives are taken in the order of their names.
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:

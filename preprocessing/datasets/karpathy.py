@@ -24,17 +24,15 @@ CAPTIONS_PER_IMAGE = 5
 
 
 class KarpathyDataset:
-    """Karpathy and Fei-Fei's splits of Flickr8k, Flickr30k and COCO.
+    """Karpathy and Fei-Fei's splits of Flickr8k, Flickr30k and COCO: `train`, `dev` (the file's `val`) and `test`.
 
-    The splits are `train` (the file's `train` and `restval`, in file order, or without `restval`: COCO's 82,783 images
-    of UniVSE and of VSE++'s first tables), `dev` (the file's `val`) and `test`. The
-    first five sentences of an image are kept, as raw text. The image id is `cocoid` where there is one and `imgid`
+    The first five sentences of an image are kept, as raw text. The image id is `cocoid` where there is one and `imgid`
     otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` where the file gives one.
 
     Args:
         images: folder of the photographs, local or on S3 (for COCO the one that holds train2014 and val2014).
         annotations: the JSON file.
-        restval: take `restval` into `train`; otherwise these images are left out.
+        restval: take `restval` into `train`; without it COCO has the 82,783 images of UniVSE and VSE++'s first tables.
         instances: COCO's instances JSON files, which label objects: of all splits that are asked for labels.
     """
 
@@ -65,11 +63,7 @@ class KarpathyDataset:
         yield from self._records[split]
 
     def detections(self, split: str) -> dict[str, list[str]] | None:
-        """Return image id -> names of the objects labelled in it, each once; None without files of labels.
-
-        Raises:
-            DatasetError: a file is malformed, or labels none of the split's images.
-        """
+        """Return image id -> names of the objects labelled in it, None without files; DatasetError if none is."""
         if not self._instances:
             return None
         ids = {record.image_id for record in self.records(split)}

@@ -14,12 +14,10 @@ class PrecomputedDataset:
     """The layout in which SCAN and VSE-infinity published their region features, in the folder `root`.
 
     A caption a line, five lines in a row an image. The files of ids and of features hold either one row an image (as
-    train does) or each image five times in a row (as dev, test and testall do); which of the two is told from the
-    counts, for each file by itself. Each image is yielded once, its features being the first of its rows. The image id
-    is that of the ids file, a caption's id is `SPLIT#LINE` with lines counted from 0.
+    train does) or each image five times in a row (as dev, test and testall do), as the counts tell of each file. The
+    image id is that of the ids file, a caption's id is `SPLIT#LINE` with lines counted from 0.
 
-    The features are memory-mapped and only their header is read here. All images of a file are yielded; the released
-    training code looks at the first 5,000 captions of dev only.
+    Differs from the released training code, which looks at the first 5,000 captions of dev only.
     """
 
     def __init__(self, root: str | Path) -> None:

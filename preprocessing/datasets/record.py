@@ -19,12 +19,11 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One image with its captions.
+    """One image (or video) with its captions, if it has any.
 
     `image_uri` is an absolute local path, or `s3://BUCKET/KEY`, or `scene://SEED/INDEX` for a generated image, or
     `/abs/ARCHIVE.tar#NAME@START+SIZE` for a file in an archive, or `/abs/{split}_ims.npy#ROW` and
-    `/abs/{split}_ft.hdf5#NAME` for published features. An image may be a video. `captions` is empty where the dataset
-    lists an image without any.
+    `/abs/{split}_ft.hdf5#NAME` for published features.
     """
 
     image_id: str

@@ -22,9 +22,8 @@ _ROWS_AT_ONCE = 10_000
 class TableDataset:
     """Tables of images and captions: one row a caption, or in parquet a list of captions a row.
 
-    The rows of an image stand together; they make one record. An image's id is its value in the table; a caption's is
-    ``IMAGE#N``, N counting from 0. Rows are read as they come: a table may be larger than memory, but for about a
-    hundred bytes an image, by which one that comes again is found.
+    The rows of an image stand together. An image's id is its value in the table; a caption's is ``IMAGE#N``. Rows are
+    read as they come: memory holds about a hundred bytes an image, by which one that comes again is found.
 
     Args:
         tables: split -> ``.csv`` or ``.tsv`` with a header, ``.csv.gz``, ``.tsv.gz`` or ``.parquet``.

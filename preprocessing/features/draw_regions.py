@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from preprocessing.features.butd.labels import read_labels
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, inside, load_image
 from preprocessing.features.importers import FORMS, PublishedRegions, by_image_key, entries, image_key, open_source
 from preprocessing.plain_text import printable
+from preprocessing.reading import damage_as
 
 _HUES = ["#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000", "#808000", "#000075"]
 _FONT_SHARE = 32  # of the image's long side
@@ -57,6 +57,12 @@ def region_names(labels: Mapping[str, npt.NDArray[Any]], objects: list[str], att
     return [" ".join(words) for words in zip(*parts, strict=True)]
 
 
+def read_names(path: Path) -> list[str]:
+    """Read the names of classes from `objects_vocab.txt` or `attributes_vocab.txt`; of a line's synonyms the first."""
+    with damage_as(ExtractorError, f"names {path} cannot be read", "name a text file with a class a line"):
+        return [line.partition(",")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
@@ -78,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _draw_all(options: argparse.Namespace) -> int:
-    objects, attributes = ([] if path is None else read_labels(path) for path in (options.objects, options.attributes))
+    objects, attributes = ([] if path is None else read_names(path) for path in (options.objects, options.attributes))
     paths = (path for path in options.images.rglob("*") if path.suffix.lower() in _IMAGES)
     images = by_image_key(((str(path), None) for path in paths), "the photographs")
     options.out.mkdir(parents=True, exist_ok=True)

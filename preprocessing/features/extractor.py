@@ -3,13 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from preprocessing.features.images import MAX_PIXELS, bounded_image, read_image_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # A set of N feature vectors of width F, float16, C-contiguous.
 FeaturesNF = npt.NDArray[np.float16]
@@ -43,6 +46,21 @@ class RegionFeatures:
 Stored = FeaturesNF | RegionFeatures | bytes
 
 
+def as_features(states_NF: Sequence["Tensor"], weights: str) -> list[FeaturesNF]:
+    """Sets of vectors (N, F) as they are stored, float16; ExtractorError where a value is not finite in it."""
+    features = []
+    for number, state_NF in enumerate(states_NF):
+        stored = state_NF.half().cpu().contiguous()
+        if not bool(stored.isfinite().all()):
+            raise ExtractorError(
+                f"{weights}: image {number} of a batch of {len(states_NF)} has features that are NaN or beyond the "
+                f"range of float16 (largest {float(state_NF.abs().max()):.3g}, limit 65504); the weights are "
+                "damaged or not meant for these preprocessor settings, or the network needs bfloat16 instead of float16"
+            )
+        features.append(stored.numpy())
+    return features
+
+
 class Extractor(Protocol):
     """Turns images into sets of feature vectors, or into files.
 
@@ -55,12 +73,7 @@ class Extractor(Protocol):
         """The feature key in each sample of the shards: "grid", "region"; of files their extension."""
 
     def load(self, uri: str) -> Any:
-        """One image, ready for the model.
-
-        Raises:
-            ImageError: the image cannot be used; the message is the reason.
-            ExtractorError: a source that it is read from is missing, or needs a package that is not installed.
-        """
+        """One image, ready for the model; ImageError if it cannot be used, ExtractorError without its source."""
 
     def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
         """Return what is stored of each item of a batch under the extractor's name, or several things by name.

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.extractor import FeaturesNF, as_features
 from preprocessing.features.images import MAX_PIXELS, read_image_bytes
-from preprocessing.features.networks import NetworkOptions, as_features, build_cnn
+from preprocessing.features.networks import NetworkOptions, build_cnn
 from preprocessing.features.videos import decode_frames
 
 _VERSION = 1
@@ -19,21 +19,16 @@ PixelsTCHW = npt.NDArray[np.float32]
 
 
 class FrameExtractor:
-    """A video as a set of T frame vectors, in order of time.
+    """A video as a set of T frame vectors float16: the middles of T equal parts of it, or all of fewer frames.
 
-    Frames are the middles of T equal parts of the video; each gives the average over the cells of the network's last
-    feature map, as the published features of videos do (the mean pooling of a ResNet). A video of fewer than T frames
-    gives them all. The result is float16.
-
-    `frames` is T, at least 1; the other arguments and errors are those of :func:`build_cnn`.
+    Each is the average over the cells of the network's last feature map, as the published features of videos are (the
+    mean pooling of a ResNet). `frames` is T, at least 1; other arguments and errors are those of :func:`build_cnn`.
     """
 
     name = "frames"
     max_pixels = MAX_PIXELS
 
     def __init__(self, frames: int = 12, **network: Unpack[NetworkOptions]) -> None:
-        if frames < 1:
-            raise ExtractorError(f"frames must be at least 1, got {frames}")
         self._frames = frames
         self._network = build_cnn(**network)
 

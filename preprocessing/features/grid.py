@@ -10,10 +10,9 @@ from preprocessing.features.state_extractor import StateExtractor
 
 
 class GridExtractor(StateExtractor):
-    """The cells of a CNN's last feature map as a set of vectors.
+    """The cells of a CNN's last feature map, (h * w, F) float16 row by row, as in VSE-infinity's grid models.
 
-    The state (B, F, h, w) becomes (h * w, F) in row-major order of the cells, as in VSE-infinity's grid models. Images
-    of a batch may differ in size. The result is float16. Arguments and errors are those of :func:`build_cnn`.
+    Images of a batch may differ in size. Arguments and errors are those of :func:`build_cnn`.
     """
 
     name = "grid"

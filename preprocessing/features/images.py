@@ -2,11 +2,9 @@
 
 import io
 import stat
-import struct
 import threading
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
+from preprocessing.reading import reason
 from preprocessing.storage import is_s3
 from preprocessing.storage.address import leads_out
 
@@ -28,28 +27,8 @@ _BAND_PIXELS = 1_000_000
 # formats whose decoders nobody attacks and nobody maintains.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF")
 
-# What Pillow's decoders are known to raise on damaged files; anything else is a programming error and must surface.
-_DECODER_ERRORS = (
-    OSError,  # truncated and unreadable data; includes UnidentifiedImageError
-    SyntaxError,  # broken PNG, TIFF and EXIF structures
-    ValueError,  # impossible header fields, oversized text chunks
-    TypeError,  # TIFF tags and EXIF fields of the wrong kind
-    LookupError,  # missing TIFF tags, indices outside a palette or table
-    EOFError,  # no frame where one was announced
-    ArithmeticError,  # sizes and resolutions that overflow or divide by zero
-    AttributeError,  # decoder set up without a tag that it needs
-    AssertionError,  # Pillow's internal checks on input data
-    BufferError,
-    RuntimeError,  # WebP and AVIF decoders; includes NotImplementedError
-    MemoryError,  # within the limit, and still more than there is
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-    Image.DecompressionBombWarning,  # raised where the interpreter turns warnings into errors
-)
-
 _ORIENTATION_TAG = 0x0112
-_ORIENTATIONS = {
+_ORIENTATIONS: dict[object, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -94,8 +73,7 @@ _BUDGET = _PixelBudget()
 class _File(io.BytesIO):
     """An image file in memory that refuses to be read in tiny pieces.
 
-    Pillow reads a PNG's chunks, a JPEG's segments and a GIF's blocks in Python, one by one: a file of 7 MB in chunks of
-    some bytes took seconds before it had a pixel. Encoders write pieces of kilobytes.
+    Pillow reads chunks in Python, one by one: 7 MB in chunks of some bytes took seconds before there was a pixel.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -149,9 +127,8 @@ def bounded_image(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
 def read_image_bytes(uri: str) -> bytes:
     """Read the file, file in an archive or S3 object of a record's URI; scenes are rendered.
 
-    Raises:
-        ImageError: missing, a folder, not a regular file, empty, unreadable, or an address of an unknown kind.
-        StorageError: S3 does not answer, or refuses. That is no fault of the image: the next one would fare no better.
+    ImageError: it is missing, no regular file, empty, unreadable, or of an unknown kind. StorageError: S3 does not
+    answer, or refuses. That is no fault of the image: the next one would fare no better.
     """
     if uri.startswith("scene://"):
         try:
@@ -160,50 +137,31 @@ def read_image_bytes(uri: str) -> bytes:
             raise ImageError(f"not a scene: {error}") from error
         return render_scene(seed, index)
     member = TarMember.parse(uri)
-    if member is not None:
-        return _read_member(member)
+    what = f"archive: {member.tar}" if member else "object" if is_s3(uri) else "file"
+    try:
+        data = _read_address(uri) if member is None else member.read()
+    except FileNotFoundError as error:
+        raise ImageError(f"no such {what}") from error
+    except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:  # ValueError: a NUL in the path
+        raise ImageError(f"cannot be read: {reason(error)}") from error
+    if not data:
+        raise ImageError(
+            f"the archive has no image under {member.name!r}" if member else "the file is empty (zero bytes)"
+        )
+    return data
+
+
+def _read_address(uri: str) -> bytes:
     if is_s3(uri):
-        return _read_object(uri)
+        return storage.read(uri)
     if "://" in uri:
         raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path, s3:// or scene:// is needed")
-    try:
-        mode = Path(uri).stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise ImageError("is a folder, not a file")
-        if not stat.S_ISREG(mode):
-            raise ImageError("is not a regular file")
-        data = Path(uri).read_bytes()
-    except FileNotFoundError as error:
-        raise ImageError("no such file") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if not data:
-        raise ImageError("the file is empty (zero bytes)")
-    return data
-
-
-def _read_object(uri: str) -> bytes:
-    try:
-        data = storage.read(uri)
-    except FileNotFoundError as error:
-        raise ImageError("no such object") from error
-    except ValueError as error:
-        raise ImageError(str(error)) from error
-    if not data:
-        raise ImageError("the object is empty (zero bytes)")
-    return data
-
-
-def _read_member(member: TarMember) -> bytes:
-    try:
-        data = member.read()
-    except FileNotFoundError as error:
-        raise ImageError(f"no such archive: {member.tar}") from error
-    except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:
-        raise ImageError(f"cannot be read: {error or type(error).__name__}") from error
-    if not data:
-        raise ImageError(f"the archive has no image under {member.name!r}")
-    return data
+    mode = Path(uri).stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise ImageError("is a folder, not a file")
+    if not stat.S_ISREG(mode):
+        raise ImageError("is not a regular file")
+    return Path(uri).read_bytes()
 
 
 def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
@@ -214,7 +172,7 @@ def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int
             return image.format, *image.size
     except UnidentifiedImageError as error:
         raise ImageError(f"not an image in one of the formats {', '.join(formats)}") from error
-    except _DECODER_ERRORS as error:
+    except Exception as error:  # of a damaged file Pillow's decoders raise what they like
         raise ImageError(f"damaged image: {error or type(error).__name__}") from error
 
 
@@ -223,12 +181,11 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
     Grey levels are replicated; 16-bit levels are scaled to 8 bits; CMYK and other colour spaces are converted;
     transparency is laid over white; of an animation the first frame is taken; the EXIF orientation is applied. EXIF
-    data that cannot be parsed are ignored, as browsers do: they say nothing about the pixels. A baseline JPEG of more
-    than `max_pixels` pixels is decoded at a half, a quarter or an eighth of its sides.
+    data that cannot be parsed are ignored, as browsers do. A baseline JPEG of more than `max_pixels` pixels is decoded
+    at a half, a quarter or an eighth of its sides.
 
-    Raises:
-        ImageError: empty, not an image in one of FORMATS, damaged or cut short, of more than `max_pixels` pixels, or
-            with pixels that have no defined range (floating point, 32-bit integers).
+    ImageError: empty, in none of FORMATS, damaged or cut short, of more than `max_pixels` pixels, or with pixels that
+    have no defined range (floating point, 32-bit integers).
     """
     if not data:
         raise ImageError("the file is empty (zero bytes)")
@@ -238,13 +195,15 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
             image.load()
             turn = _turn(image)
             return _to_rgb(image if turn is None else image.transpose(turn))
+    except ImageError:
+        raise
     except UnidentifiedImageError as error:
         raise ImageError("not an image in a known format") from error
     except Image.DecompressionBombError as error:
         raise ImageError(f"too many pixels, more than the limit of {max_pixels}: {error}") from error
     except MemoryError as error:
         raise ImageError("decoding it needs more memory than there is") from error
-    except _DECODER_ERRORS as error:
+    except Exception as error:  # of a damaged file Pillow's decoders raise what they like
         raise ImageError(f"damaged image: {error or type(error).__name__}") from error
 
 
@@ -282,11 +241,9 @@ def is_plain_jpeg(data: bytes) -> bool:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    try:
-        orientation = image.getexif().get(_ORIENTATION_TAG)
-    except _DECODER_ERRORS:
-        return None
-    return _ORIENTATIONS.get(orientation) if isinstance(orientation, int) else None
+    with suppress(Exception):  # EXIF data that cannot be parsed say nothing about the pixels
+        return _ORIENTATIONS.get(image.getexif().get(_ORIENTATION_TAG))
+    return None
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -20,10 +20,9 @@ NO_FEATURES = "no features of this image in the source"
 class ImportedExtractor:
     """Takes the features, boxes and labels of an image from a published file or folder (`importers.FORMS`).
 
-    The image is known by its name (see :func:`image_key`); the image itself is not needed. The source is opened when
-    it is first asked for: a model that was trained on it reads captions without it. Ids and places are held in memory,
-    features are read one by one. Where an image is twice in the source under one name, as in files whose writing was
-    interrupted and resumed, the last one counts; two names of one image are an ExtractorError.
+    The image is known by its name (see :func:`image_key`). The source is opened when it is first asked for: a model
+    that was trained on it reads captions without it. Ids and places are in memory, features are read one by one. Of an
+    image that is twice in the source the last one counts; two names of one image are an ExtractorError.
     """
 
     def __init__(self, source: str, form: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from PIL import Image, features
 
-from preprocessing.features.extractor import ExtractorError, FileExtractor
+from preprocessing.features.extractor import FileExtractor
 from preprocessing.features.images import image_bytes, is_plain_jpeg
 
 _VERSION = 1
@@ -16,16 +16,13 @@ _QUALITY = 95
 class JpegExtractor(FileExtractor):
     """Stores each image as a JPEG file whose largest side is bounded.
 
-    A file that already is such a JPEG (8-bit RGB or grey, upright) keeps its bytes. Any other image is converted as
-    :func:`decode_image` says, made smaller where it is too large, and encoded once. Every image is decoded on the way,
-    so what cannot be decoded never reaches a shard. 640 is COCO's largest side; a crop of 0.6 of it fills 384 pixels.
+    A file that already is such a JPEG (8-bit RGB or grey, upright) keeps its bytes, all others are encoded once. Every
+    image is decoded on the way. 640 is COCO's largest side; a crop of 0.6 of it fills 384 pixels.
     """
 
     name = "jpg"
 
     def __init__(self, largest_side: int = 640) -> None:
-        if largest_side < 1:
-            raise ExtractorError(f"largest_side must be at least 1 pixel, got {largest_side}")
         self._largest_side = largest_side
 
     def prepare(self, data: bytes, image: Image.Image, /) -> bytes:

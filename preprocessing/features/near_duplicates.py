@@ -36,8 +36,8 @@ class Duplicate:
 def perceptual_hash(image: Image.Image) -> int:
     """The coarse pattern of light and dark as 64 bits (pHash): of little change under scaling, compression and colour.
 
-    The image is made grey and 32 x 32; of its discrete cosine transform the 8 x 8 lowest frequencies are compared
-    with their median, the constant one left out. Bit 0 is always 0.
+    Of the 32 x 32 grey image's discrete cosine transform the 8 x 8 lowest frequencies are compared with their median,
+    the constant one left out. Bit 0 is always 0.
     """
     grey = np.asarray(image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX), dtype=np.float64)
     low = _COSINES @ grey @ _COSINES.T
@@ -51,8 +51,7 @@ def near_duplicates(
 ) -> Iterator[Duplicate]:
     """Yield all pairs of images of different splits whose hashes differ in at most `distance` (0 to 63) bits.
 
-    Hashes are cut into distance + 1 parts: two that differ in no more bits agree in a part at least, so only those
-    that do are compared, and no pair is missed. Memory is that of the hashes of the splits before the last.
+    Two hashes that differ in no more bits agree in one of distance + 1 parts at least: only those that do are compared.
     """
     if not 0 <= distance < _BITS:
         raise ValueError(f"the distance between hashes is from 0 to {_BITS - 1} bits, got {distance}")

@@ -10,13 +10,11 @@ from preprocessing.features.state_extractor import StateExtractor
 
 
 class PatchExtractor(StateExtractor):
-    """The patches of a vision transformer's `last_hidden_state` as a set of vectors, with its class token or without.
+    """The patches of a vision transformer's `last_hidden_state`, (N, F) float16 row by row, and its class token.
 
-    The image is brought to the model's size as its preprocessor_config.json says. Tokens are (N, F), patches in
-    row-major order, the class token before them (ViT-B/16 at 224 pixels: 197 x 768, VSE+2AD's input). Other tokens that
-    stand for no place, such as registers, are left out. The result is float16. Arguments and
-    errors are those of :func:`load_transformers`; besides, ExtractorError is raised where the network is no vision
-    transformer, or has no class token where one is asked for.
+    The image is brought to the model's size as its preprocessor_config.json says (ViT-B/16 at 224 pixels: 197 x 768,
+    VSE+2AD's input). Tokens that stand for no place, such as registers, are left out. Arguments and errors are those of
+    :func:`load_transformers`; ExtractorError also where the network is no vision transformer, or lacks a class token.
     """
 
     name = "patches"

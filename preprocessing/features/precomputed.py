@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.extractor import FeaturesNF
 from preprocessing.features.images import ImageError
+from preprocessing.features.importers.source import checked_regions
 from preprocessing.reading import damage_as
 
 if TYPE_CHECKING:
@@ -25,17 +26,13 @@ _IN_HDF5 = ".hdf5#"
 class PrecomputedExtractor:
     """Takes the features of an image from the place that its URI names.
 
-    `/abs/{split}_ims.npy#ROW` is a row of an array, `/abs/{split}_ft.hdf5#NAME` an entry by its name. Arrays are
-    memory-mapped and entries read one by one: only what is asked for is read, whatever the size of the file. Of a set
-    of more than `largest_set` vectors that number is taken, evenly spread from the first to the last; HGR takes 20
-    frames of a video.
+    `/abs/{split}_ims.npy#ROW` is a row of an array, `/abs/{split}_ft.hdf5#NAME` an entry by its name; no more is read.
+    Of a set of more than `largest_set` vectors that number is taken, evenly spread from the first to the last.
     """
 
     name = "region"
 
     def __init__(self, largest_set: int | None = None) -> None:
-        if largest_set is not None and largest_set < 1:
-            raise ExtractorError(f"largest_set must be at least 1, got {largest_set}")
         self._largest_set = largest_set
 
     def load(self, uri: str) -> FeaturesNF:
@@ -62,11 +59,7 @@ def _row(uri: str) -> FeaturesNF:
     features = _open_array(path)
     if int(row) >= len(features):
         raise ImageError(f"row {row} of a file of {len(features)} rows")
-    with np.errstate(over="ignore"):
-        values = np.array(features[int(row)], dtype=np.float16, order="C", ndmin=2)
-    if not np.isfinite(values).all():
-        raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
-    return values
+    return checked_regions(np.atleast_2d(features[int(row)])).regions.features
 
 
 def _entry(uri: str) -> FeaturesNF:

@@ -30,13 +30,11 @@ def pyramid_boxes() -> npt.NDArray[np.float64]:
 
 
 class PyramidExtractor(StateExtractor):
-    """Averages of a feature map over the boxes of a 1x1, 2x2, 3x3 and 4x4 pyramid: a set of 30 region vectors.
+    """Averages of a feature map over the boxes of a 1x1, 2x2, 3x3 and 4x4 pyramid: 30 region vectors float16.
 
     A box's vector is the average of the map over the box, a cell on its border counting by the part that lies inside:
-    RoI average pooling without rounding to cells (spatial pyramids: Lazebnik et al., CVPR 2006). The boxes cover the
-    whole image, for the whole image is what the network sees. The result is float16.
-
-    Arguments and errors are those of :func:`build_cnn`; images have 224 pixels a side if nothing else is said.
+    RoI average pooling without rounding to cells (spatial pyramids: Lazebnik et al., CVPR 2006). Arguments and errors
+    are those of :func:`build_cnn`; images have 224 pixels a side if nothing else is said.
     """
 
     name = "pyramid"

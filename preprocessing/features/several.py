@@ -11,7 +11,7 @@ from preprocessing.features.extractor import ExtractorError, FileExtractor, Regi
 class SeveralExtractor(FileExtractor):
     """Feeds each image, read and decoded once, to extractors of different names; their features stand under one key.
 
-    An image that one of them cannot use is skipped for all, so that all features are of the same images.
+    An image that one of them cannot use is skipped for all.
     """
 
     name = "several"

@@ -7,8 +7,8 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from preprocessing.features.extractor import FileExtractor, Grid, RegionFeatures
-from preprocessing.features.networks import Network, PixelsCHW, as_features
+from preprocessing.features.extractor import FileExtractor, Grid, RegionFeatures, as_features
+from preprocessing.features.networks import Network, PixelsCHW
 
 
 class StateExtractor(FileExtractor):

@@ -9,6 +9,7 @@ from PIL import Image
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
+from preprocessing.reading import damage_as
 
 try:
     import av
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-# What PyAV raises on damaged files besides its own errors.
-_DECODER_ERRORS = (av.FFmpegError, OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError)
 # Containers that do not count their frames tell a duration, which is rounded: less than this many frames is no loss.
 _TOLERANCE = 1.5
 
@@ -30,14 +29,11 @@ _TOLERANCE = 1.5
 def decode_frames(data: bytes, count: int, max_pixels: int = MAX_PIXELS) -> list[Image.Image]:
     """The RGB frames in the middle of `count` equal parts of a video; a shorter video gives each of its frames.
 
-    The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted. So
-    the choice is exact, whatever the container says, and a file that was cut short is noticed by an ImageError.
+    The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted: so a
+    file that was cut short is noticed by an ImageError, whatever the container says.
     """
-    try:
+    with damage_as(ImageError, "damaged video", "copy it again"):
         return _decode(data, _middles(_count_frames(data, max_pixels), count), max_pixels)
-    except _DECODER_ERRORS as error:
-        reason = getattr(error, "strerror", None) or error or type(error).__name__
-        raise ImageError(f"damaged video: {reason}") from error
 
 
 def _middles(total: int, count: int) -> list[int]:

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.plain_pickle import read_arrays
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as
 
-# What networks may compute in.
-DTYPES = ("float32", "bfloat16", "float16")
 _LISTED = 4
 
 
@@ -38,15 +36,11 @@ def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str
 
 def read_weights(path: Path) -> Any:
     """Read the contents of a safetensors file, a pickle of arrays (.pkl) or a PyTorch file; nothing in it is run."""
-    try:
+    remedy = "nothing in the file was executed: download it again, or convert it to safetensors where you trust it"
+    with damage_as(ExtractorError, f"weights {path} cannot be read as tensors alone", remedy):
         if path.suffix == ".safetensors":
             return load_file(path)
         return read_arrays(path) if path.suffix == ".pkl" else torch.load(path, "cpu", weights_only=True)
-    except Exception as error:  # whatever pickle, torch and safetensors make of damaged bytes
-        raise ExtractorError(
-            f"weights {path} cannot be read as tensors alone ({reason(error)}); nothing in the file was executed: "
-            "download it again, or convert it to safetensors where you trust it"
-        ) from error
 
 
 def is_state(content: Any) -> bool:
@@ -56,20 +50,8 @@ def is_state(content: Any) -> bool:
 
 def checked_device(name: str) -> torch.device:
     """Return the device of a name; ExtractorError where there is no such device here."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ExtractorError(f"device {name!r} cannot be used ({reason(error)}); use 'cpu'") from error
-    return device
-
-
-def checked_dtype(name: str) -> torch.dtype:
-    """Return the type of numbers of a name; ExtractorError where no network computes in it."""
-    if name not in DTYPES:
-        raise ExtractorError(f"dtype must be one of {', '.join(DTYPES)}, got {name!r}")
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
+    with damage_as(ExtractorError, f"device {name!r} cannot be used", "use 'cpu'"):
+        return torch.empty(0, device=name).device
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:

@@ -1,6 +1,9 @@
 """Samples of each batch: a function of (seed, epoch, step) and the global batch size alone."""
 
+import threading
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +17,7 @@ class BatchSampler:
 
     A split that is larger than the disk cannot be read in an order drawn over all of it. With a window the shards
     themselves are put in a new order each epoch and cut into windows, and the samples are drawn within one window
-    after the other; one window of all shards is the order without windows.
+    after the other; one window of all shards is the order without windows. Only the windows in use are in memory.
 
     Args:
         num_samples: samples of an epoch (captions).
@@ -44,13 +47,17 @@ class BatchSampler:
             raise ValueError(
                 f"a window of {window} shards of {sum(shard_samples)} samples does not go with {num_samples} samples"
             )
-        self._shard_samples = np.asarray(shard_samples, dtype=np.int64)
         self._window = window
+        self._shard_starts = np.cumsum([0, *shard_samples] if window else [0, num_samples])
         self.num_samples = num_samples
         self.batch_size = batch_size
         self.seed = seed
         self.steps_per_epoch = -(-num_samples // batch_size)
-        self._cached: tuple[int, npt.NDArray[np.int64]] | None = None
+        # Of windows, those that a batch lies in, and those that are fetched meanwhile.
+        self._order = lru_cache(maxsize=4 if window else 1)(self._drawn)
+        self._windows = lru_cache(maxsize=2)(self._cut)
+        # The loader's thread and the training loop ask for the same order, which is to be drawn once.
+        self._lock = threading.Lock()
 
     @property
     def smallest_batch(self) -> int:
@@ -62,38 +69,47 @@ class BatchSampler:
         """Return about how many steps a window's samples last; None without windows."""
         if self._window is None:
             return None
-        return max(1, self._window * self.steps_per_epoch // len(self._shard_samples))
+        return max(1, self._window * self.steps_per_epoch // (len(self._shard_starts) - 1))
 
     def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
         """Return the sample indices of one global batch, in order."""
         if not 0 <= step < self.steps_per_epoch:
             raise ValueError(f"an epoch has the steps 0 to {self.steps_per_epoch - 1}, got {step}")
-        order = self._permutation(epoch)
-        start = step * self.num_samples // self.steps_per_epoch
-        stop = (step + 1) * self.num_samples // self.steps_per_epoch
-        return order[start:stop].copy()
-
-    def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return the epoch's order; the last one is cached."""
         if not 0 <= epoch < 1 << 64:
             raise ValueError(f"epoch must be from 0 to 2**64 - 1, got {epoch}")
-        cached = self._cached
-        if cached is None or cached[0] != epoch:
-            # Sorting raw Philox output: numpy promises to keep that stream, but not Generator.permutation.
-            shards = 0 if self._window is None else len(self._shard_samples)
-            draws = np.random.Philox(key=[self.seed, epoch]).random_raw(self.num_samples + shards)
-            cached = (epoch, self._ordered(draws[: self.num_samples], draws[self.num_samples :]))
-            self._cached = cached
-        return cached[1]
+        start = step * self.num_samples // self.steps_per_epoch
+        stop = (step + 1) * self.num_samples // self.steps_per_epoch
+        parts = []
+        with self._lock:
+            _, ends = self._windows(epoch)
+            for window in range(np.searchsorted(ends, start, side="right"), np.searchsorted(ends, stop) + 1):
+                order = self._order(epoch, window)
+                begin = ends[window] - len(order)
+                parts.append(order[max(start - begin, 0) : stop - begin])
+        return np.concatenate(parts).astype(np.int64)
 
-    def _ordered(
-        self, sample_draws: npt.NDArray[np.uint64], shard_draws: npt.NDArray[np.uint64]
-    ) -> npt.NDArray[np.int64]:
-        if self._window is None:
-            return np.argsort(sample_draws, kind="stable")
-        places = np.empty(len(shard_draws), dtype=np.int64)
-        places[np.argsort(shard_draws, kind="stable")] = np.arange(len(shard_draws))
-        return np.lexsort((sample_draws, np.repeat(places // self._window, self._shard_samples)))
+    def _cut(self, epoch: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the window of each shard in an epoch, and where in the epoch's order each window ends."""
+        shards = len(self._shard_starts) - 1
+        places = np.empty(shards, dtype=np.int64)
+        places[np.argsort(self._draws(epoch, self.num_samples, shards), kind="stable")] = np.arange(shards)
+        windows = places // (self._window or 1)
+        return windows, np.cumsum(np.bincount(windows, np.diff(self._shard_starts))).astype(np.int64)
+
+    def _drawn(self, epoch: int, window: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Return the samples of a window in the order of their draws."""
+        shards = np.flatnonzero(self._windows(epoch)[0] == window)
+        edges = list(zip(self._shard_starts[shards].tolist(), self._shard_starts[shards + 1].tolist(), strict=True))
+        draws = np.concatenate([self._draws(epoch, start, end - start) for start, end in edges])
+        samples = np.concatenate([np.arange(*edge, dtype=np.min_scalar_type(self.num_samples)) for edge in edges])
+        return samples[np.argsort(draws, kind="stable")]
+
+    def _draws(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
+        """Return some of an epoch's draws: one for each sample, then one for each shard."""
+        # Raw output of Philox, which comes in blocks of four: numpy promises to keep that stream, but not
+        # Generator.permutation.
+        blocks, before = divmod(start, 4)
+        return np.random.Philox(key=[self.seed, epoch], counter=blocks).random_raw(before + count)[before:]
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:

@@ -59,6 +59,7 @@ def read_table(shard: Path) -> pa.Table:
         table = pq.read_table(path, partitioning=None)
         if table.schema != _schema():
             raise ValueError("its columns are not image_id, image, split and captions")
+        table.validate(full=True)
         return table
 
 

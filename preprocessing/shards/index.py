@@ -123,17 +123,22 @@ def verify_shard(path: Path, deep: bool) -> ShardIndex:
     """Return the index of a shard whose sidecar and size are right, if deep its contents too, or raise ShardError."""
     index = read_index(path)
     tar = sidecar_path(path).with_name(index.shard)
+    check_size(tar, index.bytes)
+    if deep:
+        _verify_contents(tar, index)
+    return index
+
+
+def check_size(tar: Path, expected: int) -> None:
+    """Raise ShardError unless a tar is there and has the size that its sidecar says."""
     try:
         size = tar.stat().st_size
     except FileNotFoundError as error:
         raise ShardError(f"shard {tar} is missing although its sidecar is there; {FIX}") from error
-    if size != index.bytes:
+    if size != expected:
         raise ShardError(
-            f"shard {tar} has {size} bytes, its sidecar says {index.bytes}: it was cut short or overwritten; {FIX}"
+            f"shard {tar} has {size} bytes, its sidecar says {expected}: it was cut short or overwritten; {FIX}"
         )
-    if deep:
-        _verify_contents(tar, index)
-    return index
 
 
 def check_digest(tar: Path, expected: str, digest: str) -> None:

@@ -17,6 +17,7 @@ from preprocessing.shards.index import (
     MemberTable,
     ShardError,
     ShardIndex,
+    check_size,
     read_index,
     shard_path,
     verify_shard,
@@ -97,19 +98,28 @@ class SplitIndex:
     def save(self, directory: Path) -> None:
         """Write the arrays and the shards' sizes and hashes into a directory."""
         for name in _ARRAYS:
-            with open_atomic(directory / f"{name}.npy") as file:
-                np.save(file, getattr(self, name))
+            save_array(directory / f"{name}.npy", getattr(self, name))
         tars = [[tar.bytes, tar.sha256] for tar in self.tars]
         write_json_atomic(directory / _SHARDS, {"fingerprint": self.fingerprint, "tars": tars})
 
     @classmethod
-    def load(cls, directory: Path, shards: Path) -> Self:
-        """Map the arrays that :meth:`save` has written; the shards themselves are in another directory."""
+    def load(cls, directory: Path, shards: Path, are_here: bool) -> Self:
+        """Map the arrays that :meth:`save` has written, and compare the shards with their sizes if they are here.
+
+        Raises ShardError where a shard is missing or of another size, or the arrays are damaged.
+        """
         with damage_as(ShardError, f"the index in {directory} cannot be read", "delete it and train again"):
             content = parse_json((directory / _SHARDS).read_bytes())
             tars = [TarFile(shard_path(shards, number), *tar) for number, tar in enumerate(content["tars"])]
-            arrays = {name: map_array(directory / f"{name}.npy") for name in _ARRAYS}
-            return cls(tars, content["fingerprint"], **arrays)
+            for tar in tars if are_here else []:
+                check_size(tar.path, tar.bytes)
+            return cls(tars, content["fingerprint"], *(map_array(directory / f"{name}.npy") for name in _ARRAYS))
+
+
+def save_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write a .npy file, atomically: a process that has mapped the one before keeps it."""
+    with open_atomic(path) as file:
+        np.save(file, array)
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:

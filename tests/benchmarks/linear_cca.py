@@ -25,13 +25,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.runtime.stage import StageDir
-from pipelines.stages import extract
+from pipelines.stages.runner import plan_stages
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.evaluation.recall import RetrievalResult, evaluate_retrieval
 
-RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of the mean variance of a dimension
+RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of the mean variance of a dimension
 DIMS = (128, 256, 512)
 POWERS = (0, 1, 2)  # dimensions count by this power of their correlation
 
@@ -71,21 +70,19 @@ def standardized(train: Tensor, dev: Tensor) -> tuple[Tensor, Tensor]:
     return (train - mean) / deviation, (dev - mean) / deviation
 
 
-def inverse_root(covariance: Tensor, ridge: float) -> Tensor:
-    """Return the inverse square root of a covariance with a ridge."""
-    size = len(covariance)
-    values, vectors = torch.linalg.eigh(covariance + ridge * covariance.trace() / size * torch.eye(size))
-    return (vectors / values.sqrt()) @ vectors.T
+def inverse_roots(covariance: Tensor) -> dict[float, Tensor]:
+    """Return the inverse square root of a covariance with each ridge."""
+    values, vectors = torch.linalg.eigh(covariance)
+    ridges = {ridge: ridge * values.mean() for ridge in RIDGES}
+    return {ridge: (vectors / (values.clamp(min=0) + added).sqrt()) @ vectors.T for ridge, added in ridges.items()}
 
 
 def fit(train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], counts: list[int]) -> Choice:
     """Fit CCA to pairs of rows for each ridge, and choose by the RSUM of the development images and captions."""
     (x, y), choices = train, []
-    covariances = x.T @ x / len(x), y.T @ y / len(y)
     cross = x.T @ y / len(x)
-    roots = [{ridge: inverse_root(covariance, ridge) for ridge in RIDGES} for covariance in covariances]
-    for first, second in itertools.product(RIDGES, RIDGES):
-        left, right = roots[0][first], roots[1][second]
+    lefts, rights = inverse_roots(x.T @ x / len(x)), inverse_roots(y.T @ y / len(y))
+    for (first, left), (second, right) in itertools.product(lefts.items(), rights.items()):
         u, correlations, v = torch.svd_lowrank(left @ cross @ right, q=max(DIMS) + 16, niter=4)
         images, texts = dev[0] @ left @ u, dev[1] @ right @ v
         for dims, power in itertools.product(DIMS, POWERS):
@@ -99,7 +96,7 @@ def fit(train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], counts: list[i
 
 def tfidf(train: list[str], dev: list[str]) -> tuple[Tensor, Tensor]:
     """TF-IDF vectors, of a vocabulary of the training captions."""
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=5, sublinear_tf=True)
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), max_features=4000, sublinear_tf=True)
     vectors = vectorizer.fit_transform(train), vectorizer.transform(dev)
     first, second = (torch.from_numpy(each.toarray()) for each in vectors)
     return first - first.mean(dim=0), second - first.mean(dim=0)
@@ -107,10 +104,9 @@ def tfidf(train: list[str], dev: list[str]) -> tuple[Tensor, Tensor]:
 
 def minilm(folder: Path, train: list[str], dev: list[str]) -> tuple[Tensor, Tensor]:
     """MiniLM's sentence vectors."""
-    from sentence_transformers import SentenceTransformer, models
+    from sentence_transformers import SentenceTransformer
 
-    words = models.Transformer(str(folder))
-    network = SentenceTransformer(modules=[words, models.Pooling(words.get_embedding_dimension())])
+    network = SentenceTransformer(str(folder), device="cpu")
     encoded = (network.encode(texts, convert_to_tensor=True, show_progress_bar=True) for texts in (train, dev))
     first, second = encoded
     return standardized(first.double(), second.double())
@@ -124,9 +120,9 @@ def row(choice: Choice, seconds: float) -> dict[str, Any]:
 
 def measure(config: PipelineConfig, folder: Path | None) -> dict[str, Any]:
     """Fit and choose for each kind of caption vector."""
-    plan = extract.plan(config)
+    directories = plan_stages(config)["extract"].outputs
     train, dev = (
-        read_split(StageDir(config.work_dir, f"extract/{split}", plan.fingerprint).path, config.features.member)
+        read_split(directories[split], config.features.member)
         for split in (config.dataset.train_split, config.dataset.eval_split)
     )
     x, x_dev = standardized(train.images_BF, dev.images_BF)

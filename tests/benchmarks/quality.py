@@ -16,8 +16,8 @@ from typing import Any
 from reader import RESULTS, machine
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.runtime.stage import StageDir
-from pipelines.stages import evaluate, train
+from pipelines.runtime.stage import manifest_in
+from pipelines.stages.runner import plan_stages
 from preprocessing.storage.atomic import write_json_atomic
 
 
@@ -32,25 +32,17 @@ def main() -> None:
     path = RESULTS / f"{config.name}-seed{config.seed}.json"
     if arguments.evaluation is not None:
         result = json.loads(path.read_text(encoding="utf-8"))
-        result["metrics"] |= read_metrics(arguments.evaluation)
+        result["metrics"] |= manifest_in(arguments.evaluation)["metrics"]
     else:
         result = finished_run(config, arguments)
     write_json_atomic(path, result)
     print(json.dumps(result, indent=1))
 
 
-def read_metrics(directory: Path) -> dict[str, float]:
-    """The metrics of an evaluation."""
-    metrics: dict[str, float] = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["metrics"]
-    return metrics
-
-
 def finished_run(config: PipelineConfig, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the figures in the manifests of a run."""
-    manifests = {}
-    for stage in (train, evaluate):
-        plan = stage.plan(config)
-        manifests[plan.name] = StageDir(config.work_dir, plan.name, plan.fingerprint).read_manifest()
+    plans = plan_stages(config)
+    manifests = {name: manifest_in(plans[name].directory) for name in ("train", "evaluate")}
     trained = manifests["train"]
     settings = {"model", "loss", "training", "seed", "preset"}
     overrides = "".join(f" --set {item}" for item in arguments.set)

@@ -82,23 +82,22 @@ def _memory(machines: Machines, measured: Measured) -> list[list[str]]:
     reader, sampler = measured.sizing["reader"], measured.sizing["sampler"]
     return [
         [
-            "every rank keeps the position of each sample in memory",
+            "the driver has the position of each sample in memory when it makes the tables that all ranks map",
             f"{reader['kept_bytes_an_image']:.0f} bytes an image, {reader['peak_bytes_an_image']:.0f} while it opens",
             f"{count_text(rank_bytes(machines) / reader['peak_bytes_an_image'])} images",
-            "one file of tables for a split, mapped by all ranks of a machine",
+            "parts of the tables made as Ray tasks",
         ],
         [
-            "opening parses every sidecar, one after the other",
+            "the driver parses every sidecar, one after the other, before the first training on a split",
             f"{reader['microseconds_an_image']:.0f} microseconds an image",
-            f"{count_text(600 / reader['microseconds_an_image'] * 1e6)} images: ten minutes at every start and restart",
-            "the same file of tables",
+            f"{count_text(600 / reader['microseconds_an_image'] * 1e6)} images: ten minutes, once",
+            "the same parts",
         ],
         [
-            "every rank draws the order of the complete epoch",
+            "without `training.shuffle_shards` every rank draws the order of the complete epoch",
             f"{sampler['kept_bytes_a_caption']:.0f} bytes a caption, {sampler['peak_bytes_a_caption']:.0f} at the peak",
             f"{count_text(rank_bytes(machines) / sampler['peak_bytes_a_caption'])} captions",
-            "draw the order of the shards, and that of the samples one window of `training.shuffle_shards` at a time; "
-            "it stays a function of seed, epoch and step",
+            "with it a rank draws the order of the shards, and that of the samples one window at a time",
         ],
     ]
 

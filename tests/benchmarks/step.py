@@ -67,22 +67,11 @@ class Step:
         return {
             "projection of the regions": lambda: _both_ways(image.fc(rows_MF) + image.mlp(rows_MF)),  # type: ignore[operator]
             "GPO over regions": lambda: _both_ways(image.pooling(regions_BND, kept_B)),  # type: ignore[operator]
-            "word vectors and BiGRU": lambda: _both_ways(self._words()),
+            "word vectors and BiGRU": lambda: _both_ways(text.states(tokens_BL, words_B)),  # type: ignore[operator]
             "GPO over words": lambda: _both_ways(text.pooling(words_BLD, words_B)),  # type: ignore[operator]
             "loss": lambda: self.loss(images, texts, self.ids_B).total.backward(retain_graph=True),
             "clipping and AdamW": self._update,
         }
-
-    def _words(self) -> Tensor:
-        _, _, tokens_BL, words_B = self.inputs
-        text = self.model.text_encoder
-        packed = nn.utils.rnn.pack_padded_sequence(
-            text.embed(tokens_BL),  # type: ignore[operator]
-            words_B.cpu(),
-            batch_first=True,
-            enforce_sorted=False,
-        )
-        return nn.utils.rnn.pad_packed_sequence(text.rnn(packed)[0], batch_first=True)[0]  # type: ignore[operator]
 
     def _update(self) -> None:
         nn.utils.clip_grad_norm_(self.model.parameters(), 2.0)

@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("runs/univse_study"), help="of shards and runs")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    make_shards(arguments.directory)
+    make_shards(configured(UNIVSE, (), 0), arguments.directory)
     result: dict[str, Any] = json.loads(arguments.output.read_text(encoding="utf-8"))
     result |= {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "settings": SHORT}
     write_json_atomic(arguments.output, result | {"mean of violations": measure(arguments.directory, arguments.seed)})

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import numpy as np
 from reader import RESULTS
-from univse_study import IMAGES, make_shards
+from univse_study import IMAGES, UNIVSE, configured, make_shards
 
 from preprocessing.captions import tokenize
 from preprocessing.captions.components import (
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "univse_components.json")
     parser.add_argument("--directory", type=Path, default=Path("runs/univse_study"), help="of shards")
     arguments = parser.parse_args()
-    make_shards(arguments.directory)
+    make_shards(configured(UNIVSE, (), 0), arguments.directory)
     train, dev = (
         [[caption.graph for caption in captions] for captions in read_captions(arguments.directory / split / "graphs")]
         for split in IMAGES

@@ -154,6 +154,13 @@ def test_the_mounted_configuration_is_one(tmp_path: Path) -> None:
     path.write_text(text.replace("/opt/vse/", f"{ROOT}/"))
     config = load_config(path)
     assert config.storage.address is not None  # the machines share no disk
+    # All actors that extract, and then the worker that trains, find room on one machine of the group with GPUs.
+    (group,) = one("raycluster.yaml")["spec"]["workerGroupSpecs"]
+    resources = group["template"]["spec"]["containers"][0]["resources"]
+    gpus, cpus = int(resources["limits"]["nvidia.com/gpu"]), int(resources["requests"]["cpu"])
+    assert 0 < config.features.actors * config.features.gpus_per_actor <= gpus
+    assert config.features.actors * config.features.cpus_per_actor <= cpus
+    assert config.training.gpus_per_worker == gpus
     service = next(m for _, m in PLAIN if m["kind"] == "Service" and m["metadata"]["name"] == "mlflow")
     assert config.tracking_uri == f"http://mlflow:{service['spec']['ports'][0]['port']}"
 

@@ -94,9 +94,9 @@ def test_rows_of_one_size() -> None:
     assert lines["extraction, GPU-hours (estimate): network, 224x224 pixels"] == "28"
     # 5 million captions at 500 a second.
     assert lines["parsing of captions (UniVSE, VSE-C), core-hours"] == "2.8"
-    assert lines["memory of a rank: index of the shards"] == "10 MB"
+    assert lines["memory of the driver: index of the shards"] == "10 MB"
     assert lines["memory of a rank: peak while drawing it"] == "160 MB"
-    assert lines["time to open the shards"] == "6.0 s"
+    assert lines["time to open the shards, once"] == "6.0 s"
     # 5 million pairs, 100 in 0.1 s.
     assert lines["epochs an hour (estimate): model, 1 GPU"] == "0.72 (reading)"
 

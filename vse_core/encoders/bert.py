@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vse_core.digests import first_line
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
 from vse_core.pooling.masks import valid_mask
 from vse_core.similarity import unit_length
@@ -20,9 +21,11 @@ class BertEncoder(nn.Module):
         embed_dim: D, width of the joint space.
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         weights: local folder with config.json and *.safetensors, or a name on the hub; or else
-        architecture: as :func:`vse_core.encoders.pretrained.architecture_of` gives it, for random weights. It is also
-            an attribute, which rebuilds the encoder without the weights it started from.
+        architecture: as :func:`vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
         vocabulary_size: number of token ids that captions consist of, to be checked.
+
+    Attributes:
+        rebuilt_by: options that take the place of pretrained weights.
 
     Raises:
         ValueError: not exactly one of ``weights`` and ``architecture`` is given, it cannot be used or reads no text, or
@@ -44,7 +47,7 @@ class BertEncoder(nn.Module):
             network = build_from_architecture(architecture)
         else:
             raise ValueError(f"give one of weights and architecture; got {weights!r} and {architecture!r}")
-        self.architecture = architecture_of(network)
+        self.rebuilt_by = {"architecture": architecture_of(network)}
         self.bert = _text_side(network)
         width = _state_width(self.bert, weights)
         known = self.bert.get_input_embeddings().num_embeddings
@@ -56,11 +59,6 @@ class BertEncoder(nn.Module):
         self.max_tokens = _positions(self.bert)
         self.linear = nn.Linear(width, embed_dim)
         self.pooling = pooling
-
-    @property
-    def rebuilt_by(self) -> dict[str, Any]:
-        """The options that take the place of pretrained weights."""
-        return {"architecture": self.architecture}
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode (C, L) token ids into (C, D) unit vectors; ValueError where a caption is empty or too long."""
@@ -97,7 +95,7 @@ def _state_width(network: nn.Module, weights: str | None) -> int:
     except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
         raise ValueError(
             f"{weights or 'the architecture'}: {type(network).__name__} is no text encoder "
-            f"({(str(error).strip() or type(error).__name__).splitlines()[0][:200]}); name a network that reads text "
+            f"({first_line(error)}); name a network that reads text "
             "(BERT, RoBERTa, ModernBERT, ...) or a dual encoder with a text tower (CLIP, SigLIP)"
         ) from error
     network.train(training)

@@ -25,10 +25,10 @@ class ObjectEncoder(nn.Module):
     Args:
         vocabulary_size: number of word ids.
         embed_dim: D, width of the joint space.
-        word_dim: width of the basic embeddings; see also :meth:`set_word_vectors`.
+        word_dim: width of the basic embeddings.
         modifier_dim: width of the modifier embeddings, which begin with U(-0.1, 0.1).
         train_words: whether the basic embeddings are fine-tuned, from U(-0.1, 0.1). Otherwise they stay what
-            :meth:`set_word_vectors` gives, zero for all other words.
+            :meth:`ComponentEncoder.set_word_vectors` gives, zero for all other words.
     """
 
     def __init__(
@@ -48,10 +48,6 @@ class ObjectEncoder(nn.Module):
         self.basic.weight.requires_grad_(train_words)
         # W1 and W2, one below the other.
         self.fusion = nn.Linear(word_dim + modifier_dim, 2 * embed_dim)
-
-    def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Initialise some of the basic embeddings with given vectors, GloVe's for instance."""
-        fill_embedding(self.basic, words_W, vectors_WE)
 
     def forward(self, modifiers_U: Tensor, nouns_U: Tensor) -> Tensor:
         """Encode nouns (U,) with their modifiers (U,), which are the nouns themselves where there are none: (U, D)."""
@@ -100,7 +96,7 @@ class NeuralCombiner(nn.Module):
 
 
 def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Tensor:
-    """One step of PyTorch's GRU, given the products of its weights with the inputs and with the states."""
+    """One step of PyTorch's GRU, from its weights' products with the inputs and with the states."""
     reset_in, update_in, new_in = inputs_PG.chunk(3, dim=-1)
     reset_state, update_state, new_state = recurrent_PG.chunk(3, dim=-1)
     update_PD = torch.sigmoid(update_in + update_state)
@@ -109,10 +105,7 @@ def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Ten
 
 
 class SentencePooling(nn.Module):
-    """A BiGRU over encoded words whose states are aggregated, in place of the combiner's last state.
-
-    Beyond UniVSE's paper: sentences as VSE-infinity reads them.
-    """
+    """Aggregated states of a BiGRU over encoded words, as VSE-infinity reads sentences (not in UniVSE's paper)."""
 
     def __init__(self, embed_dim: int, pooling: nn.Module) -> None:
         super().__init__()
@@ -120,22 +113,19 @@ class SentencePooling(nn.Module):
         self.pooling = pooling
 
     def forward(self, words_CLD: Tensor, lengths_C: Tensor) -> Tensor:
-        """Read C sequences of different lengths (C,): (C, D) of unit length."""
+        """Read C sequences of lengths (C,): (C, D) of unit length."""
         return unit_length(self.pooling(gru_states(self.gru, words_CLD, lengths_C), lengths_C))
 
 
 class ComponentEncoder(nn.Module):
     """Sentences, nouns, pairs and triples in one space, with the same weights (UniVSE, section 3.2).
 
-    The arguments are those of :class:`ObjectEncoder`; captions and components have one vocabulary. Besides:
-
-    Args:
+    Args, besides those of :class:`ObjectEncoder`:
         start: of the combiner's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
-        relations: whether triples have the words of relations one by one, or a joined word that stands for them. The
-            paper does not say; the encoder reads what it is given, and this is kept for those who give it.
+        relations: whether triples have the words of relations one by one, or a joined word that stands for them (the
+            paper does not say). Not used here, but kept for those who make the triples.
         numerals: whether pairs may be numbers with their nouns, kept in the same way.
-        pooling: aggregator of the states of a BiGRU that reads sentences (:class:`SentencePooling`); None, as in the
-            paper, leaves them to the combiner.
+        pooling: of :class:`SentencePooling`; None, as in the paper, leaves sentences to the combiner.
         alpha: weight of the sentence in a caption's vector (:func:`combine`), from 0 to 1; else a ValueError.
     """
 
@@ -162,8 +152,8 @@ class ComponentEncoder(nn.Module):
         self.sentences = None if pooling is None else SentencePooling(embed_dim, pooling)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Initialise some of the basic embeddings (:meth:`ObjectEncoder.set_word_vectors`)."""
-        self.objects.set_word_vectors(words_W, vectors_WE)
+        """Initialise some of the basic embeddings with given vectors, GloVe's for instance."""
+        fill_embedding(self.objects.basic, words_W, vectors_WE)
 
     def forward(
         self, tokens_CL: Tensor, lengths_C: Tensor, objects: Tensor, pairs: Tensor, triples: Tensor
@@ -209,7 +199,6 @@ class ComponentEncoder(nn.Module):
         return read(words_CLD, lengths_C)
 
     def _read_triples(self, words_UD: Tensor, sequences: Tensor) -> Tensor:
-        """Encode triples (..., L) of rows of the words' vectors: (..., D)."""
         vectors_MD = self.combiner.phrases(words_UD, sequences.flatten(end_dim=-2))
         return vectors_MD.view(*sequences.shape[:-1], vectors_MD.shape[1])
 
@@ -217,7 +206,6 @@ class ComponentEncoder(nn.Module):
         return words * self.vocabulary_size + words
 
     def _pair_keys(self, pairs: Tensor) -> Tensor:
-        """One number for an adjective and its noun."""
         return pairs[..., 0] * self.vocabulary_size + pairs[..., 1]
 
     def _encode_distinct(self, keys: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -244,14 +232,9 @@ def compose(count: int, vectors: list[Tensor], owners: list[Tensor]) -> tuple[Te
 def combine(sentences_CD: Tensor, composed_CD: Tensor, has_C: Tensor, alpha: float) -> Tensor:
     """Mix sentences and composed components: u_cap = ``Norm(alpha * u_sent + (1 - alpha) * u_comp)`` (UniVSE, 3.2).
 
-    A caption without components is its sentence alone. Differs from the paper: it does not say that the combination is
-    normalised, but without that the captions of one image would be ranked by their lengths as well.
-
-    Args:
-        sentences_CD: unit vectors of the captions as sentences.
-        composed_CD: unit vectors of their components taken together; not looked at where there are none.
-        has_C: whether a caption has components.
-        alpha: share of the sentence, from 0 to 1; anything else is a ValueError.
+    A caption without components, by ``has_C``, is its sentence alone. alpha lies in [0, 1]; any other is a ValueError.
+    Differs from the paper: it does not say that the combination is normalised, but without that the captions of one
+    image would be ranked by their lengths as well.
     """
     check_share(alpha)
     if sentences_CD.shape != composed_CD.shape or has_C.shape != sentences_CD.shape[:1]:

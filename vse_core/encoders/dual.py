@@ -25,8 +25,7 @@ class DualImageEncoder(nn.Module):
         rebuilt_by: options that take the place of pretrained weights.
         image_size: S.
         view: how an image becomes S x S pixels: "crop" (CLIP: the short side scaled to S, the centre) or "bicubic".
-        cells: 1: a tower's patches are not left out.
-        class_tokens: 0.
+        cells: 1, for a tower's patches are not left out.
     """
 
     mean: Tensor
@@ -61,11 +60,7 @@ class DualTextEncoder(nn.Module):
         super().__init__()
         self.tower, self.projection = tower, projection
         self.vocabulary_size: int = tower.get_input_embeddings().num_embeddings
-
-    @property
-    def rebuilt_by(self) -> dict[str, Any]:
-        """Nothing: the image side rebuilds both towers."""
-        return {}
+        self.rebuilt_by: dict[str, Any] = {}  # the image side rebuilds both towers
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Encode token ids with lengths (C,); SigLIP's captions are all as long as it was trained with."""

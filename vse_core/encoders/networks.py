@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from vse_core.digests import first_line
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
 from vse_core.encoders.resnet import RESNETS, GridResNet, from_released
 
@@ -43,7 +44,8 @@ def build_network(architecture: Architecture | None, weights: str | None) -> tup
     if isinstance(architecture, str):
         network: nn.Module = GridResNet(architecture)
         if weights is not None:
-            _fill(network, _torchvision_state(architecture, weights), weights)
+            state = _torchvision_state(architecture, weights)
+            _fill(network, {name: tensor for name, tensor in state.items() if not name.startswith("fc.")}, weights)
         return network, architecture
     if weights is None and architecture is None:
         raise ValueError("a backbone needs weights, or an architecture to be trained from scratch")
@@ -109,7 +111,7 @@ def image_processor(weights: str) -> Any:
         )
     except _LOADING_ERRORS as error:
         raise ValueError(
-            f"{weights}: no settings for its images ({_first_line(error)}); add preprocessor_config.json, or name the "
+            f"{weights}: no settings for its images ({first_line(error)}); add preprocessor_config.json, or name the "
             f"normalisation: {', '.join(PIXELS)}"
         ) from error
 
@@ -125,8 +127,7 @@ def pixels_of(weights: str) -> dict[str, Any]:
     return {"bgr": False, "mean": [value / scale for value in mean], "std": [value / scale for value in std]}
 
 
-def _torchvision_state(architecture: str, weights: str) -> dict[str, Tensor]:
-    """The tensors of a file, or of weights that torchvision knows, in torchvision's names."""
+def _torchvision_state(architecture: str, weights: str) -> Mapping[str, Tensor]:
     path = Path(weights).expanduser()
     if not path.is_file():
         return _downloaded(architecture, weights)
@@ -134,21 +135,17 @@ def _torchvision_state(architecture: str, weights: str) -> dict[str, Tensor]:
         state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, SafetensorError) as error:
         raise ValueError(
-            f"backbone weights {path} cannot be read as tensors alone ({_first_line(error)}); code in such a file is "
+            f"backbone weights {path} cannot be read as tensors alone ({first_line(error)}); code in such a file is "
             "never executed: convert it to safetensors where you trust it"
         ) from error
     if isinstance(state, dict) and set(state) == {"base", "top"}:
         state = from_released({f"{part}.{name}": tensor for part in state for name, tensor in state[part].items()})
     if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
         raise ValueError(f"backbone weights {path} hold no state dict, nor one of 'base' and one of 'top'")
-    return _without_classifier(state)
+    return state
 
 
-def _without_classifier(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in state.items() if not name.startswith("fc.")}
-
-
-def _downloaded(architecture: str, weights: str) -> dict[str, Tensor]:
+def _downloaded(architecture: str, weights: str) -> Mapping[str, Tensor]:
     import torchvision
 
     try:
@@ -157,9 +154,9 @@ def _downloaded(architecture: str, weights: str) -> dict[str, Tensor]:
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(
             f"backbone weights {weights!r}: there is no such file, and torchvision gives none of that name for "
-            f"{architecture} ({_first_line(error)})"
+            f"{architecture} ({first_line(error)})"
         ) from error
-    return _without_classifier(state)
+    return state
 
 
 def _fill(network: nn.Module, state: Mapping[str, Tensor], weights: str) -> None:
@@ -174,8 +171,3 @@ def _fill(network: nn.Module, state: Mapping[str, Tensor], weights: str) -> None
             f"backbone weights {weights} do not fit: {len(missing)} parameters are missing {sorted(missing)[:3]}, "
             f"{len(unknown)} are unknown {sorted(unknown)[:3]}"
         )
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

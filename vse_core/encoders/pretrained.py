@@ -13,6 +13,8 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from vse_core.digests import first_line
+
 # What transformers, huggingface_hub and safetensors raise for weights or settings that cannot be loaded.
 _LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError)
 # Where and with what a network was loaded says nothing about it.
@@ -48,10 +50,9 @@ def load_pretrained(weights: str) -> nn.Module:
                 **origin,
             )
     except _LOADING_ERRORS as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise ValueError(
-            f"the weights {weights!r} cannot be loaded ({type(error).__name__}: {reason}); name a folder with "
-            "config.json and *.safetensors, or a model on the hub where the network reaches it"
+            f"the weights {weights!r} cannot be loaded ({type(error).__name__}: {first_line(error)}); name a folder "
+            "with config.json and *.safetensors, or a model on the hub where the network reaches it"
         ) from error
     # Poolers come after the last hidden state; many models are published without theirs.
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
@@ -101,7 +102,7 @@ def architecture_of(network: Any) -> dict[str, Any]:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Without transformers' progress bars and load reports; what matters of them is checked and raised here."""
+    """Silence progress bars and load reports; what matters of them is checked and raised here."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

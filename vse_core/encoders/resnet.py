@@ -8,17 +8,16 @@ from torchvision.models.resnet import Bottleneck
 
 _CAFFE = "_caffe"
 # Blocks of the four layers, groups, width of a group.
-_TOPOLOGIES = {
+TOPOLOGIES = {
     "resnet50": ((3, 4, 6, 3), 1, 64),
     "resnet101": ((3, 4, 23, 3), 1, 64),
     "resnet152": ((3, 8, 36, 3), 1, 64),
     "resnext101_32x8d": ((3, 4, 23, 3), 32, 8),
 }
-_TOPOLOGIES |= {f"resnet{depth}{_CAFFE}": _TOPOLOGIES[f"resnet{depth}"] for depth in (50, 101, 152)}
-RESNETS = tuple(_TOPOLOGIES)
+TOPOLOGIES |= {f"resnet{depth}{_CAFFE}": TOPOLOGIES[f"resnet{depth}"] for depth in (50, 101, 152)}
+RESNETS = tuple(TOPOLOGIES)
 
-# Modules of the released VSE-infinity files and what they are here: `backbone.base.4.0.conv1.weight` of a checkpoint is
-# `image_encoder.backbone.layer1.0.conv1.weight`. The file of the detector's weights has the same without `backbone.`.
+# Modules of the released VSE-infinity files and what they are here; a Caffe topology is the last of equal sizes.
 RELEASED_MODULES = {
     "base.0": "conv1",
     "base.1": "bn1",
@@ -42,9 +41,9 @@ class GridResNet(ResNet):
     """
 
     def __init__(self, name: str) -> None:
-        if name not in _TOPOLOGIES:
+        if name not in TOPOLOGIES:
             raise ValueError(f"there is no ResNet {name!r}; there are {', '.join(RESNETS)}")
-        blocks, groups, width = _TOPOLOGIES[name]
+        blocks, groups, width = TOPOLOGIES[name]
         super().__init__(Bottleneck, list(blocks), groups=groups, width_per_group=width)
         del self.avgpool, self.fc
         if name.endswith(_CAFFE):

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from vse_core.encoders.gru_start import GRUStart, start_gru
 from vse_core.encoders.word_vectors import fill_embedding
-from vse_core.recurrent import gru_states
+from vse_core.recurrent import gru_states, word_states
 from vse_core.similarity import unit_length
 
 
@@ -53,5 +53,6 @@ class BiGRUEncoder(nn.Module):
 
     def states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Return the GRU's states (C, L, D), one a word; zero beyond a caption's end."""
-        words_CLE = self.dropout(self.embed(tokens_CL))
-        return gru_states(self.rnn, words_CLE, lengths_C)
+        if self.training and self.dropout.p:
+            return gru_states(self.rnn, self.dropout(self.embed(tokens_CL)), lengths_C)
+        return word_states(self.rnn, self.embed, tokens_CL, lengths_C)

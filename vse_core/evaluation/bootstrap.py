@@ -25,7 +25,7 @@ class Interval:
 
     @classmethod
     def of(cls, resampled_R: Tensor) -> "Interval":
-        """The interval of a metric's values in resamples."""
+        """Return that of a metric's values in resamples."""
         low, high = resampled_R.quantile(torch.tensor([0.025, 0.975], dtype=resampled_R.dtype)).tolist()
         return cls(low, high)
 
@@ -139,7 +139,7 @@ def compare_retrieval(
 
 
 def compare_ranks(first: Ranks, second: Ranks) -> RankDifference:
-    """Count the queries that each of two models ranks better."""
+    """Compare the ranks of the same queries by two models."""
     ahead_Q, behind_Q = first.ranks_Q < second.ranks_Q, first.ranks_Q > second.ranks_Q
     found, other = first.ranks_Q == 0, second.ranks_Q == 0
     won, lost = int(ahead_Q.sum()), int(behind_Q.sum())

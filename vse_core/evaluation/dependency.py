@@ -23,12 +23,11 @@ class Dependencies:
     """Dependencies to resolve, each with its candidates.
 
     Attributes:
-        words_NW: word ids of every candidate, those of dependency 0 first: (adjective, noun) or (subject, relation,
-            object).
-        first_G1: (G + 1,) where each dependency's candidates begin, and N at the end.
+        words_NW: ids of (adjective, noun) or (subject, relation, object), those of dependency 0 first.
+        first_G1: where each dependency's candidates begin, and N.
         correct_N: whether the parser found this candidate in the caption.
-        caption_G: the caption of each dependency, counted from 0 in the order given.
-        skipped: dependencies that offer no choice and are left out.
+        caption_G: the caption of each dependency.
+        skipped: number of dependencies that offer no choice and are left out.
     """
 
     words_NW: Tensor
@@ -51,7 +50,7 @@ class DependencyResult:
     ties: int
 
     def as_dict(self) -> dict[str, float]:
-        """Flat names and values: ``accuracy``, ``chance``, ``dependencies``, ``ties``."""
+        """Return the values by name."""
         return {name: float(value) for name, value in vars(self).items()}
 
 
@@ -104,7 +103,7 @@ def candidate_similarities(
     """Similarity (N,) float32 of candidates (N, D) with their own images, the matching score of UniVSE's figure 7.
 
     It is the maximum over the images' K views or regions, of those in the mask (B, K) if there is one; images (B, D)
-    are taken as K = 1. ``image_of_N`` is the index of the image that each candidate is compared with.
+    are taken as K = 1. ``image_of_N`` is the index of each candidate's image.
     """
     if len(candidates_ND) != len(image_of_N):
         raise ValueError(f"{len(candidates_ND)} candidates need as many indices of images, got {len(image_of_N)}")
@@ -156,12 +155,10 @@ def image_contribution(
 
 
 def _dependency_of(first_G1: Tensor) -> Tensor:
-    """Return the dependency (N,) of each candidate."""
     return torch.repeat_interleave(torch.arange(len(first_G1) - 1), first_G1.diff())
 
 
 def _best_of_both(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the best scores (G,) of the correct candidates, and of the incorrect ones."""
     counts_G = first_G1.diff()
     if not len(counts_G):
         raise ValueError("nothing to evaluate: there are no dependencies")
@@ -192,7 +189,6 @@ def _collect(
     questions: Callable[[Sequence[int], Sequence[Words]], Iterable[list[Words]]],
     nouns_at: tuple[int, ...],
 ) -> Dependencies:
-    """Flatten the questions about all captions, and leave out those that offer no choice."""
     words: list[Words] = []
     correct: list[bool] = []
     first, owners, skipped = [0], [], 0

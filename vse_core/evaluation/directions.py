@@ -32,7 +32,6 @@ def rank_direction(
     Similarity is the maximum over views, of images with each other over the pairs of their views, and the mean over
     the members of an ensemble. Within one kind a query is no item of its own gallery. Differs from the released code of
     VSE-infinity, which gives a query the similarity 0 with itself, and so ranks it before whatever has a negative one.
-    Similarities are held for a chunk of queries at a time.
 
     Args:
         members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or
@@ -52,11 +51,7 @@ def rank_direction(
 def direction_precisions(
     members: Sequence[Member], direction: Direction, relevant_items: RelevantItems, queries_Q: Tensor, counts_Q: Tensor
 ) -> Tensor:
-    """Return R-precision and average precision at R of each query (Q, 2); arguments and errors are `rank_direction`'s.
-
-    ``counts_Q`` is R, the number of a query's relevant items, those too that the gallery lacks
-    (:func:`~vse_core.evaluation.precision.query_precisions`).
-    """
+    """Return R-precision and average precision at R (:func:`~vse_core.evaluation.precision.query_precisions`)."""
     gallery = _Gallery(members, direction, queries_Q)
     return query_precisions(gallery.similarities, relevant_items, counts_Q, gallery.items, gallery.views)
 

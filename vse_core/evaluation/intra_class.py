@@ -36,8 +36,8 @@ def caption_similarities(texts_CD: Tensor, image_of_C: Tensor) -> tuple[Tensor, 
 def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figure:
     """Plot the distribution of the similarity of captions of one image (MV-VSE, figure 2): two densities and means.
 
-    Differs from the paper, which has no captions of different images to compare with. The arguments are the cosines of
-    `caption_similarities`, and whose captions they are by which encoder; no pair of one image is a ValueError.
+    Differs from the paper, which has no captions of different images to compare with. The cosines are those of
+    `caption_similarities`; no pair of one image is a ValueError.
     """
     if not len(same_P):
         raise ValueError("no image has two captions: there is no similarity within images to plot")

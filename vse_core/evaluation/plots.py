@@ -1,12 +1,10 @@
 """Figures of a training run: loss, recalls, and the pooling weights that GPO has learned.
 
-Every function is pure: numbers in, a `matplotlib.figure.Figure` out. The figures are built without pyplot, so nothing
-is global, no display is needed and nothing has to be closed. Colours are those of Okabe and Ito ("Color Universal
-Design", 2008), which stay apart under every common colour deficiency; where two lines could still be taken for each
-other they also differ in marker or dash.
+The figures are built without pyplot, so nothing is global and nothing has to be closed. Colours are those of Okabe and
+Ito ("Color Universal Design", 2008), which stay apart under every common colour deficiency; where two lines could still
+be taken for each other they also differ in marker or dash.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,18 +34,16 @@ LINE_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D
 def plot_loss_curve(
     losses: Sequence[Mapping[str, float]], all_negatives_steps: int = 0, plateau: float | None = None
 ) -> Figure:
-    """Plot the training loss by optimiser step.
-
-    The vertical axis is logarithmic where the losses span more than a factor of 20, as they do when a sum over all
-    negatives gives way to the hardest negative; otherwise it is linear and starts at zero.
+    """Plot the training loss by optimiser step, on a logarithmic axis where it spans more than a factor of 20.
 
     Args:
-        losses: `step` and `loss` of each logged step, steps ascending; none, or an infinite one, is a ValueError.
+        losses: `step` and `loss` of each logged step, steps ascending, at least one.
         all_negatives_steps: steps of training on the sum over all negatives, marked by a vertical line if not 0.
         plateau: the loss of a collapsed model under the hardest negative (2 * batch * margin for a summed hinge loss);
             drawn as a reference unless None.
     """
-    x, y = _checked_curve(losses)
+    x = np.array([entry["step"] for entry in losses])
+    y = np.array([entry["loss"] for entry in losses], dtype=np.float64)
     figure, axes = figure_with_axes(8.0, 4.5)
     _draw_losses(axes, x, y)
     if plateau is not None:
@@ -69,7 +65,6 @@ def plot_loss_curve(
 
 
 def _draw_losses(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    """Draw the losses as they are, and over a long run their running median on top."""
     marker = "o" if len(x) == 1 else None
     if len(x) < _SMOOTH_FROM_POINTS:
         axes.plot(x, y, color=OKABE_ITO["blue"], linewidth=1.8, label="loss", marker=marker)
@@ -83,15 +78,11 @@ def _draw_losses(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
 def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | None = None) -> Figure:
     """Plot R@1, R@5 and R@10 of both directions on one scale, and RSUM with its best epoch marked, by epoch.
 
-    Args:
-        history: one mapping an epoch, as `RetrievalResult.as_dict` gives it: `i2t_r01`, `i2t_r05`, `i2t_r10`,
-            `t2i_r01`, `t2i_r05`, `t2i_r10` (per cent) and `rsum` (their sum, 0 to 600); without an epoch, or where one
-            of these is missing, it is a ValueError.
-        chance: the RSUM of a random ranking, drawn as a reference unless None.
+    ``history`` has the result of each epoch as `RetrievalResult.as_dict` gives it; ``chance`` is the RSUM of a random
+    ranking, drawn as a reference unless None.
     """
     epochs = range(1, len(history) + 1)
     recalls = [f"{direction}_r{rank:02}" for direction in _DIRECTIONS for rank in _RECALL_RANKS]
-    _check_history(history, [*recalls, "rsum"])
     figure = Figure(figsize=(12.0, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for axes, (direction, title) in zip((left, middle), _DIRECTIONS.items(), strict=True):
@@ -119,14 +110,10 @@ def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float
     """Plot the learning rate of each part of a model by optimiser step, on a logarithmic axis.
 
     Where a rate is 0, as before a part is trained at all, its line is interrupted. `rates` has the name of each part,
-    and its rate at every step; no part, or one without a rate for each step, is a ValueError.
+    and its rate at every step.
     """
-    if not rates:
-        raise ValueError("there are no learning rates to plot: name at least one part of the model")
     figure, axes = figure_with_axes(8.0, 3.6)
     for (colour, marker), (name, values) in zip(LINE_STYLES, rates.items(), strict=False):
-        if len(values) != len(steps):
-            raise ValueError(f"{name!r} needs a rate for each of {len(steps)} steps; got {len(values)}")
         shown = np.where(np.asarray(values) > 0, values, np.nan)
         style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
         axes.plot(steps, shown, label=name, markevery=max(1, len(steps) // 12), **style)
@@ -141,10 +128,8 @@ def plot_gpo_coefficients(
 ) -> Figure:
     """Plot the weights that the Generalized Pooling Operator gives to the sorted values of sets of several lengths.
 
-    GPO (VSE-infinity, section 3, equations (2) to (5)) pools a set by sorting each dimension and summing with weights
-    that depend on the length of the set alone. A flat line at 1/N is mean pooling, a weight of 1 at rank 1 is max
-    pooling; both are drawn as references. Each side has length N of the set -> its N weights, the largest value's
-    first, or None where it is not pooled by GPO; a length without N weights is a ValueError.
+    A flat line at 1/N is mean pooling, a weight of 1 at rank 1 is max pooling; both are drawn as references. Each side
+    has length N of the set -> its N weights, the largest value's first, or None where it is not pooled by GPO.
     """
     figure = Figure(figsize=(11.0, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -164,8 +149,6 @@ def _draw_weights(axes: Axes, weights: Mapping[int, Sequence[float]]) -> None:
     """Draw the weights of each length, mean pooling as a dotted line in the same colour, and max pooling at rank 1."""
     highest = 0.0
     for place, (length, values) in enumerate(sorted(weights.items())):
-        if length < 1 or len(values) != length:
-            raise ValueError(f"a set of {length} elements needs {length} weights; got {len(values)}")
         colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
         ranks = np.arange(1, length + 1)
         style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
@@ -206,28 +189,6 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
     axes.set(ylim=(0.0, min(612.0, max(max(rsums), chance or 0.0, 1.0) * 1.12)), title="Sum of the six recalls")
     axes.set_ylabel("RSUM (%, of 600)")
     axes.legend(frameon=False, fontsize=9, loc="lower right")
-
-
-def _checked_curve(losses: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
-    if not losses:
-        raise ValueError("there are no losses to plot: log at least one step")
-    for entry in losses:
-        if not math.isfinite(entry["loss"]):
-            raise ValueError(
-                f"the loss of step {entry['step']:g} is {entry['loss']}; only finite losses can be plotted"
-            )
-    steps, values = ([entry[name] for entry in losses] for name in ("step", "loss"))
-    return np.array(steps), np.array(values, dtype=np.float64)
-
-
-def _check_history(history: Sequence[Mapping[str, float]], needed: Sequence[str]) -> None:
-    if not history:
-        raise ValueError("there are no recalls to plot: evaluate at least one epoch")
-    for epoch, result in enumerate(history, start=1):
-        missing = [key for key in needed if key not in result]
-        if missing:
-            has = ", ".join(sorted(result)) or "nothing"
-            raise ValueError(f"the result of epoch {epoch} lacks {', '.join(missing)}; it has {has}")
 
 
 def running_median(values: np.ndarray, window: int) -> np.ndarray:

@@ -16,18 +16,15 @@ FEWEST_QUERIES = 64
 
 @dataclass(frozen=True)
 class Ranks:
-    """The rank of each query's best relevant item.
+    """The rank of each query's best relevant item, and the item that comes first, `top_Q`.
 
     The rank of an item is the number of items with a higher similarity; among equal ones the later comes first, as in
     the published evaluation code.
 
     Attributes:
-        ranks_Q: 0-based rank of the query's best relevant item.
-        tied_Q: whether an irrelevant item has exactly its similarity.
+        ranks_Q: from 0.
+        tied_Q: whether an irrelevant item has exactly the similarity of the best relevant one.
         relevant_Q: that item; of equally similar relevant items the last.
-        similarity_Q: its similarity.
-        top_Q: the item that comes first.
-        top_similarity_Q: its similarity.
     """
 
     ranks_Q: Tensor
@@ -61,7 +58,7 @@ class RelevantItems:
 
     @property
     def counts(self) -> Tensor:
-        """Number of items that are relevant to each query."""
+        """Number of relevant items of each query."""
         return self.first_Q1.diff()
 
     def of(self, queries: slice) -> tuple[Tensor, Tensor]:

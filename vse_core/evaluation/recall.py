@@ -23,13 +23,12 @@ Block = tuple[slice, slice]
 
 @dataclass(frozen=True)
 class DirectionMetrics:
-    """Metrics of one direction of retrieval.
+    """Metrics of one direction of retrieval: recalls are per cent of the queries.
 
     Attributes:
-        r01, r05, r10: percentage of queries whose best relevant item is among the first 1, 5, 10.
         median_rank: ``floor(median) + 1`` of the 0-based ranks, as published.
         mean_rank: mean of the ranks, counted from 1.
-        ties: queries whose best relevant item shares its similarity with a irrelevant one (a collapsed model has many).
+        ties: queries whose best relevant item has exactly the similarity of an irrelevant one.
     """
 
     r01: float
@@ -43,6 +42,10 @@ class DirectionMetrics:
     def recall_sum(self) -> float:
         """R@1 + R@5 + R@10, at most 300."""
         return self.r01 + self.r05 + self.r10
+
+    def as_dict(self) -> dict[str, float]:
+        """Flat names and values: ``recall_sum``, ``r01`` ... ``ties``."""
+        return {"recall_sum": self.recall_sum, **vars(self)}
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,10 @@ class RetrievalRanks:
 def evaluate_retrieval(
     images_BKD: Images, texts_CD: Texts, captions_per_image: int | Sequence[int] = 5, folds: int = 1
 ) -> RetrievalResult:
-    """Rank all captions for every image and all images for every caption.
+    """Rank all captions for every image and all images for every caption, without a similarity matrix of them all.
 
-    The rank of an item is the number of items with a higher similarity; among equal ones the later index comes
-    first, as in the published evaluation code. An image's rank is that of its best caption. A similarity that is not a
-    number is ranked against the model: whatever is compared with it counts as more similar. No similarity matrix of
-    the whole gallery is ever held.
+    An image's rank is that of its best caption. Ties and similarities that are not numbers are ranked as `Ranks` and
+    `RankAccumulator` say.
 
     Args:
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
@@ -130,11 +131,9 @@ def evaluate_retrieval(
 def evaluate_ensemble(
     members: Sequence[Member], captions_per_image: int | Sequence[int] = 5, folds: int = 1
 ) -> RetrievalResult:
-    """Rank as :func:`evaluate_retrieval` does, by the mean of several models' similarities.
+    """Rank as :func:`evaluate_retrieval` does, by the mean of several models' similarities (VSE-infinity, VSE+2AD).
 
-    This is how VSE-infinity and VSE+2AD combine models of region, grid and patch features. Each member's similarity is
-    the maximum over its own views, so members may differ in D and K; all are in the same order. Arguments and errors
-    are those of `evaluate_retrieval`; no member is a ValueError.
+    Members may differ in D and K; all have images and captions in the same order. No member is a ValueError.
     """
     return rank_retrieval(members, captions_per_image, (folds,))[folds].result()
 
@@ -145,16 +144,15 @@ def rank_retrieval(
     """Rank both ways within the folds of one or several cuts, with one pass over the similarities; the ranks by folds.
 
     The images are cut into blocks and the captions with them, so that a block of images and the captions of the same
-    block make a tile with all relevant pairs of either. These tiles come first; all other tiles are
-    compared with a query's best relevant item in them. Every similarity is computed once, for all directions and cuts.
-    ``folds`` are numbers of folds: 1 is the whole gallery, 5 is COCO 1K. All else is as in `evaluate_ensemble`; ranks
-    are computed on a GPU where the members are there.
+    block make a tile with all relevant pairs of either. These tiles come first; all other tiles are compared with a
+    query's best relevant item in them. Every similarity is computed once, for all directions and cuts, on the members'
+    device. ``folds`` are numbers of folds: 1 is the whole gallery, 5 is COCO 1K.
     """
     sizes = {(len(images), len(texts)) for images, texts in members}
     if len(sizes) != 1:
         raise ValueError(f"members of an ensemble share images and captions, got {sorted(sizes) or 'no members'}")
     ((images, captions),) = sizes
-    counts_B = caption_counts(images, captions, captions_per_image)
+    counts_B = checked_counts(images, captions, captions_per_image)
     for cut in folds:
         if cut < 1 or images % cut:
             raise ValueError(f"{images} images cannot be cut into {cut} folds of equal size")
@@ -194,19 +192,23 @@ def chance_rsum(captions_per_image: Sequence[int]) -> float:
     return total
 
 
-def caption_counts(images: int, captions: int, captions_per_image: int | Sequence[int]) -> Tensor:
-    """Return the number of captions of each image (B,); raise ValueError unless they add up to all captions."""
-    if isinstance(captions_per_image, int):
-        captions_per_image = [captions_per_image] * images
-    counts_B = torch.as_tensor(captions_per_image, dtype=torch.long)
-    if len(counts_B) != images or int(counts_B.sum()) != captions or (images and int(counts_B.min()) < 1):
+def checked_counts(
+    owners: int,
+    items: int,
+    counts: int | Sequence[int],
+    names: tuple[str, str, str] = ("images", "captions", "captions_per_image"),
+    fewest: int = 1,
+) -> Tensor:
+    """Return the number of each owner's items (owners,); raise ValueError unless they add up to all items."""
+    if not owners:
+        raise ValueError(f"nothing to evaluate: there are no {names[0]}")
+    counts_O = torch.as_tensor([counts] * owners if isinstance(counts, int) else counts, dtype=torch.long)
+    if len(counts_O) != owners or int(counts_O.sum()) != items or int(counts_O.min()) < fewest:
         raise ValueError(
-            f"{images} images and {captions} captions do not fit captions_per_image "
-            f"({len(counts_B)} counts, {int(counts_B.sum())} captions in all; every image needs at least one)"
+            f"{items} {names[1]} of {owners} {names[0]} do not fit {names[2]} ({len(counts_O)} counts, "
+            f"{int(counts_O.sum())} in all; none may be below {fewest})"
         )
-    if not images:
-        raise ValueError("nothing to evaluate: there are no images")
-    return counts_B
+    return counts_O
 
 
 def _mean_similarities(members: Sequence[Member]) -> Callable[[slice, slice], Tensor]:

@@ -60,11 +60,7 @@ def plot_relevance(
             pixels: a pixel shows the most relevant of the boxes over it, 0 where there is none, and the query's best
             box is outlined.
         similarities: the matching score of each query with the whole image, shown under its text. None: not shown.
-
-    Raises:
-        ValueError: there is no query, or texts, maps, regions and similarities do not fit each other.
     """
-    _check(queries, relevance_QN, regions, similarities)
     size = photograph_HW3.shape[:2]
     even_QN = relevance_QN.double() * relevance_QN.shape[1]
     heat_QHW = _heat(even_QN, regions, size)
@@ -95,16 +91,9 @@ def plot_retrieved(
 
     All maps share one scale, and regions are as in `plot_relevance`. Photographs are (H, W, 3) RGB, 0 to 255, the best
     first; `relevance_SN` is the query's row of `relevance` for each, and `similarities` are with each as a whole.
-
-    Raises:
-        ValueError: there is no photograph, or maps, regions and similarities do not fit each other.
     """
-    if not photographs or not len(photographs) == len(relevance_SN) == len(regions) == len(similarities):
-        numbers = f"{len(photographs)}, {len(relevance_SN)}, {len(regions)} and {len(similarities)}"
-        raise ValueError(f"every photograph needs a map, regions and a similarity; got {numbers}")
     heats = []
     for photograph_HW3, relevance_N, places in zip(photographs, relevance_SN, regions, strict=True):
-        _check([query], relevance_N.unsqueeze(0), places, None)
         even_1N = relevance_N.double().unsqueeze(0) * len(relevance_N)
         heats.append(_heat(even_1N, places, photograph_HW3.shape[:2])[0])
     scale = Normalize(0.0, max(float(heat_HW.max()) for heat_HW in heats))
@@ -124,22 +113,6 @@ def plot_retrieved(
     figure.suptitle(textwrap.fill(f"“{query}”", 2 * _LINE_LENGTH), fontsize=12)
     _add_scale(figure, list(grid.flat), scale)
     return figure
-
-
-def _check(
-    queries: Sequence[str],
-    relevance_QN: Tensor,
-    regions: tuple[int, int] | np.ndarray,
-    similarities: Sequence[float] | None,
-) -> None:
-    if not queries:
-        raise ValueError("there is nothing to show: give at least one query")
-    if len(queries) != len(relevance_QN) or (similarities is not None and len(similarities) != len(queries)):
-        scores = "" if similarities is None else f" and {len(similarities)} similarities"
-        raise ValueError(f"{len(queries)} queries need as many maps; got {len(relevance_QN)} maps{scores}")
-    here = regions[0] * regions[1] if isinstance(regions, tuple) else len(regions)
-    if here != relevance_QN.shape[1]:
-        raise ValueError(f"each map has {relevance_QN.shape[1]} values, but there are {here} regions")
 
 
 def _heat(values_QN: Tensor, regions: tuple[int, int] | np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -170,7 +143,6 @@ def _pixels(low: float, high: float) -> slice:
 
 
 def _panels(count: int, size: tuple[int, int], title_lines: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its bare panels, made for photographs of a size under titles of some lines."""
     rows = math.ceil(count / _MOST_COLUMNS)
     columns = math.ceil(count / rows)
     height = _PANEL_WIDTH * min(size[0] / size[1], 1.6) + 0.25 + 0.17 * title_lines
@@ -199,7 +171,6 @@ def _add_scale(figure: Figure, panels: Sequence[Axes], scale: Normalize) -> None
 
 
 def _outline(axes: Axes, box_4: np.ndarray) -> None:
-    """Draw a box in white on black, which shows on any ground."""
     left, top, right, bottom = (float(edge) for edge in box_4)
     style: dict[str, Any] = {"fill": False, "joinstyle": "miter"}
     for colour, width in (("black", 3.2), ("white", 1.6)):

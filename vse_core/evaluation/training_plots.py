@@ -23,8 +23,7 @@ _SMOOTH_FROM_POINTS = 60
 def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure:
     """Plot RSUM after each epoch of several runs (VSE+2AD, appendix, figure 1: with ADOPT and without).
 
-    The best epoch of each run is starred, and named in the legend; `split` is what it was measured on. No run, more
-    than can be told apart, or one without an epoch is a ValueError.
+    The best epoch of each run is starred. No run, more than can be told apart, or one without an epoch is a ValueError.
     """
     if not 0 < len(rsums) <= len(_LINES) or not all(rsums.values()):
         counts = {name: len(values) for name, values in rsums.items()}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vse_core.evaluation.plots import GREY, OKABE_ITO, tidy
 
-# Beside their colours, bars of views differ in their hatching.
+# Bars of views differ in their hatching as well as in their colours.
 _VIEW_STYLES = (
     ("blue", ""),
     ("orange", "//"),
@@ -50,11 +50,9 @@ class ViewSummary:
     """One model's entry in the figure.
 
     Attributes:
-        name: of the model.
         lam: the weight of the nearest view's loss that it was trained with; None where there was none.
-        shares: of captions that choose each of its K views; they add up to 1.
+        shares: of captions that choose each of its K views.
         similarity: of its views (`view_similarity`); None for a single view.
-        rsum: of retrieval.
     """
 
     name: str
@@ -69,11 +67,9 @@ def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSumma
 
     Panels (a) and (b) of the paper, over the number of views and over lambda, are drawn of the most models that differ
     in it alone, where there are two at least; (c) and (d), the choice of views, of those ``shown``, by default of every
-    model. No model is a ValueError.
+    model.
     """
     shown = models if shown is None else shown
-    if not models:
-        raise ValueError("there is nothing to plot: name at least one model")
     curves = [curve for curve in (_over_views(models), _over_lambda(models)) if curve is not None]
     count = len(shown) + sum(2 if similar else 1 for _, _, similar in curves)
     rows = -(-count // _MOST_COLUMNS)
@@ -96,13 +92,11 @@ _Curve = tuple[str, list[tuple[float, ViewSummary]], bool]
 
 
 def _over_views(models: Sequence[ViewSummary]) -> _Curve | None:
-    """RSUM over K, of models of one lambda."""
     points = _longest([(len(model.shares), model.lam, model) for model in models])
     return ("number of views K", points, False) if points else None
 
 
 def _over_lambda(models: Sequence[ViewSummary]) -> _Curve | None:
-    """RSUM and similarity over lambda, of models of one K."""
     several = [model for model in models if model.similarity is not None and model.lam is not None]
     points = _longest([(model.lam, len(model.shares), model) for model in several if model.lam is not None])
     return ("λ: 0 = upper bound over all views, 1 = nearest view alone", points, True) if points else None
@@ -131,7 +125,6 @@ def _draw_curve(axes: Axes, label: str, points: Sequence[Any], quantity: str, co
 
 
 def _draw_shares(axes: Axes, model: ViewSummary) -> None:
-    """Draw the shares of a model's views as bars, and the even share as a line."""
     tidy(axes)
     axes.grid(visible=False, axis="x")
     for view, share in enumerate(model.shares, start=1):

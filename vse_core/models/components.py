@@ -6,7 +6,7 @@ component, L words of the longest triple, X triples of an image, C captions.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -16,21 +16,17 @@ from torch import Tensor
 class Components:
     """The components of C captions, all in one vocabulary of word ids; O, A and T may be 0.
 
-    The owner of a component is the row of its caption; components may come in any order. Negatives are what training
-    contrasts a component with.
+    The owner of a component is the row of its caption; components may come in any order. Negatives, and what follows
+    them, are what training contrasts a component with.
 
     Attributes:
-        objects_O: ids of nouns.
-        object_owner_O: rows of their captions.
-        object_negatives_ON: ids of other nouns, or None.
+        objects_O: ids of nouns; their negatives are other nouns.
         pairs_A2: ids of an adjective and of its noun.
-        pair_owner_A: rows of their captions.
-        pair_negatives_AN2: the first half with another adjective, the second half with another noun; or None.
+        pair_negatives_AN2: the first half with another adjective, the second half with another noun.
         triples_TL: ids of subject, words of the relation, and object, filled up with -1.
-        triple_owner_T: rows of their captions.
-        triple_negatives_TNL: triples of which subject, relation or object is another; or None.
-        triple_numbers_T: the same for equal triples, whatever batch or process they are in; or None.
-        true_triples_CX: numbers of the triples that are true of the caption's image, filled up with -1; or None.
+        triple_negatives_TNL: triples of which subject, relation or object is another.
+        triple_numbers_T: the same for equal triples, whatever batch or process they are in.
+        true_triples_CX: numbers of the triples that are true of the caption's image, filled up with -1.
     """
 
     objects_O: Tensor
@@ -55,14 +51,8 @@ class Components:
 
     def without_negatives(self) -> Self:
         """The components alone, as inference needs them."""
-        return replace(
-            self,
-            object_negatives_ON=None,
-            pair_negatives_AN2=None,
-            triple_negatives_TNL=None,
-            triple_numbers_T=None,
-            true_triples_CX=None,
-        )
+        optional: dict[str, Any] = {field.name: None for field in fields(self) if field.default is None}
+        return replace(self, **optional)
 
     def __getitem__(self, rows: slice) -> Self:
         """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
@@ -70,18 +60,15 @@ class Components:
         owners = {"O": self.object_owner_O, "A": self.pair_owner_A, "T": self.triple_owner_T}
         kept: dict[str, Tensor | slice] = {axis: (owner >= start) & (owner < stop) for axis, owner in owners.items()}
         kept["C"] = rows
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
         chosen = {
-            name: value[kept[_first_axis(name)]] - (start if "_owner_" in name else 0)
-            for name, value in values.items()
-            if value is not None
+            name: value[kept[name.rpartition("_")[2][0]]] - (start if "_owner_" in name else 0)
+            for name, value in self._tensors().items()
         }
         return replace(self, **chosen)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return replace(self, **{name: change(tensor) for name, tensor in self._tensors().items()})
+
+    def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: change(value) for name, value in values.items() if value is not None})
-
-
-def _first_axis(name: str) -> str:
-    return name.rpartition("_")[2][0]
+        return {name: value for name, value in values.items() if value is not None}

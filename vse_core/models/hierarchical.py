@@ -132,16 +132,8 @@ class RoleGraphEncoder(nn.Module):
     is learned for its role: the relational part of the graph network, whose matrices all relations then share. Layers
     of attention over the edges follow.
 
-    The GRU begins with orthogonal weights, as in the released code.
-
-    Args:
-        vocabulary_size: number of word ids.
-        embed_dim: D, width of all levels.
-        pooling: aggregator of the words into the root, called with ``(states_CLD, lengths_C)``.
-        word_dim: width of the word vectors.
-        dropout: share of the word vectors' values that training leaves out (0.2 in the released code).
-        graph_dropout: the same of what comes over the edges (0.5 in the released code).
-        layers: of the graph network (1 in the released code); none is a ValueError.
+    The GRU begins with orthogonal weights. Training leaves out a share ``dropout`` of the word vectors' values, and
+    ``graph_dropout`` of what comes over the edges. The defaults are those of the released code.
     """
 
     def __init__(
@@ -219,7 +211,7 @@ class GraphAttention(nn.Module):
 
 
 def _phrases(states_CLD: Tensor, words_CPL: Tensor) -> Tensor:
-    """The maximum over each phrase's words (C, P, D); zero where a phrase has none."""
+    """The maximum (C, P, D) over each phrase's words; zero where it has none."""
     spread_CPLD = states_CLD.unsqueeze(1).masked_fill(~words_CPL.unsqueeze(-1), -torch.inf)
     return spread_CPLD.amax(dim=2).masked_fill(~words_CPL.any(dim=-1, keepdim=True), 0.0)
 

@@ -1,7 +1,4 @@
-"""Checkpoints as the authors of VSE-infinity, MV-VSE and VSE+2AD publish them: read safely, and put into our names.
-
-B, D, K as everywhere; official names in full in the tables below.
-"""
+"""Checkpoints as the authors of VSE-infinity, MV-VSE and VSE+2AD publish them: read safely, and put into our names."""
 
 import pickle
 import re
@@ -14,6 +11,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
+from vse_core.digests import first_line
+from vse_core.encoders.resnet import TOPOLOGIES
 from vse_core.models.released_names import IMAGE_NAMES, TEXT_NAMES, Names
 
 # The published grid models read 512 x 512 pixels, the patch models 224 x 224.
@@ -81,10 +80,8 @@ def convert(
     What shapes do not tell: attention heads are 64 wide, as in every BERT and ViT of the published systems; the size
     and the normalisation of pixels are those of the options in the file, else the published ones.
 
-    Args:
-        checkpoint: the released checkpoint.
-        image_size: height and width of the pixels of a grid or patch model.
-        pixels: normalisation of the pixels of a grid model, ``caffe`` (networks of the BUTD detector) or ``imagenet``.
+    ``image_size`` is the side of the pixels of a grid or patch model, ``pixels`` the normalisation of a grid model's:
+    ``caffe`` (networks of the BUTD detector) or ``imagenet``.
 
     Raises:
         CheckpointError: a name is unknown, two different tensors have one name, or the architecture is none of the
@@ -124,8 +121,7 @@ def _load(path: Path) -> Any:
         why = f"it asks for {named[1]!r}, which no checkpoint needs" if named else "it is no pickle of plain values"
         raise CheckpointError(f"{path} is refused: {why}; nothing in it was executed") from error
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        raise CheckpointError(f"{path} cannot be read as a PyTorch checkpoint: {reason}") from error
+        raise CheckpointError(f"{path} cannot be read as a PyTorch checkpoint: {first_line(error)}") from error
 
 
 def _is_state(value: Any) -> TypeGuard[Mapping[str, Tensor]]:
@@ -135,7 +131,7 @@ def _is_state(value: Any) -> TypeGuard[Mapping[str, Tensor]]:
 
 
 def _plain(name: str) -> str:
-    """A name without the `module` that nn.DataParallel puts into it."""
+    """Return a name without the `module` of nn.DataParallel."""
     return ".".join(part for part in name.split(".") if part != "module")
 
 
@@ -243,12 +239,7 @@ def _resnet(state: Mapping[str, Tensor]) -> str:
     _require(state, [f"{prefix}layer1.0.conv2.weight"], "image")
     blocks = tuple(_count(state, rf"image_encoder\.backbone\.layer{layer}\.(\d+)\.") for layer in (1, 2, 3, 4))
     out_channels, group_channels = state[f"{prefix}layer1.0.conv2.weight"].shape[:2]
-    known = {
-        ((3, 4, 6, 3), 1): "resnet50_caffe",
-        ((3, 4, 23, 3), 1): "resnet101_caffe",
-        ((3, 8, 36, 3), 1): "resnet152_caffe",
-        ((3, 4, 23, 3), 32): "resnext101_32x8d",
-    }
+    known = {(blocks, groups): name for name, (blocks, groups, _) in TOPOLOGIES.items()}
     found = (blocks, out_channels // group_channels)
     if found not in known:
         raise CheckpointError(f"no published system has a ResNet of {blocks} blocks in {found[1]} groups")

@@ -4,6 +4,10 @@ Each entry is a pattern for an official name and its replacement, None for tenso
 never uses; the first match counts.
 """
 
+import re
+
+from vse_core.encoders.resnet import RELEASED_MODULES
+
 Names = tuple[tuple[str, str | None], ...]
 
 # VSE-infinity names its modules `fc`, `mlp`, `gpool`; with a network in front `backbone`, `image_encoder`. VSE+2AD says
@@ -20,12 +24,10 @@ IMAGE_NAMES: Names = (
     (r"img_proj\.mlp\..+", None),
     (r"backbone\.resnet\.fc\.\w+", None),
     (r"backbone\.resnet\.(.+)", r"image_encoder.backbone.\1"),
-    (r"backbone\.base\.0\.(.+)", r"image_encoder.backbone.conv1.\1"),
-    (r"backbone\.base\.1\.(.+)", r"image_encoder.backbone.bn1.\1"),
-    (r"backbone\.base\.4\.(.+)", r"image_encoder.backbone.layer1.\1"),
-    (r"backbone\.base\.5\.(.+)", r"image_encoder.backbone.layer2.\1"),
-    (r"backbone\.base\.6\.(.+)", r"image_encoder.backbone.layer3.\1"),
-    (r"backbone\.top\.0\.(.+)", r"image_encoder.backbone.layer4.\1"),
+    *(
+        (rf"backbone\.{re.escape(theirs)}\.(.+)", rf"image_encoder.backbone.{ours}.\1")
+        for theirs, ours in RELEASED_MODULES.items()
+    ),
     # ViT's names before and since transformers 5.
     (
         r"vit_model\.encoder\.layer\.(\d+)\.attention\.attention\.(q|k|v)(?:uery|ey|alue)\.(\w+)",

@@ -18,11 +18,7 @@ class UnifiedModel(Model):
 
         u_cap = Norm( alpha * u_sent + (1 - alpha) * u_comp ).
 
-    A caption without components is its sentence. alpha, in [0, 1], may be changed at any time: training does not use
-    it.
-
-    Differs from the paper: u_cap is brought to unit length, without which the length of each caption's sum would take
-    part in ranking captions for an image.
+    (:func:`~vse_core.encoders.components.combine`). alpha may be changed at any time: training does not use it.
     """
 
     image_encoder: RegionEncoder
@@ -37,10 +33,6 @@ class UnifiedModel(Model):
         images_B1D: Tensor = self.image_encoder(features_BNF, lengths_B)
         return images_B1D
 
-    def encode_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit vectors (B, N, D) of the images' regions, zero where there is none, and the mask (B, N) of regions."""
-        return self.image_encoder.regions(features_BNF, lengths_B)
-
     def encode_texts(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
     ) -> Tensor:
@@ -49,7 +41,7 @@ class UnifiedModel(Model):
         The components' negatives are not looked at; without components every caption is its sentence.
         """
         if components is None:
-            return self.encode_sentences(tokens_CL, lengths_C)
+            return self.text_encoder.encode_sentences(tokens_CL, lengths_C)
         sentences_CD, composed_CKD, has_CK = self.encode_halves(tokens_CL, lengths_C, components)
         return combine(sentences_CD, composed_CKD[:, 0], has_CK[:, 0], self.alpha if alpha is None else alpha)
 
@@ -67,22 +59,6 @@ class UnifiedModel(Model):
         alone = [compose(len(lengths_C), [kind.own], [kind.owners_M]) for kind in kinds]
         composed, has = zip((composed_CD, has_C), *alone, strict=True)
         return sentences_CD, torch.stack(composed, dim=1), torch.stack(has, dim=1)
-
-    def encode_sentences(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """Captions as sequences of words, u_sent: (C, D)."""
-        return self.text_encoder.encode_sentences(tokens_CL, lengths_C)
-
-    def encode_objects(self, nouns_O: Tensor) -> Tensor:
-        """Nouns by themselves: (O, D)."""
-        return self.text_encoder.encode_objects(nouns_O)
-
-    def encode_pairs(self, adjectives_A: Tensor, nouns_A: Tensor) -> Tensor:
-        """Nouns with an adjective: (A, D)."""
-        return self.text_encoder.encode_pairs(torch.stack([adjectives_A, nouns_A], dim=-1))
-
-    def encode_triples(self, triples_TL: Tensor) -> Tensor:
-        """Subjects, the words of their relations and objects, filled up with -1: (T, D)."""
-        return self.text_encoder.encode_triples(triples_TL)
 
     def forward(
         self,

@@ -58,7 +58,7 @@ def attack(inputs: EvaluationInputs) -> Results:
         each = [len(entry.texts) for entry in entries]
         found = evaluate_attack(inputs.gallery.images_BKD, true.texts_CD, counts, false.texts_CD, each, protocol)
         metrics |= {f"attack/{name}_{key}": value for key, value in found.as_dict().items()}
-        results[name] = found.image_to_text
+        results[name] = found
         if protocol == "shared":
             sweeps[name] = _sweep(inputs, true, counts, false, each)
         fakes = false.parts() if protocol == "shared" else {}
@@ -122,7 +122,7 @@ def _sweep(
             metrics = evaluate_retrieval(inputs.gallery.images_BKD, true.mixed(alpha), counts).image_to_text
         else:
             texts_CD, false_CD = true.mixed(alpha), false.mixed(alpha)
-            metrics = evaluate_attack(inputs.gallery.images_BKD, texts_CD, counts, false_CD, each).image_to_text
+            metrics = evaluate_attack(inputs.gallery.images_BKD, texts_CD, counts, false_CD, each)
         recalls.append(metrics.recall_sum)
     return recalls
 
@@ -130,7 +130,7 @@ def _sweep(
 def _figures(
     inputs: EvaluationInputs, results: dict[str, DirectionMetrics], sweeps: dict[str, list[float]]
 ) -> dict[str, Figure]:
-    figures = {"attacks": plot_attacks({"this model": results})}
+    figures = {"attacks": plot_attacks(results)}
     components = inputs.texts.components
     if components is not None:
         panels = {

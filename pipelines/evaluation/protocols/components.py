@@ -15,6 +15,7 @@ from pipelines.evaluation.protocols.results import Results
 from pipelines.kinds.component_embedder import Phrase
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from preprocessing.features.images import load_image
+from vse_core.evaluation.ranks import RelevantItems
 from vse_core.evaluation.relevance import plot_relevance, relevance
 from vse_core.evaluation.unified import evaluate_unified
 
@@ -48,12 +49,14 @@ def components(inputs: EvaluationInputs) -> Results:
         kinds["detected_objects"] = [[_label_phrase(name) for name in names] for names in inputs.detections]
     metrics: dict[str, float] = {}
     for kind, of_images in kinds.items():
-        queries, relevant_R, first_Q1 = _relevant(of_images)
-        if queries:
-            found = evaluate_unified(
-                inputs.texts.embed_phrases(queries), inputs.gallery.images_BKD, relevant_R, first_Q1
-            )
-            metrics |= {f"components/{kind}_{name}": value for name, value in found.as_dict().items()}
+        relevant = _relevant(of_images)
+        if relevant:
+            query_P = torch.tensor([query for query, images in enumerate(relevant.values()) for _ in images])
+            image_P = torch.tensor([image for images in relevant.values() for image in images])
+            relevant_images = RelevantItems.of_pairs(query_P, image_P, len(relevant))
+            queries_QD = inputs.texts.embed_phrases(list(relevant))
+            found = evaluate_unified(queries_QD, inputs.gallery.images_BKD, relevant_images)
+            metrics |= {f"components/{kind}_{name}": value for name, value in found.items()}
     maps = {kind: metrics[f"components/{kind}_map"] for kind in kinds if f"components/{kind}_map" in metrics}
     metrics["components/sum"] = sum(value for kind, value in maps.items() if kind != "detected_objects")
     summary = ", ".join(f"{kind} {value:.1f}" for kind, value in maps.items())
@@ -65,14 +68,13 @@ def _label_phrase(name: str) -> Phrase:
     return (" ".join(before), noun) if before else (noun,)
 
 
-def _relevant(of_images: Sequence[Iterable[Phrase]]) -> tuple[list[Phrase], torch.Tensor, torch.Tensor]:
-    """Return the distinct phrases in the order of their first image, and the images of each, flat with their starts."""
+def _relevant(of_images: Sequence[Iterable[Phrase]]) -> dict[Phrase, list[int]]:
+    """Return the distinct phrases in the order of their first image, and the images of each."""
     images: dict[Phrase, list[int]] = defaultdict(list)
     for image, phrases in enumerate(of_images):
         for phrase in dict.fromkeys(phrases):
             images[phrase].append(image)
-    starts = np.cumsum([0, *(len(found) for found in images.values())])
-    return list(images), torch.tensor([image for found in images.values() for image in found]), torch.from_numpy(starts)
+    return images
 
 
 def relevance_figures(inputs: EvaluationInputs, kinds: dict[str, list[list[Phrase]]]) -> dict[str, Figure]:

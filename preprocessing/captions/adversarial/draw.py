@@ -38,10 +38,9 @@ def draw_different(
     rng: np.random.Generator,
     reason: str,
 ) -> Adversarial:
-    """Make ``count`` different texts, each by one of the changes, drawn with equal chances.
+    """Make ``count`` different texts, none of them a true one, each by a change that is drawn with equal chances.
 
-    None is a true text, as :func:`~preprocessing.captions.adversarial.sentence.plain` has it. ``reason`` says why there
-    are no changes, if there are none.
+    ``reason`` says why there are no changes, if there are none.
     """
     texts: dict[str, None] = {}
     for _ in range(_TRIES_PER_TEXT * count if changes else 0):

@@ -34,7 +34,7 @@ class Adversarial:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """Numbers of true captions, of those with as many adversarial ones as were asked for, and of all adversarial ones.
+    """Numbers of true captions, of those with all adversarial ones that were asked for, and of all adversarial ones.
 
     `fewer` has the captions with some but too few, `impossible` those with none, by reason.
     """
@@ -75,8 +75,6 @@ def _entry(line: str, origin: str) -> Adversarial:
     with damage_as(AdversarialError, f"{origin} is no adversarial caption", "generate the file again"):
         data: Any = parse_json(line)
         texts = data.pop("texts")
-        entry = Adversarial(**data, texts=tuple(texts))
-    values = (entry.image_id, entry.caption_id, entry.attack, entry.caption, entry.reason, *entry.texts)
-    if not isinstance(texts, list) or not all(isinstance(value, str) for value in values):
-        raise AdversarialError(f"{origin}: ids and texts must be strings: generate the file again")
-    return entry
+        if not isinstance(texts, list) or not all(isinstance(value, str) for value in (*data.values(), *texts)):
+            raise ValueError("ids and texts must be strings")
+        return Adversarial(**data, texts=tuple(texts))

@@ -58,8 +58,7 @@ PREPOSITIONS = {
 def wrong_prepositions(word: str) -> list[str]:
     """The prepositions that share no class with this one, sorted.
 
-    Differs from VSE-C, which takes the words of every class without this one, so that "on" may become "beyond", which
-    is in one class with it, because it is in another as well; and which puts conjunctions and "next" before
-    nouns too.
+    Differs from VSE-C, which takes the words of every class without this one, though another class may have both, and
+    which puts conjunctions and "next" before nouns too.
     """
     return sorted(set(PREPOSITIONS) - PREPOSITIONS[word] - set(WORD_LISTS["never_drawn"]))

@@ -31,10 +31,8 @@ class Lexicon:
     A noun fits after "a" if training captions use it so ("a dog", not "a snow"), as a plural if they have its plural,
     and so on: see :data:`Frame`. A relation fits where another of the same form stood ("riding", "rides", "near").
 
-    Differs from VSE-C: nouns above a concreteness of 0.6 become those of the pool (frequent objects of training
-    captions); captions as well as WordNet tell which words are related (:class:`Relatedness`). What nearly every image
-    shows, whether its captions say so or not, is put in no place: parts of the body ("with a neck") and words such as
-    "surface". Captions and pools are those of the training split.
+    Differs from VSE-C: nouns are the pool's, instead of those above a concreteness of 0.6; captions as well as WordNet
+    tell which words are related. What nearly every image shows is put in no place: parts of the body, "surface".
     """
 
     def __init__(self, captions: Iterable[TokenizedCaption], pools: Pools, relatedness: Relatedness) -> None:
@@ -76,12 +74,11 @@ class Lexicon:
 
 
 class ImageWords:
-    """The words of one image's captions, and so those that are wrong for it.
+    """The words of an image's captions (`texts`, as they are compared with others), and so those that are wrong for it.
 
     A noun or an adjective is irrelevant if it is related to no noun and no attribute of any caption of the image, and
     is no word of them either. A relation is irrelevant if no caption has one whose first word is related to its first,
-    where prepositions of one of VSE-C's classes count as related. `texts` are the captions, as they are compared with
-    others.
+    where prepositions of one of VSE-C's classes count as related.
     """
 
     def __init__(self, captions: Sequence[TokenizedCaption], lexicon: Lexicon) -> None:

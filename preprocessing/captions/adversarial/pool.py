@@ -15,11 +15,7 @@ ADVERSARIAL_STREAM = 4
 class AdversarialPool:
     """Token ids of the adversarial captions of a split.
 
-    Args:
-        texts: those of each caption, caption by caption; a caption may have none.
-        caption_encoder: of the model.
-        seed: of the draws.
-        count: how many a caption gives at once, fewer where it has fewer.
+    `texts` are those of each caption, which may have none; a caption gives `count` at once, fewer where it has fewer.
     """
 
     def __init__(self, texts: Iterable[Sequence[str]], caption_encoder: CaptionEncoder, seed: int, count: int) -> None:

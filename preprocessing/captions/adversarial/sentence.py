@@ -52,9 +52,7 @@ def plain(text: str) -> str:
 
 
 def rewrite(caption: TokenizedCaption, edits: Iterable[Edit]) -> str:
-    """Change words in places that do not overlap, and nothing else: the rest stays spelled as it is, so that nothing
-    but the words tells the text from a true caption. "A" and "an" follow the sound of what then comes after them.
-    """
+    """Change words in places that do not overlap, and nothing else but that "a" and "an" fit what follows."""
     changed: list[str] = []
     done = 0
     for start, end, replacement in sorted(edits, key=lambda edit: edit[:2]):
@@ -122,9 +120,7 @@ def frame_of(caption: TokenizedCaption, thing: SceneObject) -> Frame:
 
 
 def find_words(caption: TokenizedCaption, words: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the place of these words in a row between two places, as far as they are written together with others
-    with these; None unless exactly once.
-    """
+    """Return the place of words in a row between two places, widened to complete words; None unless exactly once."""
     wanted = words.replace("-", " - ").split()
     places = [i for i in range(start, end - len(wanted) + 1) if list(caption.tokens[i : i + len(wanted)]) == wanted]
     return _whole_words(caption, places[0], places[0] + len(wanted)) if wanted and len(places) == 1 else None

@@ -36,11 +36,9 @@ def univse_attack(
     * relation: subject, relation or object of a relation is replaced by an irrelevant one, or an irrelevant preposition
       and noun are put after a noun.
 
-    The ways of an attack that a caption allows have equal chances. :class:`ImageWords` says what is irrelevant; words
-    fit in number, article and verb form, see :class:`Lexicon`, which is that of the training split.
-
-    There is an entry for each caption, image by image; its reason says why, if it has fewer texts than ``count``. The
-    texts depend on the seed, on the ids and on the image's captions alone.
+    The ways that a caption allows have equal chances; :class:`ImageWords` and the training split's :class:`Lexicon` say
+    what is irrelevant and fits. There is an entry for each caption, image by image; its reason says why, if it has
+    fewer texts than ``count``. Texts depend on the seed, on the ids and on the image's captions alone.
     """
     for captions in images:
         words = ImageWords(captions, lexicon)

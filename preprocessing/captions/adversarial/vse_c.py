@@ -46,12 +46,9 @@ def vse_c_attack(
     * relation: two noun phrases that are not joined trade places, or a preposition before a noun phrase becomes one
       that shares no class with it.
 
-    Differs from the released code: instead of WordNet and a list of concreteness, see :class:`Lexicon`; a new noun has
-    the number of the old one, and "a" and "an" agree; a comma joins phrases, as intended there; of all results
-    ``limit`` are kept, shuffled by the seed, since a caption has thousands of wrong nouns.
-
-    There is an entry for each caption, image by image; its reason says why, if it has fewer texts than ``limit``. The
-    texts depend on the seed, on the ids and on the image's captions alone.
+    Differs from the released code: see :class:`Lexicon`; a new noun has the number of the old one, and "a" and "an"
+    agree; a comma joins phrases, as intended there; of all results ``limit`` are kept, shuffled by the seed, since a
+    caption has thousands of wrong nouns. Entries are as of :func:`univse_attack`.
     """
     for captions in images:
         words = {token for caption in captions for token in caption.tokens}

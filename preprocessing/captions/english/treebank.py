@@ -180,9 +180,8 @@ _WITHOUT_TABLES = frozenset({"PROPN", "PUNCT", "SYM", "X", "SPACE"})
 def lemma_tables(sentences: Iterable[Sequence[Word]]) -> Lookups:
     """Tables for ``lemmatizer`` in its mode "rule".
 
-    Exceptions hold, for each word and part of speech, the lemma most often given to it, wherever the word is not its
-    own lemma or a rule would change it. The index holds the lemmas seen more than once (the
-    others are often misspelt), which the rules prefer.
+    Exceptions hold the lemma most often given to a word and part of speech, where the word is not its own lemma or a
+    rule would change it. The index, which rules prefer, holds lemmas seen more than once: others are often misspelt.
     """
     from spacy.lookups import Lookups
 

@@ -78,8 +78,8 @@ class Arguments:
     def modified(self, noun: int, modifier: int) -> list[int]:
         """The conjoined nouns that a phrase or clause behind one of them belongs to.
 
-        It belongs to all where it hangs on the first and stands behind the last ("[man and woman] with a dog"), and
-        where it hangs on a later one that has no determiner of its own ("a [man and woman] with a dog").
+        That is all where it hangs on the first and stands behind the last ("[man and woman] with a dog"), and where it
+        hangs on a later one that has no determiner of its own ("a [man and woman] with a dog").
         """
         tree, first = self._tree, noun
         while tree.labels[first] == "conj" and tree.heads[first] >= 0 and self._object[tree.heads[first]] >= 0:

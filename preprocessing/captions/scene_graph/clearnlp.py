@@ -15,8 +15,8 @@ _PREPOSITIONAL = frozenset({"prep", "agent", "dative"})
 def to_universal(tree: Tree) -> None:
     """Give a parse in spaCy's scheme the heads and labels of Universal Dependencies; leave any other as it is.
 
-    The labels tell the scheme: one label that only spaCy's scheme has is enough. Prepositions hang on
-    their nouns afterwards. "be" stays a head: the rules read what hangs on it as they read a predicate with a copula.
+    Prepositions hang on their nouns afterwards. "be" stays a head: the rules read what hangs on it as they read a
+    predicate with a copula.
     """
     if _OWN_LABELS.isdisjoint(tree.labels):
         return

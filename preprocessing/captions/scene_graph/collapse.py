@@ -40,8 +40,8 @@ class _Changes:
 def collapse(tree: Tree) -> None:
     """Let the noun take the place of the phrase before it.
 
-    "a group of people" becomes "people" with the quantifier "group"; "in front of a house", "next to a house", "away
-    from a house" become "house" with a preposition of several words. Places without a noun ("on top") become adverbs.
+    "a group of people" becomes "people" with the quantifier "group"; "in front of a house", "next to a house" become
+    "house" with a preposition of several words. Places without a noun ("on top") become adverbs.
     """
     changes, changed = _Changes(), False
     for token, lemma in enumerate(tree.lemmas):

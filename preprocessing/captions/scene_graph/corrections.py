@@ -196,8 +196,7 @@ def _conjunct(tree: Tree, token: int) -> None:
 def _place_of_companion(tree: Tree, token: int) -> None:
     """Hang a prepositional phrase on the noun just before it.
 
-    "In the background" and parts of the body that are owned go to the noun of a "with", parts of the body to what is
-    held too; "in a suit" goes to a person.
+    "In the background" and parts of the body that are owned go to the noun of a "with"; "in a suit" goes to a person.
     """
     head = tree.heads[token]
     cases = [c for c in tree.children[token] if tree.labels[c] == "case"]

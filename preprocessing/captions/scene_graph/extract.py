@@ -25,9 +25,8 @@ def extract_graph(doc: Doc, lemmas: Lemmas | None = None) -> SceneGraph:
     """Read objects, their attributes and their relations off the dependency parse of a caption.
 
     The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing), so they
-    serve any language as far as labels go. A parse in the scheme of spaCy's own English models is brought into that
-    form first. Word lists, in English, tell what no label does: quantifiers, prepositions of several words, places,
-    and whom pronouns may stand for.
+    serve any language as far as labels go; parses of spaCy's own English models are brought into that form first. Word
+    lists, in English, tell what no label does: quantifiers, prepositions of several words, places, persons.
 
     Differs from SceneGraphParser, which UniVSE uses: a noun may have several relations; the head of "a group of
     people" is "people"; "in front of" and "next to" relate nouns wherever they stand; a passive without agent, a

@@ -16,9 +16,8 @@ _NAME = "lemmatizer"
 class Lemmas:
     """The lemmas that a pipeline's lemmatizer gives, remembered.
 
-    spaCy's lemmatizers that go by rules and tables look at a token's form, part of speech and features alone, and
-    captions use few words: most tokens need one look into a dictionary. These lemmatizers are then left out of the
-    pipeline (`replaced` names them); others, which look at the sentence, stay in it.
+    spaCy's lemmatizers that go by rules and tables look at a token's form, part of speech and features alone. They are
+    left out of the pipeline (`replaced` names them); others, which look at the sentence, stay in it.
     """
 
     def __init__(self, nlp: Language) -> None:
@@ -31,10 +30,9 @@ class Lemmas:
         self.replaced = [_NAME] if by_tables else []
 
     def complete(self, doc: Doc, lemmas: list[int], words: Sequence[tuple[int, int, int]]) -> list[int]:
-        """The lemmas of a caption as spaCy's hashes.
+        """The lemmas of a caption as spaCy's hashes: those that other components have given, where they are not 0.
 
-        `lemmas` are those that other components have given, 0 where there is none; `words` the form, part of speech and
-        features of each token, as hashes.
+        `words` are the form, part of speech and features of each token, as hashes.
         """
         if self._lemmatizer is None:
             return lemmas

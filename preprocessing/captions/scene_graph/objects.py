@@ -39,11 +39,10 @@ def roles(tree: Tree) -> list[str]:
 
 
 def find_objects(tree: Tree, role: list[str]) -> list[int]:
-    """The tokens that head the noun phrases of a caption, ascending.
+    """The tokens that head the noun phrases of a caption, ascending; `role` is that of :func:`roles`.
 
-    These are nouns and names that are not part of another word, and adjectives in a noun's place with an article ("the
-    elderly") or which may be nouns ("a child and adult"). Pronouns are not among them, nor are sports that are played
-    and what is said not to be there. `role` is that of :func:`roles`.
+    These are nouns and names that are not part of another word, and adjectives in a noun's place ("the elderly", "a
+    child and adult"). Pronouns are not among them, nor are sports that are played and what is said not to be there.
     """
     found = []
     for token, upos in enumerate(tree.upos):

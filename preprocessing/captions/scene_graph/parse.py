@@ -34,12 +34,11 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u20
 
 @dataclass(frozen=True, slots=True)
 class ParsedCaption:
-    """The graph of a caption, and the problem in reading it, if any.
+    """The graph of a caption, whose offsets count the tokens, and the problem in reading it, if any.
 
     Attributes:
-        tokens: of the cleaned caption, as written, each with the blank that follows it, if any; of a long one those
-            that were parsed.
-        graph: empty or partial where there was a problem; its offsets count the tokens.
+        tokens: that were parsed, of the cleaned caption as written, each with the blank that follows it, if any.
+        graph: empty or partial where there was a problem.
         problem: None, or the first that applies: "not English" (in an English pipeline: its graph is empty); "empty"
             (nothing but blanks); "no words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens
             were read); "control characters" (read without these); "no objects" (it names no thing).
@@ -53,8 +52,8 @@ class ParsedCaption:
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
-    A caption may have several sentences. Control characters and HTML are removed and runs of blanks become one; no
-    caption raises an error. A pipeline that lacks a dependency parser, parts of speech or lemmas is a ValueError.
+    Control characters and HTML are removed and runs of blanks become one; no caption raises an error. A pipeline that
+    lacks a dependency parser, parts of speech or lemmas is a ValueError.
     """
     english = nlp.lang == "en"
     lemmas = Lemmas(nlp)
@@ -105,10 +104,7 @@ _LATIN_END = "\u0250"
 
 
 def is_foreign(text: str) -> bool:
-    """Return whether a text is in another script than the Latin one, or has the little words of another language.
-
-    Differs from a language identifier: text without any little words ("red car") passes as English.
-    """
+    """Return whether a text is in another script than the Latin one, or has the little words of another language."""
     if not text.isascii():
         letters = [letter for letter in text if letter.isalpha()]
         if sum(letter >= _LATIN_END for letter in letters) * 2 > len(letters):

@@ -134,10 +134,7 @@ class _Finder:
         return self._tree.lemmas[token] == "be" or self._tree.child(token, "expl") is not None
 
     def _gap(self, token: int) -> tuple[int, ...]:
-        """The noun before a relative clause without pronoun, where it is the object: "the ball [that] the dog chases".
-
-        It is the object of the last of the verbs that depend on each other ("the ball the dog wants to chase").
-        """
+        """The noun before a relative clause that is the object of its last verb: "the ball [that] the dog chases"."""
         tree, arguments = self._tree, self._arguments
         if tree.has_child(token, frozenset({"obj", "xcomp"})):
             return ()
@@ -180,8 +177,7 @@ class _Finder:
     ) -> None:
         """Relate subjects to a noun and those conjoined to it by its preposition; each may have one of its own.
 
-        The tokens ``before`` precede the preposition; ``without_case`` are the relation where there is none, ``before``
-        if not given.
+        The tokens ``before`` precede the preposition; without one ``without_case``, or else they, are the relation.
         """
         shared = self._tree.case_words(target)
         for member in self._arguments.members(target):

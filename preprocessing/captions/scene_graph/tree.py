@@ -40,11 +40,9 @@ _plain_labels: dict[str, str] = {}
 
 @dataclass(slots=True)
 class Tree:
-    """The tokens of a caption and how they depend on each other; each list has an entry a token.
+    """The tokens of a caption and how they depend on each other; each list has an entry a token, words in lower case.
 
     Attributes:
-        words: in lower case.
-        lemmas: in lower case.
         upos: universal parts of speech.
         features: morphological features such as "Number=Plur".
         heads: the token it depends on, -1 at the root of a sentence. There are no cycles.

@@ -33,11 +33,7 @@ class _Synset:
 
 
 def export(database: Path) -> bytes:
-    """Return the compressed taxonomy as JSON; see :class:`~preprocessing.captions.wordnet.taxonomy.Taxonomy`.
-
-    Args:
-        database: folder with ``index.noun``, ``data.noun`` and so on.
-    """
+    """Return the compressed taxonomy of a folder with ``index.noun``, ``data.noun`` and so on (:class:`Taxonomy`)."""
     synsets: dict[str, _Synset] = {}
     senses: dict[WordKind, dict[str, list[str]]] = {}
     for kind in _FILES:

@@ -34,10 +34,7 @@ class Taxonomy:
         self._relatives: dict[tuple[str, WordKind], tuple[frozenset[int], frozenset[int]]] = {}
 
     def same_or_kind_of(self, one: str, other: str, kind: WordKind) -> bool:
-        """Return whether the words share a synset, or a synset of one is above one of the other at any distance.
-
-        A word that WordNet lacks is related to itself alone.
-        """
+        """Return whether the words are equal, share a synset, or one is a kind of the other at any distance."""
         one_own, one_all = self._synsets(one, kind)
         other_own, other_all = self._synsets(other, kind)
         return one == other or not one_own.isdisjoint(other_all) or not other_own.isdisjoint(one_all)

@@ -6,13 +6,7 @@ from collections.abc import Iterator, Mapping
 from preprocessing.datasets.checks import require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.scenes.captions import caption_scene
-from preprocessing.datasets.scenes.layout import (
-    SCENES_PER_SPLIT,
-    SPLIT_STARTS,
-    Scene,
-    check_scene,
-    compose_scene,
-)
+from preprocessing.datasets.scenes.layout import SCENES_PER_SPLIT, SPLIT_STARTS, Scene, compose_scene, split_of
 from preprocessing.datasets.scenes.render import encode_png, render_pixels
 
 __all__ = ["Scene", "ScenesDataset", "compose_scene", "parse_scene_uri", "render_scene", "scene_uri"]
@@ -36,19 +30,14 @@ def parse_scene_uri(uri: str) -> tuple[int, int]:
     if match is None:
         raise ValueError(f"{uri!r} is not scene://SEED/INDEX with whole numbers")
     seed, index = int(match[1]), int(match[2])
-    check_scene(seed, index)
+    split_of(seed, index)
     return seed, index
 
 
 class ScenesDataset:
-    """Any number of generated scenes, each a function of (seed, index) alone.
+    """Any number of generated scenes, each a function of (seed, index) alone; `images` has the number of each split.
 
-    Image i of a split does not depend on how many are asked for. Splits take their scenes from separate ranges of the
-    index, and no composition of objects and relations occurs in two of them.
-
-    Args:
-        seed: 0 .. 2**64 - 1; another seed gives other scenes.
-        images: split name (train, dev, test) -> number of scenes.
+    No composition of objects and relations occurs in two splits.
     """
 
     def __init__(self, seed: int, images: Mapping[str, int]) -> None:

@@ -21,8 +21,7 @@ Writer = Callable[[Scene, Draws], str]
 def caption_scene(scene: Scene) -> tuple[str, ...]:
     """Return five different captions, each true of the image; a function of the scene's seed and index.
 
-    Captions of a scene of one object tell its place or background, those of more objects their relations. Colour and
-    shape of an object that is named are always told, size and texture mostly.
+    Captions of a scene of one object tell its place or background, those of more objects their relations.
     """
     draws = Draws(scene.seed, scene.index, _CAPTION_STREAM)
     captions: list[str] = []

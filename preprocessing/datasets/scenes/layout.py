@@ -72,19 +72,14 @@ class Scene:
     place: tuple[int, int] | None
 
 
-def split_of(index: int) -> str:
-    """Return the split whose range of scene indices holds `index`, or raise ValueError."""
+def split_of(seed: int, index: int) -> str:
+    """Return the split of a scene; raise ValueError unless there is one of this seed and index."""
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"scene seed {seed} is outside 0 .. 2**64 - 1")
     for split, start in SPLIT_STARTS.items():
         if start <= index < start + SCENES_PER_SPLIT:
             return split
     raise ValueError(f"scene index {index} is outside 0 .. {len(SPLIT_STARTS) * SCENES_PER_SPLIT - 1}")
-
-
-def check_scene(seed: int, index: int) -> None:
-    """Raise ValueError unless there is a scene of this seed and index."""
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"scene seed {seed} is outside 0 .. 2**64 - 1")
-    split_of(index)
 
 
 def compose_scene(seed: int, index: int) -> Scene:
@@ -93,8 +88,7 @@ def compose_scene(seed: int, index: int) -> Scene:
     Compositions (objects, attributes, relations) are dealt out to the splits by their hash, and drawn again until one
     belongs to the split of the index. So no composition of dev or test is ever seen in training, under any seed.
     """
-    check_scene(seed, index)
-    buckets = _SPLIT_BUCKETS[split_of(index)]
+    buckets = _SPLIT_BUCKETS[split_of(seed, index)]
     draws = Draws(seed, index, _LAYOUT_STREAM)
     while True:
         scene = _draw_scene(seed, index, draws)

@@ -2,7 +2,8 @@
 
 import struct
 import zlib
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -64,11 +65,7 @@ def _background(name: str) -> Ints:
 
 
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Return an 8-bit RGB PNG of (H, W, 3) pixels.
-
-    Written by hand with stored (uncompressed) deflate blocks: compressors differ between builds of zlib, stored blocks
-    cannot.
-    """
+    """Return an 8-bit RGB PNG of (H, W, 3) pixels in stored blocks: compressors differ between builds of zlib."""
     height, width, _ = pixels.shape
     raw = b"".join(b"\x00" + row.tobytes() for row in pixels)
     blocks = [raw[start : start + 65535] for start in range(0, len(raw), 65535)]
@@ -102,7 +99,7 @@ def _coverage(shape: str, texture: str, radius: int) -> tuple[Ints, Ints, Ints]:
     half = radius + 2  # room for the outline
     points = np.arange(-half * _SAMPLES, half * _SAMPLES, dtype=np.int64) * (_UNIT // _SAMPLES) + 1
     y, x = np.meshgrid(points, points, indexing="ij")
-    fill = _inside(shape, x, y, radius * _UNIT)
+    fill = _INSIDE[shape](x, y, radius * _UNIT)
     marks = fill & _texture(texture, x, y)
     return _per_pixel(_dilate(fill)), _per_pixel(fill), _per_pixel(marks)
 
@@ -134,32 +131,6 @@ def _texture(texture: str, x: Ints, y: Ints) -> Bools:
     return marked
 
 
-def _inside(shape: str, x: Ints, y: Ints, r: int) -> Bools:
-    """Return the points (eighths of a pixel from the centre) that the shape of radius r covers."""
-    across, down = np.abs(x), np.abs(y)
-    covered: Bools
-    if shape == "circle":
-        covered = _disc(x, y, r)
-    elif shape == "square":
-        covered = np.maximum(across, down) * 100 <= 88 * r
-    elif shape == "triangle":
-        covered = _polygon(x, y, r, _TRIANGLE)
-    elif shape == "star":
-        covered = _polygon(x, y, r, _STAR)
-    elif shape == "cross":
-        covered = (np.minimum(across, down) * 100 <= 34 * r) & (np.maximum(across, down) <= r)
-    elif shape == "ring":
-        covered = _disc(x, y, r) & ~_disc(x, y, r * 60 // 100)
-    elif shape == "diamond":
-        covered = across * 100 + down * 82 <= 82 * r
-    elif shape == "heart":
-        lobes = _disc(across - r * 470 // 1000, y + r * 360 // 1000, r * 530 // 1000)
-        covered = lobes | _polygon(x, y, r, _HEART_TIP)
-    else:
-        raise ValueError(f"there is no shape {shape!r}")
-    return covered
-
-
 def _disc(x: Ints, y: Ints, r: int) -> Bools:
     within: Bools = x * x + y * y <= r * r
     return within
@@ -175,3 +146,23 @@ def _polygon(x: Ints, y: Ints, r: int, corners: tuple[tuple[int, int], ...]) -> 
         side = (px - x1) * (y2 - y1) - (x2 - x1) * (py - y1)
         inside ^= spans & ((side < 0) == (y2 > y1))
     return inside
+
+
+def _heart(x: Ints, y: Ints, r: int) -> Bools:
+    lobes = _disc(np.abs(x) - r * 470 // 1000, y + r * 360 // 1000, r * 530 // 1000)
+    return lobes | _polygon(x, y, r, _HEART_TIP)
+
+
+# For each shape the points (x, y), in eighths of a pixel from the centre, that it covers with a radius of r.
+_INSIDE: dict[str, Callable[[Ints, Ints, int], Bools]] = {
+    "circle": _disc,
+    "square": lambda x, y, r: np.maximum(np.abs(x), np.abs(y)) * 100 <= 88 * r,
+    "triangle": partial(_polygon, corners=_TRIANGLE),
+    "star": partial(_polygon, corners=_STAR),
+    "cross": lambda x, y, r: (
+        (np.minimum(np.abs(x), np.abs(y)) * 100 <= 34 * r) & (np.maximum(np.abs(x), np.abs(y)) <= r)
+    ),
+    "ring": lambda x, y, r: _disc(x, y, r) & ~_disc(x, y, r * 60 // 100),
+    "diamond": lambda x, y, r: np.abs(x) * 100 + np.abs(y) * 82 <= 82 * r,
+    "heart": _heart,
+}

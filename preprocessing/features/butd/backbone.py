@@ -76,7 +76,8 @@ class Backbone(nn.Module):
         inside = _inside(sizes, x)
         # After a ReLU a zero is as good as no value: it never wins a maximum.
         x = functional.max_pool2d(_cut(x, inside), kernel_size=3, stride=2, ceil_mode=True)
-        sizes = [(_pooled(height), _pooled(width)) for height, width in sizes]
+        # Windows of three at every second cell, of which the last may be cut to two.
+        sizes = [(height // 2, width // 2) for height, width in sizes]
         x = _through(self.res2, x, sizes, stride=1)
         for blocks in (self.res3, self.res4):
             sizes = [(_halved(height), _halved(width)) for height, width in sizes]
@@ -109,8 +110,3 @@ def _cut(x_BFHW: Tensor, inside: Tensor | None) -> Tensor:
 
 def _halved(cells: int) -> int:
     return (cells + 1) // 2
-
-
-def _pooled(cells: int) -> int:
-    """Outputs of the pooling: windows of three at every second cell, of which the last may be cut to two."""
-    return cells // 2

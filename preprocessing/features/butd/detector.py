@@ -65,7 +65,10 @@ class Detector(nn.Module):
         """The regions of each image; the sizes of the images may differ."""
         maps_BFHW, sizes = self.maps(images)
         proposals = self.proposals(maps_BFHW, sizes, images)
-        return [self.regions(*each) for each in zip(maps_BFHW, proposals, images, strict=True)]
+        return [
+            self.select(self.roi_heads(map_FHW, proposals_R4), proposals_R4, image)
+            for map_FHW, proposals_R4, image in zip(maps_BFHW, proposals, images, strict=True)
+        ]
 
     def maps(self, images: Sequence[Pixels]) -> tuple[Tensor, Sizes]:
         """The feature maps of a padded batch, and the height and width in cells of each."""
@@ -95,10 +98,6 @@ class Detector(nn.Module):
             for row, ((height, width), image) in enumerate(zip(sizes, images, strict=True))
         ]
 
-    def regions(self, map_FHW: Tensor, proposals_R4: Tensor, image: Pixels) -> Regions:
-        """The regions of one image, from its feature map and its proposals."""
-        return self.select(self.roi_heads(map_FHW, proposals_R4), proposals_R4, image)
-
     def select(self, features_RF: Tensor, proposals_R4: Tensor, image: Pixels) -> Regions:
         """The regions of one image, from its proposals and their features."""
         predictor, is_caffe = self.roi_heads.box_predictor, self._variant.name == "caffe"
@@ -112,7 +111,9 @@ class Detector(nn.Module):
         else:
             boxes_R4 = self._regressed(features_RF, object_R, proposals_R4, image)
             chosen = select_distinct(boxes_R4, score_R, self._minimum, self._maximum)
-            boxes_R4 = boxes_R4 * boxes_R4.new_tensor(_to_photograph(image))
+            # Both sides were rounded.
+            across, down = image.width / image.values.shape[2], image.height / image.values.shape[1]
+            boxes_R4 = boxes_R4 * boxes_R4.new_tensor((across, down, across, down))
         logits_NP = predictor.attributes(features_RF[chosen], objects_RO[chosen])
         # The original takes "none" into the probabilities and only leaves it out of the choice; the port, out of both.
         scores_NP = logits_NP.softmax(dim=1)[:, :-1] if is_caffe else logits_NP[:, :-1].softmax(dim=1)
@@ -128,17 +129,10 @@ class Detector(nn.Module):
         return clipped(boxes_R4, image.values.shape[1], image.values.shape[2], self._variant.edge)
 
 
-def _to_photograph(image: Pixels) -> tuple[float, float, float, float]:
-    """Return the scales from a box of the resized image to the photograph; both sides were rounded."""
-    across, down = image.width / image.values.shape[2], image.height / image.values.shape[1]
-    return across, down, across, down
-
-
 def random_detector(size: Size, variant: Variant, minimum: int, maximum: int, seed: int) -> Detector:
     """A network whose parameters depend on the seed alone; torch's own generator is untouched.
 
-    The layers on top start as in the paper (Ren et al., section 3.1.3: normal, 0.01), so that proposals are near their
-    anchors and scores are near one another.
+    The layers on top start as in the paper (Ren et al., section 3.1.3: normal, 0.01).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

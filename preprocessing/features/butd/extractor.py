@@ -13,9 +13,8 @@ from preprocessing.features.butd.detector import Detector, Regions, Size, random
 from preprocessing.features.butd.resize import Pixels, prepare
 from preprocessing.features.butd.variants import VARIANTS, VariantName
 from preprocessing.features.butd.weights import SOURCES, load_weights
-from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures
-from preprocessing.features.networks.network import as_features
-from preprocessing.features.weights import checked_device, checked_dtype
+from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures, as_features
+from preprocessing.features.weights import checked_device
 
 _VERSION = 1
 
@@ -23,8 +22,7 @@ _VERSION = 1
 class ButdExtractor(FileExtractor):
     """The regions of an image with their features, boxes, objects and attributes (Anderson et al., 2018).
 
-    An image's regions do not depend on the images that share its batch, but for float rounding: each image counts as
-    padded with zeros at every layer.
+    An image's regions do not depend on the images that share its batch, but for float rounding.
 
     Args:
         weights: a file, a folder or a hub id, see :func:`load_weights`; None with a seed.
@@ -69,7 +67,7 @@ class ButdExtractor(FileExtractor):
             self._detector = Detector(Size(), self._variant, *self._regions)
             load_weights(self._detector, weights)
         self._digest = _digest(self._detector)
-        self._detector.compute_in(checked_dtype(dtype))
+        self._detector.compute_in(getattr(torch, dtype))
         self._detector.to(where).to(memory_format=torch.channels_last)
 
     def prepare(self, _data: bytes, image: Image.Image, /) -> Pixels:

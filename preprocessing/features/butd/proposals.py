@@ -62,7 +62,7 @@ def propose(
     """Return the best boxes of one image, best first, none of which covers another: (R, 4), R from 1 to 300.
 
     Boxes and `size` (height, width) are in pixels of the resized image, which is `scale` times the photograph.
-    Where nothing at all is proposed, the whole image is the one box; the published code fails there.
+    Differs from the published code, which fails where nothing is proposed: the whole image is the one box.
     """
     height, width = logits_HWA.shape[:2]
     anchors = anchors_at_cells(anchors_A4, height, width)

@@ -11,7 +11,7 @@ from preprocessing.features.butd.anchors import RATIOS, SCALES, detectron2_ancho
 from preprocessing.features.butd.heads import BOX_WEIGHTS
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.weights import is_state, mismatch, read_weights
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as, reason
 
 SOURCES = (
     "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, to the .pth "
@@ -32,8 +32,7 @@ _UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
 def load_weights(network: torch.nn.Module, weights: str) -> None:
     """Fill the detector with released weights: a file, a folder that holds one, or a hub id.
 
-    Raises:
-        ExtractorError: there are no such weights, they cannot be read without running code in them, or do not fit.
+    ExtractorError: there are no such weights, they cannot be read without running code in them, or do not fit.
     """
     state = _canonical_file(weights)
     difference = mismatch(state, network.state_dict())
@@ -101,14 +100,8 @@ def _from_milvlg(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _canonical_file(weights: str) -> dict[str, Tensor]:
     path = _located(weights)
-    state = _read(path)
-    try:
-        return canonical(state)
-    # Of tensors that have the right names and shapes that cannot be converted.
-    except (ValueError, RuntimeError, IndexError, TypeError) as error:
-        raise ExtractorError(
-            f"weights {path} are not those of this detector ({reason(error)}); use {SOURCES}"
-        ) from error
+    with damage_as(ExtractorError, f"weights {path} are not those of this detector", f"use {SOURCES}"):
+        return canonical(_read(path))
 
 
 def _located(weights: str) -> Path:

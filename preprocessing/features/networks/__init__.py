@@ -3,7 +3,7 @@
 from typing import TypedDict, Unpack
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks.network import Network, PixelsCHW, as_features
+from preprocessing.features.networks.network import Network, PixelsCHW
 from preprocessing.features.networks.pixels import ImageSize
 from preprocessing.features.networks.torchvision_cnn import load_torchvision, rewrite_state
 from preprocessing.features.networks.transformer_models import load_transformers
@@ -12,7 +12,6 @@ __all__ = [
     "Network",
     "NetworkOptions",
     "PixelsCHW",
-    "as_features",
     "build_cnn",
     "build_network",
     "load_transformers",
@@ -52,8 +51,7 @@ def build_network(
         seed: initialises the network from this number instead of loading trained weights.
         dtype: what it computes in: "float32", "bfloat16" or "float16".
 
-    Raises:
-        ExtractorError: what is asked for does not exist, cannot be loaded or does not fit together.
+    ExtractorError: what is asked for does not exist, cannot be loaded or does not fit together.
     """
     if network is None:
         return load_transformers(weights, image_size, device, seed, dtype)

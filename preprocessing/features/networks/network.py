@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.networks.pixels import PixelsCHW
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class Network:
 
     Attributes:
         weights: what they were loaded from, for messages.
-        device: where they are.
         pixels: one image as normalised pixels, (3, H, W) float32; raises ImageError.
         forward: pixels (B, 3, H, W) on the device to the last state, (B, F, h, w) of a CNN, (B, N, F) of a transformer.
         identity: everything that changes the states but the device, as JSON.
@@ -62,18 +61,14 @@ class Network:
             raise ExtractorError(f"{self.weights}: the preprocessing fails on an image of noise: {error}") from error
 
     def example_state(self) -> Tensor:
-        """The state of `example_pixels`.
-
-        Before any work starts, an ExtractorError tells a model of another kind, or one whose state is random.
-        """
+        """The state of `example_pixels`; ExtractorError for a model of another kind, or one whose state is random."""
         pixels = self.example_pixels()
-        try:
+        with damage_as(
+            ExtractorError, f"{self.weights}: no last hidden state for pixels alone", "name a vision backbone"
+        ):
             state, again = (self.states([pixels])[0] for _ in range(2))
-        except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
-            raise ExtractorError(
-                f"{self.weights}: no last hidden state for pixels alone ({reason(error)}); name a vision backbone"
-            ) from error
-        if not _same(state, again):
+        bound = 1e-3 * float(state.abs().max())  # rounding on a GPU
+        if state.shape != again.shape or not torch.allclose(state, again, rtol=1e-3, atol=bound):
             raise ExtractorError(
                 f"{self.weights}: two passes over one image give different features (ViTMAE, for one, keeps patches at "
                 "random); name a network without chance in evaluation"
@@ -81,27 +76,6 @@ class Network:
         return state
 
 
-def _same(state: Tensor, again: Tensor) -> bool:
-    """Return whether two passes over one image agree, but for rounding on a GPU."""
-    bound = 1e-3 * float(state.abs().max())
-    return state.shape == again.shape and torch.allclose(state, again, rtol=1e-3, atol=bound)
-
-
 def dtype_identity(dtype: str) -> dict[str, str]:
     """Return what an identity says of a network's type of numbers; nothing of float32, as it did before others were."""
     return {} if dtype == "float32" else {"dtype": dtype}
-
-
-def as_features(states_NF: Sequence[Tensor], weights: str) -> list[FeaturesNF]:
-    """Sets of vectors (N, F) as they are stored, float16; ExtractorError where a value is not finite in it."""
-    features = []
-    for number, state_NF in enumerate(states_NF):
-        stored = state_NF.to(torch.float16).cpu().contiguous()
-        if not bool(torch.isfinite(stored).all()):
-            raise ExtractorError(
-                f"{weights}: image {number} of a batch of {len(states_NF)} has features that are NaN or beyond the "
-                f"range of float16 (largest {float(state_NF.abs().max()):.3g}, limit 65504); the weights are "
-                "damaged or not meant for these preprocessor settings, or the network needs bfloat16 instead of float16"
-            )
-        features.append(stored.numpy())
-    return features

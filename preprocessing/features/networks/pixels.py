@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 
 PixelsCHW = npt.NDArray[np.float32]
@@ -54,16 +53,6 @@ CAFFE = Normalization((102.9801, 115.9465, 122.7717), (1.0, 1.0, 1.0), bgr=True)
 def pixels_at(normalization: Normalization, image_size: ImageSize) -> Callable[[Image.Image], PixelsCHW]:
     """Return a function from an image to its normalised pixels at a size."""
     return lambda image: normalization(resized(image, image_size))
-
-
-def check_image_size(image_size: ImageSize) -> None:
-    """Raise ExtractorError unless images can be brought to a size."""
-    if image_size == SHORT_600:
-        return
-    if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < SMALLEST_SIDE:
-        raise ExtractorError(
-            f"image_size is a side of at least {SMALLEST_SIDE} pixels or {SHORT_600!r}, got {image_size!r}"
-        )
 
 
 def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, int]:

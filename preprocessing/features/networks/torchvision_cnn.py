@@ -13,15 +13,8 @@ from torchvision.models import get_model, list_models
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.networks.network import Network, dtype_identity
-from preprocessing.features.networks.pixels import CAFFE, IMAGENET, ImageSize, check_image_size, pixels_at
-from preprocessing.features.weights import (
-    checked_device,
-    checked_dtype,
-    is_state,
-    mismatch,
-    read_weights,
-    weights_digest,
-)
+from preprocessing.features.networks.pixels import CAFFE, IMAGENET, ImageSize, pixels_at
+from preprocessing.features.weights import checked_device, is_state, mismatch, read_weights, weights_digest
 
 _SUFFIX = "_caffe"
 CAFFE_RESNETS = ("resnet50_caffe", "resnet101_caffe", "resnet152_caffe")
@@ -64,15 +57,14 @@ def load_torchvision(
     A name that ends in `_caffe` is the topology in which bottom-up attention's detector and the released VSE-infinity
     grids were trained: in the first block of a layer the stride sits on the 1x1 convolution, and the max pooling has no
     padding and rounds its size up. Such a network sees pixels blue first, minus Caffe's means; all others see them red
-    first with ImageNet's mean and deviation. Batch norms use their running statistics.
+    first with ImageNet's mean and deviation.
 
     `weights` is a state dict in torchvision's names or VSE-infinity's original_updown_backbone.pth, as safetensors or a
     PyTorch file that holds tensors only; a folder stands for the model.safetensors in it. `image_size` must be given.
     """
     if image_size is None:
         raise ExtractorError(f"network {network!r} has no preprocessing of its own: give image_size (224, 512, ...)")
-    check_image_size(image_size)
-    place, numbers = checked_device(device), checked_dtype(dtype)
+    place, numbers = checked_device(device), getattr(torch, dtype)
     trunk, head = _build(network, 0 if seed is None else seed)
     _check_source(network, weights, seed)
     if weights is not None:

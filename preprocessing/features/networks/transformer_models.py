@@ -25,8 +25,8 @@ from transformers import (
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
 from preprocessing.features.networks.network import Network, dtype_identity
-from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, check_image_size, pixels_at
-from preprocessing.features.weights import checked_device, checked_dtype, weights_digest
+from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, pixels_at
+from preprocessing.features.weights import checked_device, weights_digest
 from preprocessing.reading import damage_as
 
 _BACKEND = "pil"
@@ -46,15 +46,12 @@ def load_transformers(
     """A network whose state is its `last_hidden_state`; of a model of images and texts (CLIP) the vision tower.
 
     Weights are read from safetensors only. `weights` names a folder with config.json, preprocessor_config.json (timm's
-    have none) and *.safetensors, or a hub id; with a seed a folder with the JSON files only. The same seed gives the
-    same network in every process. `image_size` replaces what preprocessor_config.json says; mean and deviation remain
-    those of that file. ExtractorError as of `build_network`.
+    have none) and *.safetensors, or a hub id; with a seed a folder with the JSON files only. `image_size` replaces what
+    preprocessor_config.json says, but for mean and deviation. Other arguments and errors as of `build_network`.
     """
     if weights is None:
         raise ExtractorError("'weights' is missing: name a folder or hub id (or a network of torchvision by 'network')")
-    if image_size is not None:
-        check_image_size(image_size)
-    place, numbers = checked_device(device), checked_dtype(dtype)
+    place, numbers = checked_device(device), getattr(torch, dtype)
     folder = _local_folder(weights)
     if folder is not None:
         _check_files(folder, seeded=seed is not None)
@@ -105,7 +102,12 @@ class _Processed:
         self._edge = _short_edge(processor)
 
     def __call__(self, image: Image.Image) -> PixelsCHW:
-        self._check_aspect(image)
+        short, long = sorted(image.size)
+        # So narrow that scaling its short edge would blow the long one up beyond all bounds.
+        if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
+            raise ImageError(
+                f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
+            )
         try:
             if hasattr(self._processor, "val_transforms"):  # timm's
                 return np.ascontiguousarray(self._processor.val_transforms(image).numpy())
@@ -113,14 +115,6 @@ class _Processed:
         except (ValueError, OSError, MemoryError, ArithmeticError) as error:
             raise ImageError(f"cannot be brought to the model's size: {error or type(error).__name__}") from error
         return np.ascontiguousarray(pixels, dtype=np.float32)
-
-    def _check_aspect(self, image: Image.Image) -> None:
-        """Refuse images so narrow that scaling their short edge would blow the long one up beyond all bounds."""
-        short, long = sorted(image.size)
-        if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
-            raise ImageError(
-                f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
-            )
 
 
 def _short_edge(processor: Any) -> int | None:
@@ -205,10 +199,7 @@ def _check_image_settings(config: Any, folder: Path | None) -> None:
 
 
 def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torch.nn.Module, set[str]]:
-    """The network, of a dual encoder its image tower, and the names of its parameters that the weights do not hold.
-
-    Those do not reach the features.
-    """
+    """The network, of a dual encoder its image tower, and the names of those parameters that the weights lack."""
     if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
         config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
     # TimmBackbone's own method takes the folder for the name of a network of timm.

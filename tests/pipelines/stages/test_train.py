@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from pipelines.config import load_config
 from pipelines.runtime.stage import StageDir, StageError
+from pipelines.stages import extract, train
 from pipelines.stages.train import _best
+from preprocessing.shards import ShardReader
+from tests.pipelines.stages.test_shard_checks import make
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", None, 3])
@@ -18,3 +23,26 @@ def test_the_best_checkpoint_lies_in_its_training(tmp_path: Path, name: object) 
     stage.complete({"best": name})
     with pytest.raises(StageError, match=r"manifest\.json, best: .* no"):
         _best(stage)
+
+
+def test_a_restart_does_not_read_the_captions_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ["dataset.images={train: 8, dev: 3}", "features.shard_size=3", "training.batch_size=8"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *sizes])
+    extract._summary.cache_clear()
+    make(config)
+    upstream = {"extract": extract.plan(config, {})}
+    run, splits = tmp_path / "run", train._splits(config, upstream)
+    run.mkdir()
+    assert train._prepared(config, run) is None
+    made = train._prepare(config, upstream, splits, run)
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardReader, "texts", None)
+        assert train._prepared(config, run) == made
+    vocabulary = (run / "vocabulary.json").read_bytes()
+    (run / "vocabulary.json").write_bytes(vocabulary[:-2])
+    assert train._prepared(config, run) is None, "it was changed"
+    assert train._prepare(config, upstream, splits, run) == made
+    assert train._prepared(config, run) == made
+    shutil.rmtree(config.work_dir / made["tables"]["dev"])
+    assert train._prepared(config, run) is None, "the tables have gone"
+    assert train._prepare(config, upstream, splits, run) == made

@@ -10,9 +10,9 @@ from preprocessing.captions import (
     SubwordTokenizer,
     Vocabulary,
     load_caption_encoder,
-    sample_rng,
     save_caption_encoder,
 )
+from preprocessing.captions.augment import sample_rng
 from tests.tokenizers import wordpiece
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "dog", "##gy", "runs"]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from preprocessing.captions import SubwordTokenizer, TokenizerError, sample_rng
-from preprocessing.captions.augment import augment_words
+from preprocessing.captions import SubwordTokenizer, TokenizerError
+from preprocessing.captions.augment import augment_words, sample_rng
 from tests.custom_code import with_code_of_its_own
 from tests.tokenizers import bpe, clip_bpe, train_on, unigram, wordpiece, write_tokenizer
 

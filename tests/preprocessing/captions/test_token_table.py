@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.captions import token_table
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 
@@ -14,9 +13,8 @@ WORDS = Vocabulary.build(TEXTS, 2)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 15])
-def test_tables_are_the_encoded_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(token_table, "_CAPTIONS_AT_ONCE", 4)
-    TokenTable.write(iter(TEXTS[:count]), WORDS, tmp_path)
+def test_tables_are_the_encoded_captions(tmp_path: Path, count: int) -> None:
+    TokenTable.encode(iter(TEXTS[:count]), WORDS).save(tmp_path)
     mapped = TokenTable.load(tmp_path)
     for table in (TokenTable.encode(iter(TEXTS[:count]), WORDS), mapped):
         assert len(table) == count

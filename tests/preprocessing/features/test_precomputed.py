@@ -101,5 +101,3 @@ def test_of_a_large_set_vectors_are_spread_evenly(file: Path, most: int, rows: l
 
 def test_the_largest_set_is_part_of_the_identity() -> None:
     assert build_extractor("precomputed", largest_set=20).identity()["largest_set"] == 20
-    with pytest.raises(ExtractorError, match="largest_set must be at least 1, got 0"):
-        build_extractor("precomputed", largest_set=0)

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 from transformers import AutoModel
 
-from preprocessing.features import TINY_RESNET, ExtractorError, build_extractor
+from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.features.pyramid import pyramid_boxes
 from tests.preprocessing.features.arrays import arrays
 
@@ -81,9 +80,3 @@ def test_an_image_may_keep_its_aspect_ratio(tmp_path: Path) -> None:
     expected = [naive(map_Fhw, tuple(box)) for box in pyramid_boxes()]
     # The raster is fine, and 19 x 29 cells do not divide it.
     np.testing.assert_allclose(arrays(pyramid, [item])[0], expected, rtol=0.02, atol=0.02)
-
-
-@pytest.mark.parametrize("size", [8, 0])
-def test_a_size_that_no_network_takes(size: int) -> None:
-    with pytest.raises(ExtractorError, match=f"at least 32 pixels or 'short_600', got {size}"):
-        build_extractor("pyramid", weights=TINY_RESNET, seed=0, image_size=size)

@@ -112,11 +112,6 @@ def test_a_wrapper_of_timm_without_settings_for_images_says_so(tmp_path: Path) -
         build_extractor("grid", weights=str(tmp_path))
 
 
-def test_other_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExtractorError, match="dtype must be one of float32, bfloat16, float16, got 'int8'"):
-        build_extractor("grid", weights=str(write_vision_network(tmp_path, "resnet")), dtype="int8")
-
-
 def test_a_text_network_is_refused_in_one_message(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
     AutoModel.from_config(BertConfig(vocab_size=11, **sizes)).save_pretrained(tmp_path)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,32 @@ def test_windows_of_shards_follow_each_other(counts: list[int], window: int, epo
     for place in range(samples):
         begun_and_not_ended = sum(first[shard] <= place <= last[shard] for shard in first)
         assert begun_and_not_ended <= window
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 2**64 - 1))
+def test_windows_are_cut_from_an_order_of_the_whole_epoch(counts: list[int], window: int, seed: int) -> None:
+    """Oracle: all draws of the epoch at once, the samples' before the shards', and one sort of all samples."""
+    samples = sum(counts)
+    if not samples:
+        return
+    draws = np.random.Philox(key=[seed, 3]).random_raw(samples + len(counts))
+    place = {int(shard): number for number, shard in enumerate(np.argsort(draws[samples:], kind="stable"))}
+    of_sample = [place[shard] // window for shard, count in enumerate(counts) for _ in range(count)]
+    expected = sorted(range(samples), key=lambda sample: (of_sample[sample], draws[sample]))
+    sampler = BatchSampler(samples, min(7, samples), seed, counts, window)
+    steps = reversed(range(sampler.steps_per_epoch))
+    batches = {step: sampler.batch(3, step).tolist() for step in steps}
+    assert [sample for step in range(sampler.steps_per_epoch) for sample in batches[step]] == expected
+
+
+def test_the_order_of_a_window_alone_is_in_memory() -> None:
+    sampler = BatchSampler(10_000_000, 1000, 0, [1000] * 10_000, window=4)
+    tracemalloc.start()
+    for step in range(0, sampler.steps_per_epoch, 500):
+        sampler.batch(0, step)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3_000_000  # of the whole order 80,000,000; shards take 16 bytes each and samples of windows 24
 
 
 def test_one_window_of_all_shards_is_the_order_without_windows() -> None:

@@ -263,7 +263,7 @@ def test_a_mapped_index_is_that_of_the_sidecars(shards: Path, tmp_path: Path, sa
     read.save(folder)
     for sidecar in shards.glob("*.json"):
         sidecar.unlink()
-    mapped = SplitIndex.load(folder, shards)
+    mapped = SplitIndex.load(folder, shards, are_here=True)
     assert (mapped.tars, mapped.fingerprint) == (read.tars, read.fingerprint)
     assert isinstance(mapped.places.base, np.memmap)
     reader = ShardReader(shards, "grid", index=mapped)
@@ -272,13 +272,17 @@ def test_a_mapped_index_is_that_of_the_sidecars(shards: Path, tmp_path: Path, sa
         assert reader.meta(number) == sample(number).meta
         assert reader.grid(number) is None
     assert reader.shard_captions == [15, 0, 17]
+    (shards / "shard-00002.tar").unlink()
+    SplitIndex.load(folder, shards, are_here=False)
+    with pytest.raises(ShardError, match=r"shard-00002\.tar is missing"):
+        SplitIndex.load(folder, shards, are_here=True)
 
 
 def test_an_index_that_cannot_be_read(shards: Path, tmp_path: Path) -> None:
     SplitIndex.read(shards, "grid", are_here=True).save(tmp_path)
     (tmp_path / "places.npy").write_bytes(b"")
     with pytest.raises(ShardError, match=r"cannot be read .*; delete it and train again"):
-        SplitIndex.load(tmp_path, shards)
+        SplitIndex.load(tmp_path, shards, are_here=False)
 
 
 def test_a_record_with_another_number_of_captions(shards: Path) -> None:

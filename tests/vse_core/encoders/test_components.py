@@ -183,16 +183,16 @@ def test_gradients_of_the_composition_are_finite_without_components() -> None:
 
 def test_given_word_vectors() -> None:
     vectors = torch.tensor([[1.0, 2, 3, 4], [5, 6, 7, 8]])
-    trained, fixed = (ObjectEncoder(5, 6, word_dim=4, modifier_dim=3, train_words=train) for train in (True, False))
+    trained, fixed = (ComponentEncoder(5, 6, word_dim=4, modifier_dim=3, train_words=train) for train in (True, False))
     for encoder in (trained, fixed):
         encoder.set_word_vectors(torch.tensor([4, 1]), vectors)
-        assert torch.equal(encoder.basic.weight[[4, 1]], vectors)
-        assert encoder.modifier.weight.requires_grad
-        assert 0 < encoder.modifier.weight.abs().max() <= 0.1
-    assert trained.basic.weight.requires_grad
-    assert 0 < trained.basic.weight[[0, 2, 3]].abs().max() <= 0.1
-    assert not fixed.basic.weight.requires_grad
-    assert fixed.basic.weight[[0, 2, 3]].eq(0).all()
+        assert torch.equal(encoder.objects.basic.weight[[4, 1]], vectors)
+        assert encoder.objects.modifier.weight.requires_grad
+        assert 0 < encoder.objects.modifier.weight.abs().max() <= 0.1
+    assert trained.objects.basic.weight.requires_grad
+    assert 0 < trained.objects.basic.weight[[0, 2, 3]].abs().max() <= 0.1
+    assert not fixed.objects.basic.weight.requires_grad
+    assert fixed.objects.basic.weight[[0, 2, 3]].eq(0).all()
     with pytest.raises(ValueError, match="need vectors of the shape"):
         trained.set_word_vectors(torch.tensor([4]), vectors)
 

@@ -1,9 +1,7 @@
-"""The figures show the numbers they were given, with labels, and say what is wrong with bad ones."""
+"""The figures show the numbers they were given, with labels."""
 
 import io
-from typing import Any
 
-import pytest
 from matplotlib.axes import Axes
 from PIL import Image
 
@@ -59,14 +57,6 @@ def test_long_loss_curve_adds_a_running_median() -> None:
     assert line(axes, "median of 5 points")[1][50] == 10.0
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"), [([], "no losses"), ([{"step": 5, "loss": float("nan")}], "loss of step 5 is nan")]
-)
-def test_loss_curve_refuses(bad: list[dict[str, float]], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        plot_loss_curve(bad)
-
-
 def test_recall_curves_show_both_directions_and_the_best_epoch() -> None:
     history = [result(), result(i2t_r01=40.0), result(i2t_r01=30.0)]
     left, middle, right = plot_recall_curves(history, chance=3.2).axes
@@ -79,15 +69,6 @@ def test_recall_curves_show_both_directions_and_the_best_epoch() -> None:
     assert all(axes.get_xlabel() == "epoch" for axes in (left, middle, right))
     assert left.get_ylabel() == "recall (%)"
     assert max(left.get_yticks()) <= 100
-
-
-def test_recall_curves_name_what_is_missing() -> None:
-    incomplete: dict[str, Any] = result()
-    del incomplete["t2i_r05"]
-    with pytest.raises(ValueError, match="epoch 2 lacks t2i_r05"):
-        plot_recall_curves([result(), incomplete])
-    with pytest.raises(ValueError, match="no recalls"):
-        plot_recall_curves([])
 
 
 def test_gpo_coefficients_show_weights_by_rank_with_mean_pooling_beside_them() -> None:
@@ -108,11 +89,6 @@ def test_gpo_coefficients_say_which_side_has_none() -> None:
     left, right = plot_gpo_coefficients({2: [0.5, 0.5]}, None).axes
     assert [text.get_text() for text in right.texts] == ["not pooled by GPO"]
     assert line(left, "N = 2")[1] == [0.5, 0.5]
-
-
-def test_gpo_coefficients_refuse_a_wrong_number_of_weights() -> None:
-    with pytest.raises(ValueError, match="3 elements needs 3 weights; got 2"):
-        plot_gpo_coefficients({3: [0.5, 0.5]}, None)
 
 
 def test_figures_can_be_saved_without_a_display() -> None:

@@ -105,7 +105,7 @@ def test_folds_average_contiguous_parts():
     [
         (3, 14, {}, "do not fit"),
         (3, 15, {"folds": 2}, "cannot be cut into 2 folds"),
-        (3, 15, {"captions_per_image": [5, 10, 0]}, "at least one"),
+        (3, 15, {"captions_per_image": [5, 10, 0]}, "none may be below 1"),
         (0, 0, {}, "nothing to evaluate"),
     ],
 )

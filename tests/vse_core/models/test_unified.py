@@ -31,10 +31,10 @@ def test_a_caption_is_its_sentence_and_its_components() -> None:
     model = tiny_unified().double()
     tokens, lengths, components = captions()
     found = model.encode_texts(tokens, lengths, components, alpha=0.6)
-    sentences = model.encode_sentences(tokens, lengths)
-    objects = model.encode_objects(components.objects_O)
-    pairs = model.encode_pairs(*components.pairs_A2.unbind(1))
-    triples = model.encode_triples(components.triples_TL)
+    sentences = model.text_encoder.encode_sentences(tokens, lengths)
+    objects = model.text_encoder.encode_objects(components.objects_O)
+    pairs = model.text_encoder.encode_pairs(components.pairs_A2)
+    triples = model.text_encoder.encode_triples(components.triples_TL)
     for caption in range(6):
         own = [objects[components.object_owner_O == caption], pairs[components.pair_owner_A == caption]]
         total = torch.cat([*own, triples[components.triple_owner_T == caption]]).sum(dim=0)
@@ -51,7 +51,7 @@ def test_the_share_of_the_sentence_may_be_changed_afterwards() -> None:
     before = model.encode_texts(tokens, lengths, components)
     torch.testing.assert_close(model.encode_texts(tokens, lengths, components, alpha=0.3), before)
     model.alpha = 1.0
-    sentences = model.encode_sentences(tokens, lengths)
+    sentences = model.text_encoder.encode_sentences(tokens, lengths)
     torch.testing.assert_close(model.encode_texts(tokens, lengths, components), sentences)
     assert not torch.allclose(before, sentences)
     assert torch.equal(model.encode_texts(tokens, lengths), sentences)
@@ -77,7 +77,9 @@ def test_captions_without_any_components() -> None:
     model = tiny_unified()
     tokens, lengths, components = captions(without=tuple(range(6)))
     assert len(components.objects_O) == 0
-    assert torch.equal(model.encode_texts(tokens, lengths, components), model.encode_sentences(tokens, lengths))
+    assert torch.equal(
+        model.encode_texts(tokens, lengths, components), model.text_encoder.encode_sentences(tokens, lengths)
+    )
 
 
 def test_training_is_given_what_inference_gives() -> None:
@@ -88,16 +90,16 @@ def test_training_is_given_what_inference_gives() -> None:
     output = model(*inputs)
     torch.testing.assert_close(output.images_bKD, model.encode_images(images, elements))
     torch.testing.assert_close(
-        (output.regions_bND, output.region_mask_bN), model.encode_regions(images, elements), check_dtype=True
+        (output.regions_bND, output.region_mask_bN), model.image_encoder.regions(images, elements), check_dtype=True
     )
-    torch.testing.assert_close(output.sentences_bD, model.encode_sentences(tokens, lengths))
-    torch.testing.assert_close(output.objects.own, model.encode_objects(components.objects_O))
-    torch.testing.assert_close(output.pairs.own, model.encode_pairs(*components.pairs_A2.unbind(1)))
-    torch.testing.assert_close(output.triples.own, model.encode_triples(components.triples_TL))
+    torch.testing.assert_close(output.sentences_bD, model.text_encoder.encode_sentences(tokens, lengths))
+    torch.testing.assert_close(output.objects.own, model.text_encoder.encode_objects(components.objects_O))
+    torch.testing.assert_close(output.pairs.own, model.text_encoder.encode_pairs(components.pairs_A2))
+    torch.testing.assert_close(output.triples.own, model.text_encoder.encode_triples(components.triples_TL))
     for kind, encode, negatives in (
-        (output.objects, model.encode_objects, [components.object_negatives_ON]),
-        (output.pairs, model.encode_pairs, components.pair_negatives_AN2.unbind(2)),
-        (output.triples, model.encode_triples, [components.triple_negatives_TNL]),
+        (output.objects, model.text_encoder.encode_objects, [components.object_negatives_ON]),
+        (output.pairs, model.text_encoder.encode_pairs, [components.pair_negatives_AN2]),
+        (output.triples, model.text_encoder.encode_triples, [components.triple_negatives_TNL]),
     ):
         torch.testing.assert_close(kind.vectors_MVD[:, 1:], encode(*negatives))
         torch.testing.assert_close(kind.vectors_MVD.norm(dim=-1), torch.ones(kind.vectors_MVD.shape[:2]).double())
@@ -150,9 +152,9 @@ def test_components_of_one_kind_stand_alone() -> None:
     tokens_CL, lengths_C, components = inputs[2:]
     _, composed_CKD, has_CK = model.encode_halves(tokens_CL, lengths_C, components)
     kinds = [
-        (model.encode_objects(components.objects_O), components.object_owner_O),
-        (model.encode_pairs(*components.pairs_A2.unbind(1)), components.pair_owner_A),
-        (model.encode_triples(components.triples_TL), components.triple_owner_T),
+        (model.text_encoder.encode_objects(components.objects_O), components.object_owner_O),
+        (model.text_encoder.encode_pairs(components.pairs_A2), components.pair_owner_A),
+        (model.text_encoder.encode_triples(components.triples_TL), components.triple_owner_T),
     ]
     for kind, (vectors, owners) in enumerate(kinds, start=1):
         for caption in range(6):

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from preprocessing.features import ExtractorError, RegionFeatures, build_extractor
 from preprocessing.features.butd import extractor as butd
-from preprocessing.features.butd.labels import read_labels
+from preprocessing.features.draw_regions import read_names
 from tests.preprocessing.features.butd.tiny import TINY, noise, tiny_detector
 
 SIZE = {"width": 2, "blocks": [1, 2, 1], "objects": 5, "attributes": 3}
@@ -111,17 +111,16 @@ def test_torch_keeps_its_random_state() -> None:
 def test_the_names_of_the_classes(vse_data: Path) -> None:
     """Numbers that the genuine features of a ski slope have most often."""
     folder = vse_data / "butd_reference"
-    objects = read_labels(folder / "objects_vocab.txt", 1600)
-    attributes = read_labels(folder / "attributes_vocab.txt", 400)
+    objects = read_names(folder / "objects_vocab.txt")
+    attributes = read_names(folder / "attributes_vocab.txt")
+    assert (len(objects), len(attributes)) == (1600, 400)
     assert [objects[number] for number in (0, 72, 291, 100)] == ["yolk", "sky", "tree", "field"]
     assert [attributes[number] for number in (0, 1, 6, 7)] == ["gray", "multi colored", "blue", "white"]
     assert all("," not in name and name for name in objects + attributes)
 
 
-def test_labels_of_another_model(tmp_path: Path) -> None:
+def test_names_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("traffic light,stop light\ncat\n")
-    assert read_labels(tmp_path / "names.txt", 2) == ["traffic light", "cat"]
-    with pytest.raises(ExtractorError, match="have 2 lines, and the model 1600 classes"):
-        read_labels(tmp_path / "names.txt", 1600)
+    assert read_names(tmp_path / "names.txt") == ["traffic light", "cat"]
     with pytest.raises(ExtractorError, match="cannot be read"):
-        read_labels(tmp_path / "absent.txt", 2)
+        read_names(tmp_path / "absent.txt")

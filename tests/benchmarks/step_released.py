@@ -1,0 +1,147 @@
+"""The training step of VSE-infinity against the step of its released code, taking turns in one run.
+
+Run: git clone --branch bigru https://github.com/woodfrog/vse_infty FOLDER
+     python tests/benchmarks/step_released.py --released FOLDER
+
+Each way is a process of its own: the released one as its users start it, ours with the allocator's settings that
+training gives its workers. Captions of 9 to 17 words have as many distinct ones in a batch as those of Flickr8k.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from reader import RESULTS, machine
+from torch import Tensor, nn
+
+from pipelines.runtime.cluster import KEEP_MEMORY
+from preprocessing.storage.atomic import write_json_atomic
+from vse_core.losses import build_loss
+from vse_core.models import build_model
+from vse_core.training.mixed_precision import MixedPrecision
+from vse_core.training.optim import build_optimizer
+from vse_core.training.step import LocalBatch, training_step
+
+BATCH, VOCABULARY, CLIP = 128, 8481, 2.0
+SIZES = {"36 x 2048, D 1024": (36, 2048, 1024), "49 x 1280, D 512": (49, 1280, 512)}
+WAYS = ("released", "float32", "bf16")
+
+
+def inputs_of(regions: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Regions, of which a fifth is left out at most, and captions sorted by length, as the released code asks for."""
+    generator = torch.Generator().manual_seed(0)
+    kept_B = torch.randint(int(regions * 0.8), regions + 1, (BATCH,), generator=generator)
+    words_B = torch.randint(9, 18, (BATCH,), generator=generator).sort(descending=True).values
+    features_BNF = torch.rand(BATCH, regions, width, generator=generator)
+    features_BNF *= (torch.arange(regions) < kept_B.unsqueeze(1)).unsqueeze(2)
+    # The rarer a word, the more of its kind: some 480 distinct ones.
+    ranks_BL = (VOCABULARY - 4.0) ** (torch.rand(BATCH, 17, generator=generator) ** 2)
+    return features_BNF, kept_B, ranks_BL.long() + 3, words_B
+
+
+def our_step(name: str, size: tuple[int, int, int]) -> Callable[[], object]:
+    """Return a step of this library in a precision."""
+    regions, width, dim = size
+    gpo = {"name": "gpo"}
+    model = build_model(width, VOCABULARY, dim, image={"pooling": gpo}, text={"pooling": gpo})
+    loss, optimizer = build_loss("triplet"), build_optimizer(model, 5e-4, 1e-4)
+    batch = LocalBatch(inputs_of(regions, width), torch.arange(BATCH), [BATCH])
+    precision = MixedPrecision("bf16" if name == "bf16" else "float32")
+    return lambda: training_step(model, loss, optimizer, [batch], CLIP, precision)
+
+
+def released_step(folder: Path, size: tuple[int, int, int]) -> Callable[[], object]:
+    """Return a step as `VSEModel.train_emb` of the released code takes it, but for its calls of CUDA."""
+    sys.path.insert(0, str(folder))
+    from lib.encoders import get_image_encoder, get_text_encoder  # type: ignore[import-not-found]
+    from lib.loss import ContrastiveLoss  # type: ignore[import-not-found]
+
+    regions, width, dim = size
+    images, texts = get_image_encoder(width, dim), get_text_encoder(VOCABULARY, dim, 300, 1)
+    criterion = ContrastiveLoss(SimpleNamespace(), margin=0.2, max_violation=True)
+    parameters = [*texts.parameters(), *images.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=5e-4, weight_decay=1e-4)
+    features_BNF, kept_B, tokens_BL, words_B = inputs_of(regions, width)
+
+    def step() -> None:
+        embedded = images(features_BNF, kept_B), texts(tokens_BL, words_B)
+        optimizer.zero_grad()
+        loss = criterion(*embedded)
+        loss.item()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, CLIP)
+        optimizer.step()
+
+    return step
+
+
+def serve(way: str, folder: Path, size: tuple[int, int, int], threads: int, asked: Connection) -> None:
+    """Take a step for every message, and answer with its seconds."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    step = released_step(folder, size) if way == "released" else our_step(way, size)
+    while asked.recv():
+        began = time.perf_counter()
+        step()
+        asked.send(time.perf_counter() - began)
+
+
+def measure(folder: Path, size: tuple[int, int, int], threads: int, rounds: int) -> dict[str, Any]:
+    """Median seconds of a step of every way, which take turns, and how many times faster than released ours are."""
+    context = multiprocessing.get_context("spawn")
+    ways = {}
+    for way in WAYS:
+        here, there = context.Pipe()
+        settings = {} if way == "released" else KEEP_MEMORY
+        os.environ.update(settings)  # read as the process starts
+        context.Process(target=serve, args=(way, folder, size, threads, there), daemon=True).start()
+        for name in settings:
+            del os.environ[name]
+        ways[way] = here
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds + 1):
+        for way, asked in ways.items():
+            asked.send(True)
+            seconds[way].append(asked.recv())
+    for asked in ways.values():
+        asked.send(False)
+    medians = {way: statistics.median(times[1:]) for way, times in seconds.items()}
+    turns = zip(*(times[1:] for times in seconds.values()), strict=True)
+    ratios = list(zip(*([turn[0] / each for each in turn[1:]] for turn in turns), strict=True))
+    faster = {way: round(statistics.median(each), 2) for way, each in zip(WAYS[1:], ratios, strict=True)}
+    return {"seconds": {way: round(median, 4) for way, median in medians.items()}, "times_faster": faster}
+
+
+def main() -> None:
+    """Measure both sizes on one thread and on two, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--released", type=Path, required=True, help="checkout of the released code, branch bigru")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--output", type=Path, default=RESULTS / "step_released.json")
+    arguments = parser.parse_args()
+    rows = {
+        f"{label}, {threads} threads": measure(arguments.released, size, threads, arguments.rounds)
+        for label, size in SIZES.items()
+        for threads in (1, 2)
+    }
+    command = shlex.join(["python", *sys.argv])
+    result = {"command": command, "machine": machine(), "rounds": arguments.rounds, "rows": rows}
+    write_json_atomic(arguments.output, result)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
