@@ -78,8 +78,9 @@ class MultiViewLoss(PairLoss):
         """The weighted sum of the bounds; the parts are these, and the share of active hinges of the best view."""
         sums = pairs.sums(self._terms_of_bounds)
         scale = (0.5 if self.is_journal else 1.0) / (len(pairs) if self.reduction == "mean" else 1)
-        bounds = {name: scale * sums[name] for name in self._weights()}
-        total = torch.stack([weight * bounds[name] for name, weight in self._weights().items()]).sum()
+        weights = self._weights()
+        bounds = {name: scale * sums[name] for name in weights}
+        total = torch.stack([weight * bounds[name] for name, weight in weights.items()]).sum()
         parts = {f"bound_{name}": bound for name, bound in bounds.items()}
         return total, parts | {"active_hinges": sums["active_hinges"] / sums["hinges"]}
 
