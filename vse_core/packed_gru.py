@@ -24,7 +24,7 @@ def packed_gru_states(gru: nn.GRU, elements_UE: Tensor, packed: PackedSequence) 
     # Autocast computes products in its type; everything else stays in float32.
     product_type = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else elements_UE.dtype
     sizes = packed.batch_sizes.tolist()
-    states = [
+    states: list[Tensor] = [
         _PackedGRU.apply(elements_UE, packed.data, sizes, bool(reverse), product_type, *weights)
         for reverse, weights in enumerate(gru.all_weights)
     ]
@@ -73,7 +73,7 @@ class _PackedGRU(torch.autograd.Function):
 
     @staticmethod
     @override
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, gradient_TH: Tensor) -> tuple[Tensor | None, ...]:
         elements_UE, rows_T, input_weight, weight, gates_TG, candidates_TH, before_TH = ctx.saved_tensors
         width, product_type = weight.shape[1], weight.dtype

@@ -1,6 +1,5 @@
-"""Unit length, similarities of images with K views and texts, and which pairs count as negatives."""
+"""Unit length, and similarities of images with K views and texts."""
 
-import torch
 from torch import Tensor
 
 from vse_core.precision import at_least_float32, full_precision
@@ -32,19 +31,3 @@ def best_view(sims_BKC: Tensor) -> Tensor:
 def similarity_matrix(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:
     """Return the similarities (B, C) of images and texts in float32, the maximum over an image's K views."""
     return best_view(view_similarities(images_BKD, texts_CD))
-
-
-def own_pairs(batch: Tensor) -> Tensor:
-    """Return the mask (B, B) of pairs, the diagonal, for any tensor (B, ...) of the batch."""
-    return torch.eye(len(batch), dtype=torch.bool, device=batch.device)
-
-
-def negative_mask(image_ids_B: Tensor, mask_same_image: bool) -> Tensor:
-    """Return the mask (B, B) of negative pairs of image i and caption j.
-
-    The pair itself never is; with ``mask_same_image`` neither is any other caption of the same image that happens to be
-    in the batch (the released VSE-infinity code counts those as negatives).
-    """
-    if mask_same_image:
-        return image_ids_B.unsqueeze(0) != image_ids_B.unsqueeze(1)
-    return ~own_pairs(image_ids_B)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -27,16 +27,11 @@ def load_pipeline(name: str | None = None) -> Language:
     import spacy
     from thinc.api import use_ops
 
-    try:
-        # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
-        with use_ops("numpy", use_blis=False):
-            nlp = spacy.load(SHIPPED if name is None else name)
-    except Exception as error:  # of a folder that is damaged spaCy, thinc and srsly raise what they like
-        remedy = f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
-        raise PipelineError(
-            f"no spaCy pipeline {name or SHIPPED!r}: neither an installed package nor a complete folder "
-            f"({reason(error)}); {remedy if name else 'reinstall the package'}"
-        ) from error
+    what = f"no spaCy pipeline {name or str(SHIPPED)!r}: neither an installed package nor a complete folder"
+    remedy = f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
+    # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
+    with damage_as(PipelineError, what, remedy if name else "reinstall the package"), use_ops("numpy", use_blis=False):
+        nlp = spacy.load(SHIPPED if name is None else name)
     missing = [component for component in _REQUIRED if component not in nlp.pipe_names]
     if missing:
         raise PipelineError(

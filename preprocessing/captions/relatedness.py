@@ -43,7 +43,7 @@ class Relatedness:
     """
 
     def __init__(self, learned: Iterable[_Pair] = ()) -> None:
-        self._learned = frozenset(learned)
+        self.learned = frozenset(learned)
         self._taxonomy = load_taxonomy()
 
     @classmethod
@@ -67,12 +67,7 @@ class Relatedness:
     def related(self, one: str, other: str, kind: WordKind) -> bool:
         """Return whether two base forms may name the same thing, property or action; a word is related to itself."""
         pair = (one, other) if one < other else (other, one)
-        return pair in self._learned or self._taxonomy.same_or_kind_of(one, other, kind)
-
-    @property
-    def learned(self) -> list[_Pair]:
-        """The pairs that the captions gave, sorted."""
-        return sorted(self._learned)
+        return pair in self.learned or self._taxonomy.same_or_kind_of(one, other, kind)
 
 
 class _Usage:

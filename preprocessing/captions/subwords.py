@@ -8,7 +8,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from preprocessing.captions.augment import augment_words
-from preprocessing.reading import damage_as, reason
+from preprocessing.reading import damage_as
 from preprocessing.storage.atomic import write_bytes_atomic
 
 # BERT's positions, also for models with more: the time of attention grows with the square of a caption's length.
@@ -60,7 +60,11 @@ class SubwordTokenizer:
 
         folder = Path(weights).expanduser()
         local = folder.is_dir()
-        try:
+        remedy = (
+            "name a folder with config.json and tokenizer.json or vocab.txt, or a model on the hub where the network "
+            "reaches it"
+        )
+        with damage_as(TokenizerError, f"the weights {weights!r} bring no tokenizer that can be loaded", remedy):
             config, loaded = (
                 auto.from_pretrained(str(folder) if local else weights, local_files_only=local, trust_remote_code=False)
                 for auto in (AutoConfig, AutoTokenizer)
@@ -75,11 +79,6 @@ class SubwordTokenizer:
             length = positions if for_tower and config.model_type.startswith("siglip") else None
             tokenizer.enable_padding(pad_id=loaded.pad_token_id or 0, length=length)
             return cls(tokenizer)
-        except Exception as error:  # of a damaged folder transformers raises what it likes
-            raise TokenizerError(
-                f"the weights {weights!r} bring no tokenizer that can be loaded ({reason(error)}); name a folder with "
-                "config.json and tokenizer.json or vocab.txt, or a model on the hub where the network reaches it"
-            ) from error
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.plain_pickle import read_arrays
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as
 
 _LISTED = 4
 
@@ -36,15 +36,11 @@ def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str
 
 def read_weights(path: Path) -> Any:
     """Read the contents of a safetensors file, a pickle of arrays (.pkl) or a PyTorch file; nothing in it is run."""
-    try:
+    remedy = "nothing in the file was executed: download it again, or convert it to safetensors where you trust it"
+    with damage_as(ExtractorError, f"weights {path} cannot be read as tensors alone", remedy):
         if path.suffix == ".safetensors":
             return load_file(path)
         return read_arrays(path) if path.suffix == ".pkl" else torch.load(path, "cpu", weights_only=True)
-    except Exception as error:  # whatever pickle, torch and safetensors make of damaged bytes
-        raise ExtractorError(
-            f"weights {path} cannot be read as tensors alone ({reason(error)}); nothing in the file was executed: "
-            "download it again, or convert it to safetensors where you trust it"
-        ) from error
 
 
 def is_state(content: Any) -> bool:
@@ -54,12 +50,8 @@ def is_state(content: Any) -> bool:
 
 def checked_device(name: str) -> torch.device:
     """Return the device of a name; ExtractorError where there is no such device here."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ExtractorError(f"device {name!r} cannot be used ({reason(error)}); use 'cpu'") from error
-    return device
+    with damage_as(ExtractorError, f"device {name!r} cannot be used", "use 'cpu'"):
+        return torch.empty(0, device=name).device
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from preprocessing.storage.errors import BusyError, StorageError, UnconditionalError
 from preprocessing.storage.s3 import S3Storage
@@ -28,25 +28,8 @@ _SETTLE_SECONDS = 3.0
 _FILE = ".lock"
 
 
-class Lock(Protocol):
-    """A lock that its holder renews for as long as it works."""
-
-    @property
-    def address(self) -> str:
-        """Return the name of the lock for messages."""
-
-    def take(self) -> None:
-        """Acquire the lock; raise BusyError where another process holds it, or has been faster."""
-
-    def renew(self) -> bool:
-        """Renew the lock; return False where another process has it."""
-
-    def release(self) -> None:
-        """Release the lock where it is still ours."""
-
-
 @contextlib.contextmanager
-def held(lock: Lock, lost: Callable[[], None]) -> Iterator[None]:
+def held(lock: "FolderLock | Lease", lost: Callable[[], None]) -> Iterator[None]:
     """Hold a lock for the block, renewed by a thread; raise BusyError where another process has it.
 
     A process that was stopped for longer than LEASE_SECONDS may find at its next renewal that another one has the
@@ -97,7 +80,7 @@ class FolderLock:
         return str(self._file)
 
     def take(self) -> None:
-        """Acquire the lock; raises BusyError where another process holds it."""
+        """Acquire the lock, or raise BusyError."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -134,7 +117,7 @@ class FolderLock:
         return _content(self._file.read_bytes())
 
     def _age(self) -> float:
-        """Return the seconds since the last renewal, by the clock of the machine that keeps the folder."""
+        # By the clock of the machine that keeps the folder.
         with tempfile.TemporaryFile(dir=self._file.parent) as probe:
             return os.fstat(probe.fileno()).st_mtime - self._file.stat().st_mtime
 
@@ -183,7 +166,6 @@ class Lease:
             self._storage.delete(self._name)
 
     def _write(self, version: str | None) -> bool:
-        """Write the lease where it has this version; return False where it has not."""
         self._renewals += 1  # other contents each time, for equal ones would be of the same version
         data = json.dumps({**self._content, "renewals": self._renewals}).encode()
         if self._is_conditional:

@@ -1,7 +1,5 @@
 """A work folder whose files are also kept on a storage: this machine's copies are a cache, another can resume."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -13,15 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
+from preprocessing.storage.base import Storage
 from preprocessing.storage.errors import StorageError
-
-if TYPE_CHECKING:
-    from preprocessing.storage.base import Storage
 
 # Lists a folder's files, is written last and deleted first: without it the folder is not there.
 CONTENTS = "contents.json"
@@ -167,7 +162,6 @@ class Mirror:
             yield
 
     def _pull_one(self, path: Path) -> None:
-        """Copy a file to this machine where it is missing or of another size."""
         entry = self._storage.find(self._name(path))
         if entry is not None and _size(path) != entry.bytes:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -268,7 +262,7 @@ class Mirror:
             )
 
     def _remove(self, path: Path, size: int) -> bool:
-        """Remove a copy that no process pins and the storage has as well; return whether that was done."""
+        """Remove a copy that no process pins and the storage has; return whether that was done."""
         alone = fcntl.LOCK_EX | fcntl.LOCK_NB
         with (
             contextlib.suppress(BlockingIOError, FileNotFoundError),
@@ -287,7 +281,6 @@ NO_MIRROR = Mirror()
 
 
 def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:
-    """Yield the shards in a folder with their size and the time of their last use."""
     for path in root.glob(_SHARDS):
         with contextlib.suppress(FileNotFoundError):  # another process makes room as well
             yield path, path.stat()

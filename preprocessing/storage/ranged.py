@@ -32,24 +32,16 @@ class _Ranges(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, without a request."""
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         return self._position
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read as many bytes as fit, in one request."""
         length = min(len(buffer), max(self._size - self._position, 0))
         data = self._storage.read_range(self._name, self._position, length) if length else b""
         buffer[: len(data)] = data

@@ -76,7 +76,6 @@ def _client(_process: int) -> Any:
 
 
 def _transfer() -> Any:
-    """Return the settings of boto3's transfer manager, which sends and gets large files in parts."""
     from boto3.s3.transfer import TransferConfig
 
     return TransferConfig(
@@ -243,7 +242,6 @@ class S3Storage:
         _wait(attempt)
 
     def _call(self, what: str, name: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Make one request."""
         conditional = not parameters.keys().isdisjoint(("IfMatch", "IfNoneMatch"))
         return self._request(
             what, name, lambda: getattr(client(), operation)(Bucket=self._bucket, **parameters), conditional

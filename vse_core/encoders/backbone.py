@@ -30,17 +30,14 @@ class BackboneEncoder(nn.Module):
     step, as DistributedDataParallel demands.
 
     State-dict names: `backbone.*` are those of torchvision (see :class:`GridResNet`) or of transformers; `head.*` those
-    of :class:`FeatureEncoder` (`head.fc`, `head.pooling`; in released checkpoints `image_encoder.fc` and
-    `image_encoder.gpool`).
-
-    Raises ValueError for a network whose state of an image is random in evaluation.
+    of :class:`FeatureEncoder`. A network whose state of an image is random in evaluation is a ValueError.
 
     Args:
         network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels
             (a tensor, or `last_hidden_state` or the last of `feature_maps` of what it returns).
         architecture: what rebuilds it without weights (see :func:`vse_core.encoders.networks.build_network`).
         embed_dim: D, width of the joint space.
-        pooling: aggregator called with ``(features_BND, lengths_B)``.
+        pooling: aggregator of the cells.
         image_size: S, height and width of the pixels.
         pixels: how the network wants them: ``mean`` and ``std``, three numbers each on a scale of 255 in the order in
             which it takes the channels, and ``bgr`` where that is blue first.
@@ -96,7 +93,7 @@ class BackboneEncoder(nn.Module):
             parameter.requires_grad_(name in self._block_of and self._block_of[name] >= count)
 
     def train(self, mode: bool = True) -> "BackboneEncoder":
-        """Set the mode of all but the network's batch norms, which always use their running statistics."""
+        """Set the mode of all but the network's batch norms."""
         super().train(mode)
         for module in self.backbone.modules():
             if isinstance(module, _BATCH_NORMS):

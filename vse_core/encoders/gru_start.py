@@ -16,9 +16,6 @@ def start_gru(gru: nn.GRU, start: GRUStart) -> None:
     word that follows, and its recurrent weights shrink the rest, so that a last state knows little of a caption but its
     end. ``bias`` begins with an update gate of sigmoid(1) = .73, ``orthogonal`` with orthogonal recurrent and
     Xavier-uniform input weights for each gate and all other biases zero, ``orthogonal_bias`` with both.
-
-    Raises:
-        ValueError: there is no such start.
     """
     if start not in get_args(GRUStart):
         raise ValueError(f"the start of a GRU must be one of {', '.join(get_args(GRUStart))}, got {start!r}")

@@ -21,8 +21,7 @@ class FeatureEncoder(nn.Module):
     Args:
         feature_dim: F, width of the features.
         embed_dim: D, width of the joint space.
-        pooling: aggregator called with ``(features_BND, lengths_B)``; it returns one vector a set (B, D), or K of
-            them (B, K, D), as :class:`vse_core.pooling.views.MultiViewPooling` does.
+        pooling: aggregator of the set into one vector (B, D), or K of them (B, K, D).
         mlp: add the residual MLP.
         projections: K linear layers instead of one, each with a view of its own: the K embeddings come from different
             projections and the same aggregator, which must treat every dimension alike (``max``, ``mean``, ``kmax``,
@@ -33,8 +32,7 @@ class FeatureEncoder(nn.Module):
             real and padded ones, the latter as rows of zeros.
 
     Raises:
-        ValueError: ``norm_rows`` is unknown, or given as ``padded`` where there is no MLP, or the MLP is asked for
-            with several projections; or ``dropout`` is no share.
+        ValueError: ``norm_rows`` is unknown, or ``padded`` without an MLP; or there is an MLP with several projections.
     """
 
     def __init__(
@@ -89,7 +87,7 @@ class FeatureEncoder(nn.Module):
         return into_sets(self.dropout(rows_MD), mask_BN), mask_BN
 
     def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """Return the sums of the MLP's batch norm over a part of a batch (:meth:`GlobalBatchNorm.sums`)."""
+        """Return :meth:`GlobalBatchNorm.sums` of the MLP over a part of a batch."""
         assert self.mlp is not None
         rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
         return self.mlp.norm.sums(self.mlp.hidden_rows(rows_MF, self._padding(mask_BN, rows_MF)))

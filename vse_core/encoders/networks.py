@@ -128,7 +128,6 @@ def pixels_of(weights: str) -> dict[str, Any]:
 
 
 def _torchvision_state(architecture: str, weights: str) -> Mapping[str, Tensor]:
-    """The tensors of a file, or of weights that torchvision knows, in torchvision's names."""
     path = Path(weights).expanduser()
     if not path.is_file():
         return _downloaded(architecture, weights)

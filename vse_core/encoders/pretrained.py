@@ -102,7 +102,7 @@ def architecture_of(network: Any) -> dict[str, Any]:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Without transformers' progress bars and load reports; what matters of them is checked and raised here."""
+    """Silence progress bars and load reports; what matters of them is checked and raised here."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -16,8 +16,7 @@ def text_correct(sims_IC: Tensor) -> bool:
     A tie is wrong, as is whatever is not a number (Winoground, equation (1)).
     """
     own_I = sims_IC.diagonal()
-    others_IC = torch.ones_like(sims_IC, dtype=torch.bool).fill_diagonal_(fill_value=False)
-    return bool(((own_I.unsqueeze(1) > sims_IC) | ~others_IC).all())
+    return bool((own_I.unsqueeze(1) > sims_IC).fill_diagonal_(fill_value=True).all())
 
 
 def image_correct(sims_IC: Tensor) -> bool:

@@ -22,7 +22,7 @@ GREY = "#6B6B6B"
 # Above this ratio of largest to smallest loss a linear axis flattens the part that matters.
 _LOG_FROM_RATIO = 20.0
 # Above this number of points single steps are noise, and a running median carries the message.
-_SMOOTH_FROM_POINTS = 60
+SMOOTH_FROM_POINTS = 60
 
 _RECALL_RANKS = (1, 5, 10)
 _RANK_STYLES = {1: ("blue", "o"), 5: ("vermillion", "s"), 10: ("green", "^")}
@@ -66,12 +66,11 @@ def plot_loss_curve(
 
 def _draw_losses(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
     marker = "o" if len(x) == 1 else None
-    if len(x) < _SMOOTH_FROM_POINTS:
+    if len(x) < SMOOTH_FROM_POINTS:
         axes.plot(x, y, color=OKABE_ITO["blue"], linewidth=1.8, label="loss", marker=marker)
         return
-    window = max(5, len(x) // 40) | 1
     axes.plot(x, y, color=OKABE_ITO["sky"], linewidth=0.9, label="loss of a step")
-    median = running_median(y, window)
+    median, window = running_median(y)
     axes.plot(x, median, color=OKABE_ITO["blue"], linewidth=2.0, label=f"median of {window} points")
 
 
@@ -191,10 +190,10 @@ def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chan
     axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
-def running_median(values: np.ndarray, window: int) -> np.ndarray:
-    """Return the median of a centred window of odd length, cut short at both ends."""
-    half = window // 2
-    return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))])
+def running_median(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the median of a centred window, cut short at both ends, and the number of points in the window."""
+    half = max(2, len(values) // 80)
+    return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]), 2 * half + 1
 
 
 def _plain_log_scale(axes: Axes) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vse_core.evaluation.plots import OKABE_ITO, figure_with_axes, running_median
+from vse_core.evaluation.plots import OKABE_ITO, SMOOTH_FROM_POINTS, figure_with_axes, running_median
 
 _LINES = (
     ("blue", "o", "-"),
@@ -16,8 +16,6 @@ _LINES = (
     ("purple", "D", ":"),
     ("orange", "v", "-"),
 )
-# Above this number of points single steps are noise, and a running median carries the message.
-_SMOOTH_FROM_POINTS = 60
 
 
 def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure:
@@ -55,12 +53,11 @@ def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]])
     figure, axes = figure_with_axes(7.5, 4.2)
     for (colour, _, dash), (name, (steps, values)) in zip(_LINES, numbers.items(), strict=False):
         label = f"{name}: {values[0]:g} at first, {values[-1]:g} at last"
-        if len(values) < _SMOOTH_FROM_POINTS:
+        if len(values) < SMOOTH_FROM_POINTS:
             axes.plot(steps, values, color=OKABE_ITO[colour], linestyle=dash, linewidth=1.8, label=label)
             continue
         axes.plot(steps, values, color=OKABE_ITO[colour], linewidth=0.7, alpha=0.35)
-        window = max(5, len(values) // 40) | 1
-        median = running_median(np.asarray(values, dtype=np.float64), window)
+        median, window = running_median(np.asarray(values, dtype=np.float64))
         smooth = f"{label}; median of {window} points"
         axes.plot(steps, median, color=OKABE_ITO[colour], linestyle=dash, linewidth=2.0, label=smooth)
     axes.set(ylim=(0, None), xlabel="optimiser step", ylabel="negatives of each pair, K")

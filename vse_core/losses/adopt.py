@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
 from vse_core.losses.views import Bound, bound_over_views
-from vse_core.similarity import best_view, own_pairs
 
 Variant = Literal["corrected", "release", "paper"]
 Count = Literal["adaptive", "constant", "random"]
@@ -70,20 +70,25 @@ class AdoptLoss(SoftmaxLoss):
         self.constant = constant
 
     @override
-    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+    def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Mean over the batch; the parts are ``negatives`` (the number K), ``alignment`` and ``uniformity``."""
-        alignment, uniformity = self.maturity(best_view(sims_BKB))
-        hardest = self._number(alignment, uniformity, image_ids_B)
-        total = bound_over_views(lambda sims: self._of(sims, negative_BB, hardest), sims_BKB, self.bound, self.lam)
+        alignment, uniformity = self._maturity(pairs)
+        hardest = self._number(alignment, uniformity, pairs.image_ids_B)
+        loss = pairs.sums(lambda block: self._terms(block, hardest))["loss"]
+        total = loss if self.variant == "paper" else loss / 2
         return total, {"negatives": hardest.float(), "alignment": alignment, "uniformity": uniformity}
 
     @torch.no_grad()
-    def maturity(self, sims_BB: Tensor) -> tuple[Tensor, Tensor]:
-        """Alignment and uniformity of a batch's similarities (B, B), as the variant defines them."""
-        alignment = sims_BB.diagonal().mean()
-        if self.variant == "paper":
-            return alignment, sims_BB.exp().mean().log()
-        return alignment, sims_BB.masked_fill(own_pairs(sims_BB), 0.0).neg().exp().mean()
+    def _maturity(self, pairs: GlobalPairs) -> tuple[Tensor, Tensor]:
+        """Alignment and uniformity of a batch's similarities, as the variant defines them."""
+        sums = pairs.sums(self._maturity_sums, (IMAGES,))
+        uniformity = sums["uniformity"] / len(pairs) ** 2
+        return sums["alignment"] / len(pairs), uniformity.log() if self.variant == "paper" else uniformity
+
+    def _maturity_sums(self, block: Block) -> Sums:
+        sims_AC = block.sims_AC
+        exponents_AC = sims_AC if self.variant == "paper" else sims_AC.masked_fill(block.own_mask(), 0.0).neg()
+        return {"alignment": block.own(sims_AC).sum(), "uniformity": exponents_AC.exp().sum()}
 
     def _number(self, alignment: Tensor, uniformity: Tensor, image_ids_B: Tensor) -> Tensor:
         """K, on the device: asking for its value would make every step wait for the GPU."""
@@ -100,28 +105,27 @@ class AdoptLoss(SoftmaxLoss):
             number = (pairs * maturity.pow(_EXPONENT).cos()).trunc() + 1
         return number.clamp(max=pairs - 1).clamp(min=1)
 
-    def _of(self, sims_BB: Tensor, negative_BB: Tensor, hardest: Tensor) -> Tensor:
-        directions = self._direction(sims_BB, negative_BB, hardest), self._direction(sims_BB.T, negative_BB.T, hardest)
-        return directions[0] + directions[1] if self.variant == "paper" else (directions[0] + directions[1]) / 2
+    def _terms(self, block: Block, hardest: Tensor) -> Sums:
+        return {"loss": bound_over_views(lambda sims: self._of(block, sims, hardest), block, self.bound, self.lam)}
 
-    def _direction(self, sims_AC: Tensor, negative_AC: Tensor, hardest: Tensor) -> Tensor:
-        """Mean loss over anchors A, of which the i-th has the candidate i for its pair."""
-        mined_AC = self._mined(sims_AC, negative_AC, hardest)
+    def _of(self, block: Block, sims_AC: Tensor, hardest: Tensor) -> Tensor:
+        """The anchors' part of one direction's mean over the batch."""
+        mined_AC = self._mined(block, sims_AC, hardest)
         logits_AC = (mined_AC + self.margin) / self.temperature
-        positive_A1 = sims_AC.diagonal().unsqueeze(1) / self.temperature
+        positive_A1 = block.own(sims_AC).unsqueeze(1) / self.temperature
         if self.variant == "paper":
             # An anchor without negatives has nothing to be contrasted with.
             has_negatives_A = mined_AC.isfinite().any(dim=1)
             losses = logits_AC[has_negatives_A].logsumexp(dim=1) - positive_A1[has_negatives_A].squeeze(1)
-            return losses.sum() / len(sims_AC)
-        return -torch.cat([positive_A1, logits_AC], dim=1).log_softmax(dim=1)[:, 0].mean()
+            return losses.sum() / sims_AC.shape[1]
+        return -torch.cat([positive_A1, logits_AC], dim=1).log_softmax(dim=1)[:, 0].sum() / sims_AC.shape[1]
 
-    def _mined(self, sims_AC: Tensor, negative_AC: Tensor, hardest: Tensor) -> Tensor:
+    def _mined(self, block: Block, sims_AC: Tensor, hardest: Tensor) -> Tensor:
         """Similarities of each anchor's hardest negatives in descending order, -inf from the K-th on."""
-        candidates_AC = sims_AC.masked_fill(~negative_AC, -torch.inf)
+        candidates_AC = sims_AC.masked_fill(~block.negative_AC, -torch.inf)
         ranking_AC = candidates_AC.detach()
         if self.variant == "release":
-            own_AC = own_pairs(sims_AC)
+            own_AC = block.own_mask()
             candidates_AC = torch.where(own_AC, sims_AC, candidates_AC)
             ranking_AC = ranking_AC.masked_fill(own_AC, 0.0)
         ranked_AC = candidates_AC.gather(1, ranking_AC.argsort(dim=1, descending=True, stable=True))

@@ -1,12 +1,14 @@
 """The loss of VSE-C: the triplet loss, and a hinge against the hardest adversarial caption.
 
-b images of this process and B of all, K views, D dimensions.
+b images of this process, K views, D dimensions.
 """
 
 from typing import Literal, NamedTuple
 
 from torch import Tensor
+from typing_extensions import override
 
+from vse_core.distributed import all_reduce_sum
 from vse_core.losses.global_loss import GlobalLoss
 from vse_core.losses.hinge import Negatives
 from vse_core.losses.result import LossResult
@@ -44,17 +46,24 @@ class AdversarialLoss(GlobalLoss):
     def forward(
         self, images_BKD: Tensor, texts_BD: Tensor, adversarial_BD: Tensor | None, image_ids_B: Tensor
     ) -> LossResult:
-        """Loss of B pairs, and its parts: those of the triplet loss, and ``adversarial``, a share of the total.
+        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
+        output = AdversarialOutput(images_BKD, texts_BD, adversarial_BD)
+        return self.from_local_batch(output, image_ids_B, [len(image_ids_B)])
 
-        ``adversarial_BD`` are unit vectors of each image's hardest adversarial caption; None where there are none.
-        ``image_ids_B`` are equal where two captions belong to one image.
+    @override
+    def from_local_batch(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
+        """The global batch's loss; to the parts of the triplet loss comes ``adversarial``, a share of the total.
+
+        Adversarial captions are those of all processes or of none.
         """
-        result: LossResult = self.triplet(images_BKD, texts_BD, image_ids_B)
-        if adversarial_BD is None:
+        images_bKD, texts_bD, adversarial_bD = output
+        result = self.triplet.from_local_batch((images_bKD, texts_bD), image_ids_b, counts)
+        if adversarial_bD is None:
             return result
-        hinges_B = self.triplet.margin + _row_similarities(images_BKD, adversarial_BD)
-        hinges_B = (hinges_B - _row_similarities(images_BKD, texts_BD)).clamp(min=0)
-        adversarial = hinges_B.mean() if self.triplet.reduction == "mean" else hinges_B.sum()
+        hinges_b = self.triplet.margin + _row_similarities(images_bKD, adversarial_bD)
+        hinges_b = (hinges_b - _row_similarities(images_bKD, texts_bD)).clamp(min=0)
+        divisor = sum(counts) if self.triplet.reduction == "mean" else 1
+        adversarial = all_reduce_sum(hinges_b.sum()) / divisor
         return LossResult(result.total + adversarial, result.parts | {"adversarial": adversarial.detach()})
 
 

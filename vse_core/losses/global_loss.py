@@ -1,16 +1,17 @@
 """The interface of losses to the training step: a local batch's output in, the global batch's loss out."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from torch import Tensor, nn
 
-from vse_core.distributed import gather_output, gather_rows
 from vse_core.losses.result import LossResult
 
 
-class GlobalLoss(nn.Module):
+class GlobalLoss(nn.Module, ABC):
     """A loss over a global batch, of which each process holds a local batch."""
 
+    @abstractmethod
     def from_local_batch(self, output: Any, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """Return the global batch's loss, the same on every process, of a model's output for the local batch.
 
@@ -18,6 +19,3 @@ class GlobalLoss(nn.Module):
         DistributedDataParallel does) are those of one process that holds the whole batch. ``image_ids_b`` are equal
         where two captions belong to one image; ``counts`` are the pairs of each process, in order.
         """
-        gathered = [gather_output(rows, counts) for rows in output]
-        result: LossResult = self(*gathered, gather_rows(image_ids_b, counts))
-        return result

@@ -10,14 +10,16 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives
-from vse_core.losses.result import LossResult, pair_similarities
+from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.outputs import ComparedImages, Rows
 from vse_core.precision import at_least_float32, full_precision
-from vse_core.similarity import negative_mask, unit_length
+from vse_core.similarity import unit_length
 
 SHARPNESS = 4.0
 """Factor of a phrase's attention to the frames before the softmax (lambda in HGR; 4 in its code)."""
@@ -71,19 +73,36 @@ class HierarchicalLoss(GlobalLoss):
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
 
     def forward(self, videos: VideoLevels, texts: TextLevels, image_ids_B: Tensor) -> LossResult:
-        """Loss of B pairs; row i of the videos and of the captions belong together.
+        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
+        return self.from_local_batch((videos, texts), image_ids_B, [len(image_ids_B)])
+
+    @override
+    def from_local_batch(
+        self, output: tuple[VideoLevels, TextLevels], image_ids_b: Tensor, counts: list[int]
+    ) -> LossResult:
+        """The global batch's loss; row i of the videos and of the captions belong together.
 
         Its parts are those of the triplet loss, the mean similarity of pairs and of their hardest negatives, and the
         pairs' mean similarity on each level.
         """
-        levels_3BB = level_similarities(videos, texts)
-        sims_BB = levels_3BB.mean(dim=0)
-        negative_BB = negative_mask(image_ids_B, self.triplet.mask_same_image)
-        total, parts = self.triplet.total_and_parts(sims_BB.unsqueeze(1), negative_BB, image_ids_B)
-        pairs_3 = levels_3BB.diagonal(dim1=1, dim2=2).mean(dim=1)
-        parts |= pair_similarities(sims_BB, negative_BB)
-        parts |= {f"{level}_similarity": pairs_3[place] for place, level in enumerate(("event", "action", "entity"))}
+        pairs = GlobalPairs(
+            *output,
+            image_ids_b,
+            counts,
+            self.triplet.mask_same_image,
+            lambda videos, texts: level_similarities(videos, texts).transpose(0, 1),
+            lambda levels_A3C: levels_A3C.mean(dim=1),
+        )
+        total, parts = self.triplet.total_and_parts(pairs)
+        with torch.no_grad():
+            levels = pairs.sums(_own_levels, (IMAGES,))
+        parts |= pair_similarities(pairs) | {name: level / len(pairs) for name, level in levels.items()}
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
+
+
+def _own_levels(block: Block) -> Sums:
+    levels_3 = block.own(block.sims_AKC.transpose(0, 1)).sum(dim=1)
+    return {f"{level}_similarity": levels_3[place] for place, level in enumerate(("event", "action", "entity"))}
 
 
 def level_similarities(videos: VideoLevels, texts: TextLevels) -> Tensor:

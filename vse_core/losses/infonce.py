@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
 from vse_core.losses.views import Bound, bound_over_views
-from vse_core.similarity import own_pairs
 
 
 class InfoNCELoss(SoftmaxLoss):
@@ -35,12 +35,13 @@ class InfoNCELoss(SoftmaxLoss):
         super().__init__(temperature, mask_same_image, bound, lam, learned)
 
     @override
-    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+    def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Mean over the batch and both directions; its part is a learned temperature."""
-        total = bound_over_views(lambda sims: self._of(sims, negative_BB), sims_BKB, self.bound, self.lam)
-        return total, self.learned_values()
+        return pairs.sums(self._terms)["loss"] / len(pairs) / 2, self.learned_values()
 
-    def _of(self, sims_BB: Tensor, negative_BB: Tensor) -> Tensor:
-        candidates_BB = self.divided(sims_BB).masked_fill(~(negative_BB | own_pairs(sims_BB)), -torch.inf)
-        captions_B, images_B = (candidates_BB.log_softmax(dim=dim).diagonal() for dim in (1, 0))
-        return -(captions_B + images_B).mean() / 2
+    def _terms(self, block: Block) -> Sums:
+        return {"loss": bound_over_views(lambda sims: self._of(block, sims), block, self.bound, self.lam)}
+
+    def _of(self, block: Block, sims_AC: Tensor) -> Tensor:
+        candidates_AC = self.divided(sims_AC).masked_fill(~(block.negative_AC | block.own_mask()), -torch.inf)
+        return -block.own(candidates_AC.log_softmax(dim=1)).sum()

@@ -2,13 +2,14 @@
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
-from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
+from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
+from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
 from vse_core.losses.views import Pairing, check_bound, view_matrices
-from vse_core.similarity import best_view
 
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
 
@@ -73,14 +74,19 @@ class MultiViewLoss(PairLoss):
         self.softness = _SOFTNESS if bound == "journal_soft" else None
 
     @override
-    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+    def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """The weighted sum of the bounds; the parts are these, and the share of active hinges of the best view."""
-        scale = (0.5 if self.is_journal else 1.0) / (len(sims_BKB) if self.reduction == "mean" else 1)
-        bounds = {name: scale * self._bound(name, sims_BKB, negative_BB) for name in self._weights()}
-        total = sum((weight * bounds[name] for name, weight in self._weights().items()), start=sims_BKB.new_zeros(()))
-        best = hinge_terms(best_view(sims_BKB).detach(), negative_BB, self.margin, self.negatives)
+        sums = pairs.sums(self._terms_of_bounds)
+        scale = (0.5 if self.is_journal else 1.0) / (len(pairs) if self.reduction == "mean" else 1)
+        weights = self._weights()
+        bounds = {name: scale * sums[name] for name in weights}
+        total = torch.stack([weight * bounds[name] for name, weight in weights.items()]).sum()
         parts = {f"bound_{name}": bound for name, bound in bounds.items()}
-        return total, parts | {"active_hinges": active_hinges(*best, negative_BB)}
+        return total, parts | {"active_hinges": sums["active_hinges"] / sums["hinges"]}
+
+    def _terms_of_bounds(self, block: Block) -> Sums:
+        best = hinge_terms(block, block.sims_AC.detach(), self.margin, self.negatives)
+        return {name: self._bound(name, block) for name in self._weights()} | active_sums(block, best)
 
     def _weights(self) -> dict[str, float]:
         if self.bound == "joint":
@@ -89,15 +95,13 @@ class MultiViewLoss(PairLoss):
             return {"up_rough": self.lam, "low": 1 - self.lam}
         return {self.bound: 1.0}
 
-    def _bound(self, name: str, sims_BKB: Tensor, negative_BB: Tensor) -> Tensor:
-        """Both directions of a bound, summed over the batch, averaged over the views."""
+    def _bound(self, name: str, block: Block) -> Tensor:
+        """One direction of a bound, summed over the anchors, averaged over the views."""
         pairings: dict[str, Pairing] = {"max": "max", "avg": "avg", "up": "up", "up_rough": "up", "low": "low"}
-        directions = self._terms(sims_BKB, pairings[name], negative_BB)
+        terms = self._terms(block, pairings[name])
         if name == "up":
-            active = self._terms(sims_BKB, "max", negative_BB)
-            directions = tuple(terms * (best > 0) for terms, best in zip(directions, active, strict=True))
-        return sum((terms.sum() / len(terms) for terms in directions), start=sims_BKB.new_zeros(()))
+            terms = terms * (self._terms(block, "max") > 0)
+        return terms.sum() / len(terms)
 
-    def _terms(self, sims_BKB: Tensor, pairing: Pairing, negative_BB: Tensor) -> tuple[Tensor, ...]:
-        sims_MBB = view_matrices(sims_BKB, pairing)
-        return hinge_terms(sims_MBB, negative_BB, self.margin, self.negatives, self.softness)
+    def _terms(self, block: Block, pairing: Pairing) -> Tensor:
+        return hinge_terms(block, view_matrices(block, pairing), self.margin, self.negatives, self.softness)

@@ -1,22 +1,23 @@
 """Common base of the losses over pairs of embeddings: calling convention, negatives and reported parts."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import get_args
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from vse_core.losses.global_loss import GlobalLoss
-from vse_core.losses.result import LossResult, pair_similarities
+from vse_core.losses.global_pairs import GlobalPairs, pair_similarities
+from vse_core.losses.result import LossResult
 from vse_core.losses.views import Bound, check_bound, view_diagnostics
-from vse_core.similarity import best_view, negative_mask, view_similarities
 
 # The total, and the parts of it that this loss alone reports.
 TotalAndParts = tuple[Tensor, dict[str, Tensor]]
 
 
-class PairLoss(GlobalLoss, ABC):
+class PairLoss(GlobalLoss):
     """A loss over B pairs of an image and a caption, to which the batch's other captions and images are negatives."""
 
     def __init__(self, mask_same_image: bool = False) -> None:
@@ -30,19 +31,18 @@ class PairLoss(GlobalLoss, ABC):
         its class), the mean similarity of pairs and of their hardest negatives, and with several views their
         diagnostics.
         """
-        sims_BKB = view_similarities(images_BKD, texts_BD)
-        negative_BB = negative_mask(image_ids_B, self.mask_same_image)
-        total, parts = self.total_and_parts(sims_BKB, negative_BB, image_ids_B)
-        parts |= pair_similarities(best_view(sims_BKB), negative_BB) | view_diagnostics(images_BKD, sims_BKB)
+        return self.from_local_batch((images_BKD, texts_BD), image_ids_B, [len(image_ids_B)])
+
+    @override
+    def from_local_batch(self, output: tuple[Tensor, Tensor], image_ids_b: Tensor, counts: list[int]) -> LossResult:
+        pairs = GlobalPairs(*output, image_ids_b, counts, self.mask_same_image)
+        total, parts = self.total_and_parts(pairs)
+        parts |= pair_similarities(pairs) | view_diagnostics(pairs)
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
     @abstractmethod
-    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
-        """The loss of a batch.
-
-        ``sims_BKB`` is the similarity of every view of image i and caption j, in float32; ``negative_BB`` is true where
-        they are a negative pair; ``image_ids_B`` are equal where two captions belong to one image.
-        """
+    def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
+        """The loss of a global batch, the same on every process."""
 
 
 # The largest factor of similarities that is learned (CLIP, section 2.5), if it does not begin with a larger one.

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
 from vse_core.losses.views import Bound, bound_over_views
-from vse_core.similarity import own_pairs
 
 
 class SigmoidLoss(SoftmaxLoss):
@@ -38,10 +38,10 @@ class SigmoidLoss(SoftmaxLoss):
         self.bias: float | nn.Parameter = nn.Parameter(torch.tensor(bias)) if learned else bias
 
     @override
-    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+    def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Sum over all decisions, divided by B; its parts are a learned temperature and bias."""
-        total = bound_over_views(lambda sims: self._of(sims, negative_BB), sims_BKB, self.bound, self.lam)
-        return total, self.learned_values()
+        # Each decision is in a row of one image, and needs no second direction.
+        return pairs.sums(self._terms, (IMAGES,))["loss"] / len(pairs), self.learned_values()
 
     @override
     def learned_values(self) -> dict[str, Tensor]:
@@ -49,8 +49,10 @@ class SigmoidLoss(SoftmaxLoss):
         learned = {"bias": self.bias} if isinstance(self.bias, nn.Parameter) else {}
         return super().learned_values() | learned
 
-    def _of(self, sims_BB: Tensor, negative_BB: Tensor) -> Tensor:
-        own_BB = own_pairs(sims_BB)
-        logits_BB = self.divided(sims_BB) + self.bias
-        losses_BB = -nn.functional.logsigmoid(torch.where(own_BB, logits_BB, -logits_BB))
-        return losses_BB.masked_fill(~(negative_BB | own_BB), 0.0).sum() / len(sims_BB)
+    def _terms(self, block: Block) -> Sums:
+        return {"loss": bound_over_views(lambda sims: self._of(block, sims), block, self.bound, self.lam)}
+
+    def _of(self, block: Block, sims_AC: Tensor) -> Tensor:
+        logits_AC = self.divided(sims_AC) + self.bias
+        losses_AC = -nn.functional.logsigmoid(torch.where(block.own_mask(), logits_AC, -logits_AC))
+        return losses_AC.masked_fill(~(block.negative_AC | block.own_mask()), 0.0).sum()

@@ -2,12 +2,11 @@
 
 from typing import Literal
 
-from torch import Tensor
 from typing_extensions import override
 
-from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
+from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
+from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
-from vse_core.similarity import best_view
 
 
 class TripletLoss(PairLoss):
@@ -35,17 +34,19 @@ class TripletLoss(PairLoss):
         super().__init__(mask_same_image)
         check_hinge(negatives, reduction)
         self.margin = margin
-        self.negatives = negatives
+        self.negatives: Negatives = negatives
         self.reduction = reduction
 
     @override
-    def total_and_parts(self, sims_BKB: Tensor, negative_BB: Tensor, image_ids_B: Tensor) -> TotalAndParts:
+    def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Sum over the batch, or its mean; the parts are both directions, and the share of hinges that are active."""
-        captions, images = hinge_terms(best_view(sims_BKB), negative_BB, self.margin, self.negatives)
-        pairs = len(sims_BKB) if self.reduction == "mean" else 1
-        image_to_text, text_to_image = captions.sum() / pairs, images.sum() / pairs
-        return image_to_text + text_to_image, {
-            "image_to_text": image_to_text,
-            "text_to_image": text_to_image,
-            "active_hinges": active_hinges(captions, images, negative_BB),
-        }
+        sums = pairs.sums(self._terms)
+        divisor = len(pairs) if self.reduction == "mean" else 1
+        parts = {name: sums[name] / divisor for name in ("image_to_text", "text_to_image")}
+        total = parts["image_to_text"] + parts["text_to_image"]
+        return total, parts | {"active_hinges": sums["active_hinges"] / sums["hinges"]}
+
+    def _terms(self, block: Block) -> Sums:
+        terms = hinge_terms(block, block.sims_AC, self.margin, self.negatives)
+        direction = "image_to_text" if block.of_images else "text_to_image"
+        return {direction: terms.sum()} | active_sums(block, terms)

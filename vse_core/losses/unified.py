@@ -4,6 +4,8 @@ b pairs of this process and B of all; O objects, A pairs of an adjective and a n
 they are lower case in the text, of all processes in the normalisation.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -11,11 +13,12 @@ from typing_extensions import override
 from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
 from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.losses.global_loss import GlobalLoss
-from vse_core.losses.hinge import Negatives, active_hinges, check_hinge, hinge_terms
+from vse_core.losses.global_pairs import Block, GlobalPairs, Sums, pair_similarities
+from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
 from vse_core.losses.regions import region_hinges, region_similarities, relevance
-from vse_core.losses.result import LossResult, pair_similarities
+from vse_core.losses.result import LossResult
 from vse_core.precision import at_least_float32, full_precision
-from vse_core.similarity import best_view, negative_mask, similarity_matrix
+from vse_core.similarity import best_view, similarity_matrix
 
 
 class UnifiedLoss(GlobalLoss):
@@ -102,13 +105,12 @@ class UnifiedLoss(GlobalLoss):
                 f"adjective as of another noun; got {[kind.vectors_MVD.shape[1] - 1 for kind in kinds]} negatives of "
                 "objects, pairs and triples"
             )
-        images_BKD, image_ids_B = gather_rows(output.images_bKD, counts), gather_rows(image_ids_b, counts)
-        terms, parts = self._captions(output, images_BKD, image_ids_B, counts)
+        terms, parts = self._captions(output, image_ids_b, counts)
         held = gather_counts([len(kind) for kind in kinds], image_ids_b.device)
         objects, pairs, triples = (sum(numbers) for numbers in zip(*held, strict=True))
-        sums = all_reduce_sum(torch.stack([*self._regions(output), self._exchanged(output)]))
-        obj, adjectives, nouns, entropy, exchanged = sums
-        in_batch = self._in_batch(output, images_BKD, counts, [numbers[2] for numbers in held])
+        in_batch = self._in_batch(output, [numbers[2] for numbers in held])
+        sums = all_reduce_sum(torch.stack([*self._regions(output), self._exchanged(output), in_batch]))
+        obj, adjectives, nouns, entropy, exchanged, in_batch = sums
         terms["obj"] = obj / max(objects, 1)
         terms["attr"] = (adjectives + nouns) / 2 / max(pairs, 1)
         terms["rel"] = (in_batch + exchanged) / 2 / max(triples, 1)
@@ -124,32 +126,34 @@ class UnifiedLoss(GlobalLoss):
         total = torch.stack([weight * terms[name] for name, weight in self.weights.items()]).sum()
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
-    def _captions(
-        self, output: UnifiedOutput, images_BKD: Tensor, image_ids_B: Tensor, counts: list[int]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _captions(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> tuple[Sums, Sums]:
         """The terms of whole captions, ``sent`` and ``comp``, and what to log of them."""
         has_B = gather_rows(output.has_components_b, counts)
-        negative_BB = negative_mask(image_ids_B, self.mask_same_image)
-        sentence_sims_BB = similarity_matrix(images_BKD, gather_rows(output.sentences_bD, counts))
-        composed_sims_BB = similarity_matrix(images_BKD, gather_rows(output.composed_bD, counts))
-        terms = {
-            "sent": self._both_directions(sentence_sims_BB, negative_BB, torch.ones_like(has_B)),
-            "comp": self._both_directions(composed_sims_BB, negative_BB, has_B),
-        }
-        hinges = hinge_terms(sentence_sims_BB.detach(), negative_BB, self.margin, self.negatives)
-        parts = pair_similarities(sentence_sims_BB, negative_BB) | {
+        sentences, composed = (
+            GlobalPairs(output.images_bKD, texts_bD, image_ids_b, counts, self.mask_same_image)
+            for texts_bD in (output.sentences_bD, output.composed_bD)
+        )
+        sums = sentences.sums(self._sentence_terms)
+        sums |= composed.sums(lambda block: {"comp": self._by_anchor(self._hinges(_of_some(block, has_B))).sum()})
+        parts = pair_similarities(sentences) | {
             "captions_with_components": has_B.sum().float(),
-            "active_hinges": active_hinges(*hinges, negative_BB),
+            "active_hinges": sums["active_hinges"] / sums["hinges"],
         }
-        return terms, parts
+        return {name: sums[name] / len(sentences) for name in ("sent", "comp")}, parts
 
-    def _both_directions(self, sims_BB: Tensor, negative_BB: Tensor, takes_part_B: Tensor) -> Tensor:
-        """Equation (1) over the captions that take part, divided by the number of all."""
-        # A caption that has no part is nobody's negative, and its image does not look for it.
-        captions, images = hinge_terms(sims_BB, negative_BB & takes_part_B, self.margin, self.negatives)
-        if self.negatives == "all":
-            captions, images = _mean_of_active(captions, dim=1), _mean_of_active(images, dim=0)
-        return (captions.masked_fill(~takes_part_B, 0.0).sum() + images.sum()) / len(sims_BB)
+    def _sentence_terms(self, block: Block) -> Sums:
+        terms = self._hinges(block)
+        return {"sent": self._by_anchor(terms).sum()} | active_sums(block, terms)
+
+    def _hinges(self, block: Block) -> Tensor:
+        """The hinges of equation (1)."""
+        return hinge_terms(block, block.sims_AC, self.margin, self.negatives)
+
+    def _by_anchor(self, hinges: Tensor) -> Tensor:
+        """One hinge (A,) for each anchor; of all negatives' the mean of those that violate the margin, 0 for none."""
+        if self.negatives == "hardest":
+            return hinges
+        return hinges.sum(dim=1) / (hinges > 0).sum(dim=1).clamp(min=1)
 
     def _regions(self, output: UnifiedOutput) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sums over this process's objects, over its pairs with each half of the negatives, and of the entropies."""
@@ -177,20 +181,17 @@ class UnifiedLoss(GlobalLoss):
             sims_TV = best_view(images_TKD @ triples_TVD.transpose(1, 2))
         return (self.margin + sims_TV[:, 1:].amax(dim=1) - sims_TV[:, 0]).clamp(min=0).sum()
 
-    def _in_batch(
-        self, output: UnifiedOutput, images_BKD: Tensor, counts: list[int], triple_counts: list[int]
-    ) -> Tensor:
-        """Sum over all triples of the hinge against the hardest triple that is not true of the image."""
+    def _in_batch(self, output: UnifiedOutput, triple_counts: list[int]) -> Tensor:
+        """Sum over this process's triples of the hinge against the hardest of all that is not true of the image."""
         if not sum(triple_counts):
-            return images_BKD.new_zeros(())
+            return at_least_float32(output.images_bKD).new_zeros(())
         triples_TD = gather_rows(output.triples.own, triple_counts)
-        owners_T = gather_rows(output.triples.owners_M + sum(counts[: rank()]), triple_counts)
         numbers_T = gather_rows(output.triple_numbers_T, triple_counts)
-        true_BX = gather_rows(output.true_triples_bX, counts)
-        sims_BT = similarity_matrix(images_BKD, triples_TD)
-        hardest_B = sims_BT.masked_fill(_contained(numbers_T, true_BX), -torch.inf).amax(dim=1)
-        own_T = sims_BT.gather(0, owners_T.unsqueeze(0)).squeeze(0)
-        return (self.margin + hardest_B[owners_T] - own_T).clamp(min=0).sum()
+        sims_bT = similarity_matrix(output.images_bKD, triples_TD)
+        hardest_b = sims_bT.masked_fill(_contained(numbers_T, output.true_triples_bX), -torch.inf).amax(dim=1)
+        owners_t, first = output.triples.owners_M, sum(triple_counts[: rank()])
+        own_t = sims_bT[owners_t, torch.arange(first, first + len(owners_t), device=owners_t.device)]
+        return (self.margin + hardest_b[owners_t] - own_t).clamp(min=0).sum()
 
 
 @torch.no_grad()
@@ -201,6 +202,9 @@ def _contained(numbers_T: Tensor, rows_BX: Tensor) -> Tensor:
     return torch.isin(firsts_B1 + numbers_T, firsts_B1 + wanted_BX)
 
 
-def _mean_of_active(hinges_BB: Tensor, dim: int) -> Tensor:
-    """Mean hinge (B,) over the negatives that violate the margin; 0 where none does."""
-    return hinges_BB.sum(dim=dim) / (hinges_BB > 0).sum(dim=dim).clamp(min=1)
+def _of_some(block: Block, takes_part_B: Tensor) -> Block:
+    """Leave out captions that take no part: they are nobody's negatives and look for none, as does their image."""
+    takes_part_AC = takes_part_B[block.first : block.first + len(block.sims_AC)].unsqueeze(1)
+    if block.of_images:
+        takes_part_AC = takes_part_AC & takes_part_B
+    return replace(block, negative_AC=block.negative_AC & takes_part_AC)

@@ -1,8 +1,8 @@
 """Images of several views: from a loss over one similarity matrix to a loss over K views, and its diagnostics.
 
-Every loss of this package is a function of a matrix (B, B) of similarities: the diagonal holds the pairs, the rest the
-candidates for negatives. With K views there are several such matrices to choose from, and the multi-view losses of
-MV-VSE are this choice.
+Every loss of this package is a function of a matrix (A, C) of similarities of anchors and candidates: one a row is the
+pair's, the rest are candidates for negatives. With K views there are several such matrices to choose from, and the
+multi-view losses of MV-VSE are this choice.
 """
 
 from collections.abc import Callable
@@ -11,19 +11,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from vse_core.distributed import all_reduce_sum
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs
 from vse_core.precision import at_least_float32, full_precision
-from vse_core.similarity import best_view, own_pairs
 
 Pairing = Literal["max", "avg", "up", "low"]
 Bound = Literal["max", "avg", "up", "joint"]
 
 
-def view_matrices(sims_BKB: Tensor, pairing: Pairing) -> Tensor:
-    """The similarity matrices (M, B, B) that a multi-view loss averages over.
+def view_matrices(block: Block, pairing: Pairing) -> Tensor:
+    """The similarity matrices (M, A, C) that a multi-view loss averages over.
 
     Args:
-        sims_BKB: (B, K, B) similarity of every view of image i and caption j.
-        pairing: whose similarity stands for the pairs (the diagonal), and whose for the negatives:
+        block: similarities of K views.
+        pairing: whose similarity stands for the pairs, and whose for the negatives:
 
             - ``max``: the best view for both, M = 1 (MV-VSE, equation (9));
             - ``avg``: each view for itself, M = K (equation (8));
@@ -33,27 +34,26 @@ def view_matrices(sims_BKB: Tensor, pairing: Pairing) -> Tensor:
             - ``low``: the pairs of the best view against the negatives of each view, M = K (the released journal
               variant); a bound from below.
     """
-    best_BB = best_view(sims_BKB)
-    views_KBB = sims_BKB.transpose(0, 1)
+    best_AC = block.sims_AC
+    views_KAC = block.sims_AKC.transpose(0, 1)
     if pairing == "max":
-        return best_BB.unsqueeze(0)
+        return best_AC.unsqueeze(0)
     if pairing == "avg":
-        return views_KBB
-    own_BB = own_pairs(best_BB)
-    return torch.where(own_BB, views_KBB, best_BB) if pairing == "up" else torch.where(own_BB, best_BB, views_KBB)
+        return views_KAC
+    own_AC = block.own_mask()
+    return torch.where(own_AC, views_KAC, best_AC) if pairing == "up" else torch.where(own_AC, best_AC, views_KAC)
 
 
-def bound_over_views(loss: Callable[[Tensor], Tensor], sims_BKB: Tensor, bound: Bound, lam: float) -> Tensor:
+def bound_over_views(loss: Callable[[Tensor], Tensor], block: Block, bound: Bound, lam: float) -> Tensor:
     """Rewrite a loss over one similarity matrix for K views (MV-VSE, section 3.3, for losses other than the hinge).
 
     ``bound`` is ``max``, ``avg`` or ``up`` as in :func:`view_matrices`, or ``joint``: ``lam * max + (1 - lam) * up``
     (equation (15)). The indicators of equations (11) and (12) are 1 for a loss that is never exactly 0.
     """
     if bound == "joint":
-        return lam * bound_over_views(loss, sims_BKB, "max", lam) + (1 - lam) * bound_over_views(
-            loss, sims_BKB, "up", lam
-        )
-    return torch.stack([loss(matrix_BB) for matrix_BB in view_matrices(sims_BKB, bound)]).mean()
+        largest, upper = (bound_over_views(loss, block, part, lam) for part in ("max", "up"))
+        return lam * largest + (1 - lam) * upper
+    return torch.stack([loss(matrix_AC) for matrix_AC in view_matrices(block, bound)]).mean()
 
 
 def check_bound(bound: str, lam: float, known: tuple[str, ...]) -> None:
@@ -65,19 +65,24 @@ def check_bound(bound: str, lam: float, known: tuple[str, ...]) -> None:
 
 
 @torch.no_grad()
-def view_diagnostics(images_BKD: Tensor, sims_BKC: Tensor) -> dict[str, Tensor]:
+def view_diagnostics(pairs: GlobalPairs) -> dict[str, Tensor]:
     """Return statistics of how K views divide the work (MV-VSE, figure 4): empty for one view.
 
     ``view_<k>_share`` for k from 1 is the share of the (image, text) pairs whose best view is the k-th; one share near
     1 means that the other views are idle. ``view_similarity`` is the mean cosine between different views of an image.
     """
-    views = images_BKD.shape[1]
+    images_bKD = pairs.images
+    views = images_bKD.shape[1]
     if views == 1:
         return {}
-    chosen_BC = sims_BKC.argmax(dim=1)
-    with full_precision(images_BKD):
-        units_BKD = nn.functional.normalize(at_least_float32(images_BKD), dim=-1)
-        cosines_BKK = units_BKD @ units_BKD.transpose(1, 2)
-    others = cosines_BKK.sum() - cosines_BKK.diagonal(dim1=1, dim2=2).sum()
-    shares = {f"view_{view + 1}_share": (chosen_BC == view).float().mean() for view in range(views)}
-    return shares | {"view_similarity": others / (len(images_BKD) * views * (views - 1))}
+    with full_precision(images_bKD):
+        units_bKD = nn.functional.normalize(at_least_float32(images_bKD), dim=-1)
+        cosines_bKK = units_bKD @ units_bKD.transpose(1, 2)
+    others = all_reduce_sum(cosines_bKK.sum() - cosines_bKK.diagonal(dim1=1, dim2=2).sum())
+    shares = {name: chosen / len(pairs) ** 2 for name, chosen in pairs.sums(_chosen_views, (IMAGES,)).items()}
+    return shares | {"view_similarity": others / (len(pairs) * views * (views - 1))}
+
+
+def _chosen_views(block: Block) -> dict[str, Tensor]:
+    chosen_AC = block.sims_AKC.argmax(dim=1)
+    return {f"view_{view + 1}_share": (chosen_AC == view).sum() for view in range(block.sims_AKC.shape[1])}

@@ -80,11 +80,6 @@ class HierarchicalModel(Model):
     where it bounds the length from below.
     """
 
-    def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
-        """Videos on all levels, of frames (B, N, F) with their lengths (B,)."""
-        videos: VideoLevels = self.image_encoder(features_BNF, lengths_B)
-        return videos
-
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, graphs: RoleGraphs) -> TextLevels:
         """Captions on all levels, of word ids (C, L), lengths (C,) and role graphs."""
         texts: TextLevels = self.text_encoder(tokens_CL, lengths_C, graphs)

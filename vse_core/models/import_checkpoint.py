@@ -19,12 +19,7 @@ from vse_core.models.released import CheckpointError, ConvertedCheckpoint, conve
 def import_checkpoint(
     file: Path, directory: Path, image_size: int | None = None, pixels: str | None = None
 ) -> ConvertedCheckpoint:
-    """Read a released checkpoint and save it as a model of this library; arguments as of `released.convert`.
-
-    Raises:
-        CheckpointError: the file is of no known format, asks for code to be run, or its tensors are not those of a
-            published system (missing, unknown or misshapen ones are listed).
-    """
+    """Read a released checkpoint and save it as a model of this library; arguments and errors are `convert`'s."""
     converted = convert(read_released(file), image_size, pixels)
     try:
         model = build_model(**converted.specification)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vse_core.digests import write_digests
 from vse_core.models.hub import CARD, card_text, push_folder
-from vse_core.outputs import Images, Texts
+from vse_core.outputs import Texts
 
 WEIGHTS = "model.safetensors"
 SPECIFICATION = "model.json"
@@ -66,9 +66,9 @@ class Model(nn.Module, ABC):
             self.save_pretrained(folder, card)
             return push_folder(Path(folder), repository, private)
 
-    @abstractmethod
-    def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Images:
-        """Encode features (B, N, F) with their lengths (B,), or pixels and a mask of cells to keep."""
+    def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Any:
+        """Encode features (B, N, F) with their lengths (B,), or pixels and a mask of cells to keep, into `Images`."""
+        return self.image_encoder(images, lengths_or_mask)
 
     @abstractmethod
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, *extra: Any, **options: Any) -> Texts:

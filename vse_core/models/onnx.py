@@ -54,36 +54,38 @@ def export_onnx(model: Model, directory: Path) -> None:
             "which is no tensor; two-tower models have one"
         )
     directory.mkdir(parents=True, exist_ok=True)
-    lengths = torch.tensor([5, 2, 3])
-    sets = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
-    side = getattr(model.image_encoder, "image_size", None)
-    tokens_CL = torch.ones(3, 5, dtype=torch.long)
-    _write(model.text_encoder, (tokens_CL, lengths), sets, ("tokens", "lengths"), directory / TEXTS)
-    if side is not None:
-        images = _Pixels(model, int(model.image_encoder.cells))  # type: ignore[arg-type]
-        _write(images, (torch.rand(3, 3, side, side) * 255,), ({0: Dim.DYNAMIC},), ("pixels",), directory / IMAGES)
-        return
-    features_BNF = torch.rand(3, 5, int(model.image_encoder.feature_dim))  # type: ignore[arg-type]
-    _write(model.image_encoder, (features_BNF, lengths), sets, ("features", "lengths"), directory / IMAGES)
+    axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}
+    tokens = (torch.ones(3, 5, dtype=torch.long), torch.tensor([5, 2, 3]))
+    _write(model.text_encoder, tokens, axes, ("tokens", "lengths"), directory / TEXTS)
+    tower, images = _image_inputs(model)
+    if isinstance(tower, _Pixels):
+        _write(tower, images, axes[1:], ("pixels",), directory / IMAGES)
+    else:
+        _write(tower, images, axes, ("features", "lengths"), directory / IMAGES)
+
+
+def _image_inputs(model: Model) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Return what encodes images, and four random ones: sets of 1 to 9 features, or pixels."""
+    encoder: Any = model.image_encoder
+    generator = torch.Generator().manual_seed(0)
+    if hasattr(encoder, "image_size"):
+        side = encoder.image_size
+        return _Pixels(model, encoder.cells), (torch.rand(4, 3, side, side, generator=generator) * 255,)
+    features_BNF = torch.randn(4, 9, encoder.feature_dim, generator=generator)
+    return encoder, (features_BNF, torch.tensor([1, 9, 4, 2]))
 
 
 def onnx_difference(model: Model, directory: Path, captions: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
     """Return the largest absolute difference of either graph in onnxruntime from the model, by its file.
 
-    The captions are batches of tokens (C, L) and lengths (C,); images are random sets of 1 to 9 features, or pixels.
+    The captions are batches of tokens (C, L) and lengths (C,).
     """
     import onnxruntime
 
-    side = getattr(model.image_encoder, "image_size", None)
-    generator = torch.Generator().manual_seed(0)
-    if side is None:
-        width = int(model.image_encoder.feature_dim)  # type: ignore[arg-type]
-        sets = (torch.randn(4, 9, width, generator=generator), torch.tensor([1, 9, 4, 2]))
-        images: _Inputs = [(model.image_encoder, sets)]
-    else:
-        pixels_BCHW = torch.rand(4, 3, side, side, generator=generator) * 255
-        images = [(_Pixels(model, int(model.image_encoder.cells)), (pixels_BCHW,))]  # type: ignore[arg-type]
-    batches: dict[str, _Inputs] = {IMAGES: images, TEXTS: [(model.text_encoder, batch) for batch in captions]}
+    batches: dict[str, _Inputs] = {
+        IMAGES: [_image_inputs(model)],
+        TEXTS: [(model.text_encoder, batch) for batch in captions],
+    }
     differences = {}
     for name, inputs in batches.items():
         session = onnxruntime.InferenceSession(directory / name)

@@ -131,7 +131,7 @@ def _is_state(value: Any) -> TypeGuard[Mapping[str, Tensor]]:
 
 
 def _plain(name: str) -> str:
-    """A name without the `module` that nn.DataParallel puts into it."""
+    """Return a name without the `module` of nn.DataParallel."""
     return ".".join(part for part in name.split(".") if part != "module")
 
 

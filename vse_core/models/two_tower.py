@@ -12,11 +12,6 @@ class TwoTower(Model):
     text encoder is ``(tokens_CL, lengths_C) -> (C, D)``.
     """
 
-    def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Tensor:
-        """K unit vectors per image, (B, K, D), of features and lengths, or of pixels and a mask of cells to keep."""
-        images_BKD: Tensor = self.image_encoder(images, lengths_or_mask)
-        return images_BKD
-
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """One unit vector per caption: (C, D) in float32."""
         texts_CD: Tensor = self.text_encoder(tokens_CL, lengths_C)

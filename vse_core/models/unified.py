@@ -28,11 +28,6 @@ class UnifiedModel(Model):
         super().__init__(image_encoder, text_encoder)
         self.alpha = text_encoder.alpha
 
-    def encode_images(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """One unit vector per image, (B, 1, D) in float32, of features (B, N, F) with their lengths (B,)."""
-        images_B1D: Tensor = self.image_encoder(features_BNF, lengths_B)
-        return images_B1D
-
     def encode_texts(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
     ) -> Tensor:

@@ -72,7 +72,7 @@ def distinct_lengths(lengths_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
-    """The mean of both directions' states of a GRU that reads the first n rank codes, for every size n: (U, N, H)."""
+    """Return the mean states (U, N, H) of a bidirectional GRU that reads the first n rank codes, for every size n."""
     if codes_NP.device.type == "cpu" and not torch.onnx.is_in_onnx_export():
         return bidirectional_states(gru, codes_NP, sizes_U)
     return gru_states(gru, codes_NP.expand(sizes_U.shape[0], -1, -1), sizes_U)

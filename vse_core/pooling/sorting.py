@@ -68,7 +68,7 @@ def _sort_whole(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
 
 
 def _rank_weighted_sum(features_BND: Tensor, ascending_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Without a gradient the order is not needed, and the values alone sort faster."""
+    # Without a gradient the order is not needed, and the values alone sort faster.
     pooled_BKD = features_BND.new_empty(len(lengths), ascending_BKN.shape[1], features_BND.shape[2])
     for sample, length in enumerate(lengths):
         values_Dn = _sorted_columns(features_BND[sample, :length])

@@ -20,7 +20,7 @@ from pipelines.runtime.stage import StageError
 from vse_core.evaluation.bootstrap import Interval, resampled_recalls, retrieval_intervals
 from vse_core.evaluation.directions import Direction, rank_direction
 from vse_core.evaluation.members import Member
-from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS, RetrievalProtocol, VideoProtocol
+from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 from vse_core.evaluation.ranks import RelevantItems
 from vse_core.evaluation.recall import RetrievalRanks, direction_metrics, rank_retrieval
 
@@ -162,7 +162,7 @@ def rank_pairs(embedded: Embedded, direction: Direction, pairs: Sequence[Pair]) 
 
 def require_published(protocols: Sequence[str], split: str, captions_per_image: Sequence[int]) -> None:
     """Raise StageError where a split is not the published one that a protocol's name promises."""
-    published: dict[str, RetrievalProtocol | VideoProtocol] = {**RETRIEVAL_PROTOCOLS, **VIDEO_PROTOCOLS}
+    published = RETRIEVAL_PROTOCOLS | VIDEO_PROTOCOLS
     for name in protocols:
         misfit = published[name].misfit(captions_per_image) if name in published else None
         if misfit is not None:

@@ -25,56 +25,53 @@ _SLOT = re.compile(r"@\w+")
 _TOKEN = re.compile(r"\(\S+|\)|[^\s()]+")
 
 
-class CaptionWriter:
-    """Writes captions at random, each with its tree; the same state of `rng` gives the same captions."""
+def write_captions(n: int, rng: Random) -> Iterator[list[Word]]:
+    """Yield ``n`` captions written at random, each with its tree; the same state of ``rng`` gives the same ones."""
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        line_statement_prefix="%",
+        line_comment_prefix="#-",
+        extensions=["jinja2.ext.do"],
+        autoescape=False,  # trees are no HTML
+    )
+    environment.filters.update(
+        closed=lambda tree: _SLOT.sub("", tree),
+        modify=_modify,
+        without_determiner=_without_determiner,
+        without_relation=_without_relation,
+    )
+    environment.globals.update(
+        _LISTS,
+        lists=_LISTS,
+        random=rng.random,
+        chance=lambda probability: rng.random() < probability,
+        pick=rng.choice,
+        sample=rng.sample,
+        noun=_noun,
+        verb=_verb,
+        is_plural=lambda noun: "/NNS" in noun.split()[-1],
+        is_plural_only=lambda noun: noun.split()[-1].partition("/")[0] in _LISTS["plural_only"],
+        first_word=lambda tree: next(part for part in tree.split() if not part.startswith("(")),
+    )
+    caption: Callable[[], str] = environment.get_template("captions.jinja").module.caption  # type: ignore[attr-defined]
+    for _ in range(n):
+        yield _finished(caption(), rng)
 
-    def __init__(self, rng: Random) -> None:
-        self._rng = rng
-        environment = Environment(
-            loader=FileSystemLoader(_FOLDER),
-            line_statement_prefix="%",
-            line_comment_prefix="#-",
-            extensions=["jinja2.ext.do"],
-            autoescape=False,  # trees are no HTML
-        )
-        environment.filters.update(
-            closed=_closed, modify=_modify, without_determiner=_without_determiner, without_relation=_without_relation
-        )
-        environment.globals.update(
-            _LISTS,
-            lists=_LISTS,
-            random=rng.random,
-            chance=lambda probability: rng.random() < probability,
-            pick=rng.choice,
-            sample=rng.sample,
-            noun=_noun,
-            verb=_verb,
-            is_plural=lambda noun: "/NNS" in noun.split()[-1],
-            is_plural_only=lambda noun: noun.split()[-1].partition("/")[0] in _LISTS["plural_only"],
-            first_word=lambda tree: next(part for part in tree.split() if not part.startswith("(")),
-        )
-        module = environment.get_template("captions.jinja").module
-        self._caption: Callable[[], str] = module.caption  # type: ignore[attr-defined]
 
-    def captions(self, n: int) -> Iterator[list[Word]]:
-        """Yield ``n`` captions."""
-        for _ in range(n):
-            yield self._finish(self._caption())
-
-    def _finish(self, tree: str) -> list[Word]:
-        """Vary casing and the final stop as in real captions."""
-        draw = self._rng.random()
-        words = linearise(f"{tree} (punct ./.)" if draw < 0.75 else tree)
-        glued = {len(words) - 2} if 0.45 <= draw < 0.75 else set()
-        for i, word in enumerate(words[:-1]):
-            if word.form == "-":
-                glued |= {i - 1, i}
-            elif word.form in (",", "'s") and draw >= 0.45:
-                glued.add(i - 1)
-        words = [replace(word, space_after=i not in glued) for i, word in enumerate(words)]
-        if self._rng.random() < 0.55:
-            words[0] = replace(words[0], form=words[0].form[0].upper() + words[0].form[1:])
-        return words
+def _finished(tree: str, rng: Random) -> list[Word]:
+    """Vary casing and the final stop as in real captions."""
+    draw = rng.random()
+    words = linearise(f"{tree} (punct ./.)" if draw < 0.75 else tree)
+    glued = {len(words) - 2} if 0.45 <= draw < 0.75 else set()
+    for i, word in enumerate(words[:-1]):
+        if word.form == "-":
+            glued |= {i - 1, i}
+        elif word.form in (",", "'s") and draw >= 0.45:
+            glued.add(i - 1)
+    words = [replace(word, space_after=i not in glued) for i, word in enumerate(words)]
+    if rng.random() < 0.55:
+        words[0] = replace(words[0], form=words[0].form[0].upper() + words[0].form[1:])
+    return words
 
 
 def linearise(tree: str) -> list[Word]:
@@ -139,10 +136,6 @@ def _head_noun(word: str, plural: bool) -> str:
 def _verb(lemma: str, tag: Literal["VB", "VBP", "VBZ", "VBG", "VBN"]) -> str:
     form = lemma if tag in ("VB", "VBP") else inflect(lemma, tag)
     return f"{form}/{tag}//{lemma}"
-
-
-def _closed(tree: str) -> str:
-    return _SLOT.sub("", tree)
 
 
 def _modify(tree: str, dependents: str) -> str:

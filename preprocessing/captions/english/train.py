@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from preprocessing.captions.english.templates import CaptionWriter
+from preprocessing.captions.english.templates import write_captions
 from preprocessing.captions.english.treebank import (
     Word,
     lemma_tables,
@@ -56,7 +56,7 @@ def compose(treebank: Sequence[Sentence], augment: Collection[str], seed: int) -
                 cased = lower_cased(phrase) if rng.random() < 0.5 else phrase
                 documents.append([without_stop(cased) if rng.random() < 0.4 else cased])
     if "templates" in augment:
-        documents += [[caption] for caption in CaptionWriter(rng).captions(N_TEMPLATES)]
+        documents += [[caption] for caption in write_captions(N_TEMPLATES, rng)]
     rng.shuffle(documents)
     return documents
 

@@ -11,7 +11,7 @@ from preprocessing.features.butd.anchors import RATIOS, SCALES, detectron2_ancho
 from preprocessing.features.butd.heads import BOX_WEIGHTS
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.weights import is_state, mismatch, read_weights
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as, reason
 
 SOURCES = (
     "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, to the .pth "
@@ -100,14 +100,8 @@ def _from_milvlg(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _canonical_file(weights: str) -> dict[str, Tensor]:
     path = _located(weights)
-    state = _read(path)
-    try:
-        return canonical(state)
-    # Of tensors that have the right names and shapes that cannot be converted.
-    except (ValueError, RuntimeError, IndexError, TypeError) as error:
-        raise ExtractorError(
-            f"weights {path} are not those of this detector ({reason(error)}); use {SOURCES}"
-        ) from error
+    with damage_as(ExtractorError, f"weights {path} are not those of this detector", f"use {SOURCES}"):
+        return canonical(_read(path))
 
 
 def _located(weights: str) -> Path:

@@ -17,7 +17,7 @@ from torch import Tensor
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.networks.pixels import PixelsCHW
-from preprocessing.reading import reason
+from preprocessing.reading import damage_as
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,10 @@ class Network:
     def example_state(self) -> Tensor:
         """The state of `example_pixels`; ExtractorError for a model of another kind, or one whose state is random."""
         pixels = self.example_pixels()
-        try:
+        with damage_as(
+            ExtractorError, f"{self.weights}: no last hidden state for pixels alone", "name a vision backbone"
+        ):
             state, again = (self.states([pixels])[0] for _ in range(2))
-        except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
-            raise ExtractorError(
-                f"{self.weights}: no last hidden state for pixels alone ({reason(error)}); name a vision backbone"
-            ) from error
         bound = 1e-3 * float(state.abs().max())  # rounding on a GPU
         if state.shape != again.shape or not torch.allclose(state, again, rtol=1e-3, atol=bound):
             raise ExtractorError(

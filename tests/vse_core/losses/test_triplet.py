@@ -5,8 +5,7 @@ import torch
 
 from tests.vse_core.losses.batches import S, embeddings_with
 from vse_core.losses import build_loss
-from vse_core.losses.hinge import active_hinges, hinge_terms
-from vse_core.losses.result import pair_similarities
+from vse_core.losses.global_pairs import GlobalPairs, pair_similarities
 from vse_core.similarity import similarity_matrix
 
 
@@ -76,22 +75,25 @@ def test_bad_options_are_refused(options: dict[str, object]):
 @pytest.mark.parametrize("negatives", ["hardest", "all"])
 def test_the_share_of_active_hinges(negatives: str):
     sims = torch.tensor([[0.5, 0.4, 0.1], [0.3, 0.4, 0.3], [0.0, 0.0, 0.9]])
-    negative = ~torch.eye(3, dtype=torch.bool)
     captions = [[0.2 + sims[i, j] - sims[i, i] for j in range(3) if j != i] for i in range(3)]
     images = [[0.2 + sims[i, j] - sims[j, j] for i in range(3) if j != i] for j in range(3)]
     if negatives == "all":
         naive = [term > 0 for row in captions + images for term in row]
     else:
         naive = [max(row) > 0 for row in captions + images]
-    found = active_hinges(*hinge_terms(sims, negative, 0.2, negatives), negative)
+    loss = build_loss("triplet", margin=0.2, negatives=negatives)
+    found = loss(*embeddings_with(sims), torch.arange(3)).parts["active_hinges"]
     assert found.item() == pytest.approx(sum(naive) / len(naive))
     assert 0 < found < 1
 
 
 def test_the_hardest_negatives_are_averaged_over_the_images_that_have_one():
     sims = torch.tensor([[0.5, 0.4, 0.1], [0.3, 0.4, 0.3], [0.0, 0.7, 0.9]])
-    negative = torch.tensor([[False, True, True], [False, False, False], [True, True, False]])
-    found = pair_similarities(sims, negative)
-    assert found["positive_similarity"].item() == pytest.approx((0.5 + 0.4 + 0.9) / 3)
-    assert found["hardest_negative_similarity"].item() == pytest.approx((0.4 + 0.7) / 2)
-    assert pair_similarities(sims, negative & False)["hardest_negative_similarity"].isnan()
+
+    def found(ids: list[int]) -> dict[str, torch.Tensor]:
+        return pair_similarities(GlobalPairs(*embeddings_with(sims), torch.tensor(ids), [3], mask_same_image=True))
+
+    assert found([0, 1, 2])["positive_similarity"].item() == pytest.approx((0.5 + 0.4 + 0.9) / 3)
+    assert found([0, 1, 2])["hardest_negative_similarity"].item() == pytest.approx((0.4 + 0.3 + 0.7) / 3)
+    assert found([0, 1, 1])["hardest_negative_similarity"].item() == pytest.approx((0.4 + 0.3 + 0.0) / 3)
+    assert found([0, 0, 0])["hardest_negative_similarity"].isnan()

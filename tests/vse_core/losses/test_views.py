@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.vse_core.losses import oracles
 from tests.vse_core.losses.batches import nested, random_batch, seeds, view_counts
 from vse_core.losses import build_loss
+from vse_core.losses.global_pairs import GlobalPairs
 from vse_core.losses.views import view_diagnostics
-from vse_core.similarity import view_similarities
 
 LOSSES = ("triplet", "multi_view", "adopt", "infonce")
 
@@ -40,15 +40,14 @@ def test_bounds_of_infonce_by_loops(seed, views, mask):
 
 
 def test_diagnostics_by_loops():
-    images, texts, _ = random_batch(4, 6, 3)
-    sims = view_similarities(images, texts)
-    found = view_diagnostics(images, sims)
+    images, texts, ids = random_batch(4, 6, 3)
+    found = view_diagnostics(GlobalPairs(images, texts, ids, [6], mask_same_image=False))
     chosen = [max(range(3), key=lambda k: image[k][j]) for image in nested(images, texts) for j in range(6)]
     for view in range(3):
         assert found[f"view_{view + 1}_share"].item() == pytest.approx(chosen.count(view) / 36)
     cosines = [float(image[a] @ image[b]) for image in images for a in range(3) for b in range(3) if a != b]
     assert found["view_similarity"].item() == pytest.approx(oracles.mean(cosines))
-    assert view_diagnostics(images[:, :1], sims[:, :1]) == {}
+    assert view_diagnostics(GlobalPairs(images[:, :1], texts, ids, [6], mask_same_image=False)) == {}
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -1,6 +1,9 @@
-"""A global batch shared by 1, 2, 4 processes, at once or in chunks, gives the loss, gradients, statistics of one."""
+"""A global batch shared by 1, 2, 4 processes, at once, in chunks of the encoders or in blocks of the loss, gives the
+loss, gradients and statistics of one.
+"""
 
 import os
+from unittest import mock
 
 import pytest
 import torch
@@ -18,13 +21,22 @@ from tests.vse_core.training.tiny_unified import (
     tiny_unified,
     unified_batch,
 )
-from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
+from tests.vse_core.training.tiny_views import LOSSES as RECORDED
+from tests.vse_core.training.tiny_views import TinyViews, random_batch
+from vse_core.losses import global_pairs
 from vse_core.models.adversarial import AdversarialModel
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.step import LocalBatch, training_step
 
 SIZE = 11  # shared unevenly by 2 and by 4
 
+LOSSES = RECORDED | {
+    "triplet-mean": {"name": "triplet", "reduction": "mean"},
+    "multi_view-up": {"name": "multi_view", "bound": "up"},
+    "infonce-up": {"name": "infonce", "bound": "up"},
+    "infonce-learned": {"name": "infonce", "learned": True},
+    "sigmoid-learned": {"name": "sigmoid", "learned": True, "bias": -1.0},
+}
 # The second of two processes, and the third and fourth of four, have no relations; in `unified-bare` nobody has any
 # component. The last process has no adversarial captions.
 UNIFIED = {
@@ -39,6 +51,7 @@ SYSTEMS = LOSSES | UNIFIED | ADVERSARIAL | HIERARCHICAL
 # Those that are also encoded chunk by chunk; each has a way of its own through the model.
 CHUNKED = ["multi_view-joint", "infonce", "unified", "unified-bare", "vse_c", "hierarchical"]
 CHUNK = 2  # shares of 11 have up to two chunks more on one process than on another
+BLOCK = 70  # numbers: an anchor compares 11 candidates with 3 views, so two at once; with the frames of a video, one
 
 
 def all_steps(rank: int, world: int, port: int, out: str) -> None:
@@ -62,6 +75,9 @@ def all_steps(rank: int, world: int, port: int, out: str) -> None:
         for name in names:
             model.load_state_dict(start)
             found[name] = one_step(wrapped, name, rank, world)
+            model.load_state_dict(start)
+            with mock.patch.object(global_pairs, "BLOCK", BLOCK):
+                found[f"{name}, in blocks"] = one_step(wrapped, name, rank, world)
             model.load_state_dict(start)
             if name in CHUNKED:
                 found[f"{name}, chunked"] = one_step(distributed(chunked(model), world), name, rank, world)
@@ -94,10 +110,11 @@ def one_step(
         inputs, mine, counts = share_of(inputs, rank, world)
         shares.append(LocalBatch(inputs, ids[mine], counts))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    result = training_step(model, any_loss(**SYSTEMS[name], mask_same_image=True), optimizer, shares, 1e9)
+    loss = any_loss(**SYSTEMS[name], mask_same_image=True).double()
+    result = training_step(model, loss, optimizer, shares, 1e9)
     tensors = {
         "loss": {"total": result.loss, **result.parts},
-        "gradients": {plain_name(name): p.grad for name, p in model.named_parameters()},
+        "gradients": {plain_name(name): p.grad for name, p in (*model.named_parameters(), *loss.named_parameters())},
         "state": {plain_name(name): tensor for name, tensor in model.state_dict().items()},
     }
     return {kind: {name: tensor.clone() for name, tensor in found.items()} for kind, found in tensors.items()}
@@ -146,6 +163,12 @@ def assert_same(found: dict[str, dict], expected: dict[str, dict]) -> None:
 @pytest.mark.parametrize("loss", SYSTEMS)
 def test_gradients_of_the_global_batch(steps, loss: str, world: int):
     assert_same(steps[world][loss], steps[1][loss])
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("loss", SYSTEMS)
+def test_blocks_of_the_loss_have_the_gradients_of_the_loss_at_once(steps, loss: str, world: int):
+    assert_same(steps[world][f"{loss}, in blocks"], steps[1][loss])
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

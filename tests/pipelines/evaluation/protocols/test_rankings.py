@@ -15,10 +15,10 @@ from pipelines.evaluation.protocols.rankings import require_published
 from pipelines.evaluation.protocols.video import different
 from pipelines.runtime.stage import StageError
 from tests.pipelines.evaluation.protocols.galleries import best_rank, coarse_gallery, records_of, scores
-from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, RetrievalProtocol
+from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, PublishedProtocol
 from vse_core.evaluation.recall import evaluate_ensemble
 
-PUBLISHED = {"flickr8k_1k": 1000, "flickr30k_1k": 1000, "coco_1k": 5000, "coco_5k": 5000}
+PUBLISHED = {"flickr8k_1k": (1000,), "flickr30k_1k": (1000,), "coco_1k": (5000,), "coco_5k": (5000,)}
 
 
 def test_the_configuration_knows_every_protocol() -> None:
@@ -26,7 +26,7 @@ def test_the_configuration_knows_every_protocol() -> None:
     assert set(CAPTION_PROTOCOLS) == GRAPH_PROTOCOLS
     assert set(CHOICES) == CHOICE_PROTOCOLS
     assert set(CHOICES) < set(PROTOCOL_FOLDERS) < {*RANKINGS, *CHOICES}
-    assert {name: protocol.images for name, protocol in RETRIEVAL_PROTOCOLS.items()} == PUBLISHED
+    assert {name: protocol.sizes for name, protocol in RETRIEVAL_PROTOCOLS.items()} == PUBLISHED
 
 
 def test_retrieval_leaves_a_row_for_every_query_and_the_worst_first(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_retrieval_leaves_a_row_for_every_query_and_the_worst_first(tmp_path: Pa
 def test_a_published_split_is_ranked_in_its_folds(
     name: str, folds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RETRIEVAL_PROTOCOLS, name, RetrievalProtocol("COCO", 20, 5, RETRIEVAL_PROTOCOLS[name].folds))
+    monkeypatch.setitem(RETRIEVAL_PROTOCOLS, name, PublishedProtocol("COCO", (20,), 5, RETRIEVAL_PROTOCOLS[name].folds))
     records = records_of([[f"{c} of {image}" for c in range(5)] for image in range(20)])
     gallery = coarse_gallery(records, 1, 4, 0)
     found = RANKINGS[name](Embedded([gallery], "test", tmp_path, (1, 5)))
@@ -92,7 +92,7 @@ def test_a_name_is_not_given_to_another_split(name: str, counts: list[int], mess
 
 def test_published_splits_and_other_protocols_pass() -> None:
     for name, protocol in RETRIEVAL_PROTOCOLS.items():
-        require_published(("retrieval", "attack", name), "test", [5] * protocol.images)
+        require_published(("retrieval", "attack", name), "test", [5] * protocol.sizes[0])
 
 
 @pytest.mark.parametrize(("seed", "views"), [(0, 1), (1, 3), (2, 1)])

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from random import Random
 
-from preprocessing.captions.english.templates import CaptionWriter
+from preprocessing.captions.english.templates import write_captions
 from preprocessing.captions.english.train import compose
 from preprocessing.captions.english.treebank import Word, lower_cased, noun_phrases, stop_apart, without_stop
 
@@ -51,21 +51,21 @@ def test_casing_and_stops() -> None:
 
 
 def test_captions_are_trees_and_repeat_with_the_seed() -> None:
-    captions = list(CaptionWriter(Random(3)).captions(1000))
+    captions = list(write_captions(1000, Random(3)))
     for caption in captions:
         assert_tree(caption)
         assert all(word.form and word.lemma and word.upos and word.xpos for word in caption)
-    assert captions[:200] == list(CaptionWriter(Random(3)).captions(200))
-    assert captions[:200] != list(CaptionWriter(Random(4)).captions(200))
+    assert captions[:200] == list(write_captions(200, Random(3)))
+    assert captions[:200] != list(write_captions(200, Random(4)))
 
 
 def test_the_templates_give_the_recorded_captions() -> None:
-    captions = repr(list(CaptionWriter(Random(0)).captions(200)))
+    captions = repr(list(write_captions(200, Random(0))))
     assert hashlib.sha256(captions.encode()).hexdigest().startswith("7f5d56d34dff3573")
 
 
 def test_captions_show_what_the_treebank_lacks() -> None:
-    captions = list(CaptionWriter(Random(0)).captions(2000))
+    captions = list(write_captions(2000, Random(0)))
     seen = {(word.form, word.xpos, word.relation) for caption in captions for word in caption}
     assert {("front", "NN", "obl"), ("next", "RB", "advmod"), ("There", "EX", "expl"), ("waves", "VBZ", "root")} <= seen
     nominal = sum(next(word for word in caption if word.head < 0).upos == "NOUN" for caption in captions)

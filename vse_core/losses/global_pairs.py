@@ -1,0 +1,173 @@
+"""Similarities of this process's images and captions with the complete global batch, in blocks that fit in memory.
+
+A anchors, images or captions of this process; C candidates, all of the other side's global batch; K views.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from vse_core.distributed import all_reduce_sum, gather_output, gather_rows, rank
+from vse_core.outputs import ComparedImages
+from vse_core.precision import at_least_float32
+from vse_core.similarity import best_view, view_similarities
+
+# Numbers that are compared at once, of 128 MB in float32; a loss holds about five times as much.
+BLOCK = 2**25
+
+# Which side's members are anchors.
+IMAGES, CAPTIONS = True, False
+
+Sums = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Similarities of A anchors with C candidates, of which anchor a's own is the one at ``first + a``.
+
+    Attributes:
+        sims_AKC: of every view of a pair's image.
+        sims_AC: of the pair, the views combined.
+        negative_AC: true where the candidate is a negative.
+        first: the place of the first anchor in the global batch.
+        of_images: whether the anchors are images.
+    """
+
+    sims_AKC: Tensor
+    sims_AC: Tensor
+    negative_AC: Tensor
+    first: int
+    of_images: bool
+
+    def own_mask(self) -> Tensor:
+        """Return the mask (A, C) of the anchors' own candidates."""
+        return _own_pairs(self.sims_AC, self.first)
+
+    def own(self, sims_MAC: Tensor) -> Tensor:
+        """Return the anchors' similarities (..., A) to their own candidates."""
+        return sims_MAC.diagonal(self.first, -2, -1)
+
+    def turned(self) -> "Block":
+        """Return the block of the candidates as anchors, where all of the batch are both."""
+        sims_AKC = self.sims_AKC.permute(2, 1, 0)
+        return Block(sims_AKC, self.sims_AC.T, self.negative_AC.T, self.first, not self.of_images)
+
+
+# Gives a block's part of sums over all anchors, by name.
+Terms = Callable[[Block], Sums]
+
+
+class GlobalPairs:
+    """The pairs of a global batch, of which this process compares its own images and captions with all.
+
+    Similarities are not exchanged: with W processes each computes, and holds for the backward pass, 1/W of what the
+    losses of both directions need. More than :data:`BLOCK` are computed in blocks of anchors, and again in the backward
+    pass, so that memory does not grow with the square of the batch.
+
+    Args:
+        images: this process's images, whose rows belong to those of `texts`.
+        texts: this process's captions.
+        image_ids_b: equal where two captions belong to one image.
+        counts: the pairs of each process, in order.
+        mask_same_image: do not take other captions of the same image as negatives (the released VSE-infinity code
+            does).
+        compare: similarities (B, K, C) of all views of images with captions.
+        combine: one similarity of the views'.
+    """
+
+    def __init__(
+        self,
+        images: Any,
+        texts: Any,
+        image_ids_b: Tensor,
+        counts: list[int],
+        mask_same_image: bool,
+        compare: Callable[[Any, Any], Tensor] = view_similarities,
+        combine: Callable[[Tensor], Tensor] = best_view,
+    ) -> None:
+        self.images, self._texts = images, texts
+        self._all_images, self._all_texts = gather_output(images, counts), gather_output(texts, counts)
+        self.image_ids_B = gather_rows(image_ids_b, counts)
+        self._first = sum(counts[: rank()])
+        self._mask_same_image = mask_same_image
+        self._compare, self._combine = compare, combine
+        self._is_alone = len(counts) == 1
+        numbers = images.numbers_per_pair(self._all_texts) if isinstance(images, ComparedImages) else images.shape[1]
+        size = max(1, BLOCK // (numbers * len(self)))
+        local = len(image_ids_b)
+        self._anchors = [slice(first, min(first + size, local)) for first in range(0, max(local, 1), size)]
+        self._held: dict[bool, Block] = {}
+
+    def __len__(self) -> int:
+        """Return the pairs of the global batch."""
+        return len(self.image_ids_B)
+
+    def sums(self, terms: Terms, sides: tuple[bool, ...] = (IMAGES, CAPTIONS)) -> Sums:
+        """Add up what `terms` gives for each block, over all anchors of these sides on all processes.
+
+        The sums are the same on every process. Their gradients are as :func:`~vse_core.distributed.all_reduce_sum` and
+        :func:`~vse_core.distributed.gather_rows` say: averaged over the processes, those of one with the whole batch.
+        """
+        totals: Sums = {}
+        for side in sides:
+            for anchors in self._anchors:
+                for name, value in self._of_block(terms, side, anchors).items():
+                    totals[name] = totals[name] + value if name in totals else value
+        summed = all_reduce_sum(torch.stack([at_least_float32(value) for value in totals.values()]))
+        return dict(zip(totals, summed, strict=True))
+
+    def _of_block(self, terms: Terms, side: bool, anchors: slice) -> Sums:
+        if len(self._anchors) == 1:
+            return terms(self._whole(side))
+        sums: Sums = checkpoint(
+            lambda: terms(self._block(side, anchors)), use_reentrant=False, preserve_rng_state=False
+        )
+        return sums
+
+    def _whole(self, side: bool) -> Block:
+        """Return the one block of a side, which is made once; it has the other's similarities where all are here."""
+        if side not in self._held:
+            is_turned = self._is_alone and side == CAPTIONS
+            with torch.enable_grad():  # the loss takes it as well, after what is measured without a gradient
+                self._held[side] = self._whole(IMAGES).turned() if is_turned else self._block(side, self._anchors[0])
+        return self._held[side]
+
+    def _block(self, side: bool, anchors: slice) -> Block:
+        if side == IMAGES:
+            sims_AKC = self._compare(self.images[anchors], self._all_texts)
+        else:
+            sims_AKC = self._compare(self._all_images, self._texts[anchors]).permute(2, 1, 0)
+        sims_AC, first = self._combine(sims_AKC), self._first + anchors.start
+        return Block(sims_AKC, sims_AC, self._negative(sims_AC, first), first, side)
+
+    def _negative(self, sims_AC: Tensor, first: int) -> Tensor:
+        if self._mask_same_image:
+            return self.image_ids_B[first : first + len(sims_AC)].unsqueeze(1) != self.image_ids_B
+        return ~_own_pairs(sims_AC, first)
+
+
+@torch.no_grad()
+def pair_similarities(pairs: GlobalPairs) -> Sums:
+    """Mean similarity of the pairs, and of each image's hardest negative caption (of those images that have one)."""
+    sums = pairs.sums(_pair_sums, (IMAGES,))
+    return {
+        "positive_similarity": sums["own"] / len(pairs),
+        "hardest_negative_similarity": sums["hardest"] / sums["found"],
+    }
+
+
+def _pair_sums(block: Block) -> Sums:
+    hardest_A = block.sims_AC.masked_fill(~block.negative_AC, -torch.inf).amax(dim=1)
+    # A sum over all and not a selection, for whose size the host would wait.
+    found_A = block.negative_AC.any(dim=1)
+    hardest = hardest_A.masked_fill(~found_A, 0.0).sum()
+    return {"own": block.own(block.sims_AC).sum(), "hardest": hardest, "found": found_A.sum()}
+
+
+def _own_pairs(sims_AC: Tensor, first: int) -> Tensor:
+    places_A, places_C = (torch.arange(size, device=sims_AC.device) for size in sims_AC.shape)
+    return (places_A + first).unsqueeze(1) == places_C
