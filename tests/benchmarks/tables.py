@@ -245,6 +245,9 @@ def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
     labels = {
         "samples from shards, random access": ways["random, TrainLoader"],
         "the same, augmented": ways["random, TrainLoader, augmented"],
+        "and compared with its checksum, as in a first epoch": ways[
+            "random, TrainLoader, augmented, every sample compared"
+        ],
     }
     return [
         [label, f"{way['samples_per_second']:,.0f} a second", f"{way['times_webdataset']:.1f} x webdataset, in order"]
