@@ -6,6 +6,7 @@ Run: python tests/benchmarks/tables.py, with `--check` to only compare
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import statistics
@@ -255,6 +256,23 @@ def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def _start_up_rows(result: dict[str, Any]) -> list[list[str]]:
+    flickr8k, large = result["flickr8k"], result["large"]
+    images = large.pop("images")
+    starts = [("Flickr8k, real captions", flickr8k["with tables"])]
+    starts += [(f"{images / 1e6:.1f} million images, {way}", start) for way, start in large.items()]
+    before = flickr8k["without tables"]
+    compared = [f"{before['seconds']:.1f} s and {before['own_megabytes_at_the_first_batch']:.0f} MB without tables"]
+    return [
+        [
+            f"start of a training process up to its first batch, {name}",
+            f"{start['seconds']:.2f} s, {start['own_megabytes_at_the_first_batch']:.0f} MB of its own",
+            text,
+        ]
+        for (name, start), text in itertools.zip_longest(starts, compared, fillvalue="")
+    ]
+
+
 def _training_rows(result: dict[str, Any]) -> list[list[str]]:
     share = f"{100 * result['share_waiting_for_data']:.2f} % of it waiting for data"
     return [
@@ -393,6 +411,7 @@ def _efficiency_rows(result: dict[str, Any]) -> list[list[str]]:
 
 SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "reader": _reader_rows,
+    "start_up": _start_up_rows,
     "training": _training_rows,
     "data_wait": _data_wait_rows,
     "scaling": _scaling_rows,
