@@ -103,11 +103,14 @@ def univse_table(header: list[str], rows: Callable[[dict[str, Any]], list[list[s
 
 
 def losses_table() -> str:
-    """RSUM of the last epoch of short runs, by loss and recipe."""
-    rows = []
-    for label, seeds in _read("losses")["rows"].items():
-        each = [run["metrics"]["rsum"] for run in seeds.values()]
-        rows.append([label, f"**{statistics.mean(each):.1f}**", ", ".join(f"{rsum:.1f}" for rsum in each)])
+    """RSUM of the last epoch of short runs by loss and recipe, the best first."""
+    runs = {
+        label: [run["metrics"]["rsum"] for run in seeds.values()] for label, seeds in _read("losses")["rows"].items()
+    }
+    rows = [
+        [label, f"**{statistics.mean(each):.1f}**", ", ".join(f"{rsum:.1f}" for rsum in each)]
+        for label, each in sorted(runs.items(), key=lambda row: -statistics.mean(row[1]))
+    ]
     return _table(["loss and recipe", "RSUM", "each seed"], rows)
 
 
