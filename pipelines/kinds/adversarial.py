@@ -86,6 +86,7 @@ class AdversarialKind(ModelKind):
         caption_encoder, facts = build_caption_encoder(settings, train.reader, directory)
         pools = write_pools(settings, train, directory)
         report = _write_adversarial_captions(require_graphs(train), pools, settings.seed, directory / ADVERSARIAL)
+        _write_tokens(directory, train.reader, caption_encoder)
         facts |= {
             "adversarial_captions": report.adversarials,
             # Of three attacks on every caption.
@@ -110,11 +111,10 @@ class AdversarialKind(ModelKind):
         from preprocessing.loading.batch import pad_tokens
 
         assert isinstance(settings.loss, WrongCaptionsLoss)
-        texts = _adversarial_captions(directory / ADVERSARIAL, train.reader)
-        pool = AdversarialPool(texts, caption_encoder, settings.seed, settings.loss.adversarial_captions)
+        pool, seed, count = AdversarialPool.load(directory), settings.seed, settings.loss.adversarial_captions
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
-            drawn = [pool.draw(caption, epoch) for caption in captions_B.tolist()]
+            drawn = [pool.draw(caption, epoch, seed, count) for caption in captions_B.tolist()]
             tokens_PL, lengths_P = pad_tokens(list(chain.from_iterable(drawn)), caption_encoder.pad_id)
             counts_B = torch.tensor([len(of_caption) for of_caption in drawn])
             owners_P = torch.arange(len(drawn)).repeat_interleave(counts_B)
@@ -157,6 +157,7 @@ class HardNegativesKind(AdversarialKind):
         assert isinstance(settings.loss, HardNegativesLoss)
         caption_encoder, facts = ModelKind.prepare(self, settings, train, evaluation, directory)
         report = _write_hard_negatives(settings.loss.table, train.reader, directory / ADVERSARIAL)
+        _write_tokens(directory, train.reader, caption_encoder)
         return caption_encoder, facts | {
             "hard_negatives": report.adversarials,
             "captions_without_hard_negatives": sum(report.impossible.values()),
@@ -213,6 +214,13 @@ def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Pat
                 bar.update()
 
     return write_adversarials(path, chain.from_iterable(map(attacked, get_args(VSECAttack))))
+
+
+def _write_tokens(directory: Path, reader: ShardReader, caption_encoder: CaptionEncoder) -> None:
+    """Write the tokens of the adversarial captions, which every training process maps."""
+    from preprocessing.captions.adversarial.pool import AdversarialPool
+
+    AdversarialPool.encode(_adversarial_captions(directory / ADVERSARIAL, reader), caption_encoder).save(directory)
 
 
 def _adversarial_captions(path: Path, reader: ShardReader) -> Iterator[list[str]]:

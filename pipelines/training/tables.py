@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from preprocessing.captions.encoder import CaptionEncoder
 
 # Raised when the same shards and words would give other tables.
-VERSION = 1
+VERSION = 2
 _MAKING = ".making.lock"
 
 

@@ -20,6 +20,7 @@ FIX = "delete the shard's .tar and .json and run the stage that wrote them again
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Checksum = Annotated[int, Field(ge=0, lt=2**64)]
 _Cells = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -29,12 +30,16 @@ class ShardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MemberTable:
-    """Where one kind of member lies in the tar: for each sample the offset of its first byte and its size, in bytes."""
+    """Where one kind of member lies in the tar: for each sample the offset of its first byte and its size, in bytes.
+
+    Its checksums (XXH3, 64 bits) are compared when it is read; shards that were written before have none.
+    """
 
     __pydantic_config__ = _STRICT
 
     offset: list[_Count]
     size: list[_Count]
+    checksum: list[_Checksum] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class ShardIndex:
         lists |= {f"grids of {name}": grids for name, grids in self.grids.items()}
         for name, table in self.members.items():
             lists |= {f"offsets of {name}": table.offset, f"sizes of {name}": table.size}
+            lists |= {f"checksums of {name}": table.checksum} if table.checksum else {}
             if any(offset + size > self.bytes for offset, size in zip(table.offset, table.size, strict=False)):
                 raise ValueError(f"members[{name!r}] reaches past the end of the tar ({self.bytes} bytes)")
         for name, values in lists.items():

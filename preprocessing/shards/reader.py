@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from preprocessing.reading import parse_json, reason
 from preprocessing.shards.caption_table import as_table, caption_counts, caption_texts, check_record, read_table
@@ -53,7 +54,8 @@ class ShardReader:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
         feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the image files.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
-        verify: compare each tar with its sha256 when it is first mapped.
+        verify: compare each sample with its checksum when it is first read; a tar that is fetched, or whose samples
+            have none, with its sha256 when it is first mapped.
         pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
         index: of the directory and the feature; by default :meth:`SplitIndex.read`, which raises ShardError.
 
@@ -79,7 +81,10 @@ class ShardReader:
         self.fingerprint = self.index.fingerprint
         self.caption_starts = self.index.caption_starts
         self._pin = pin
-        self._open = OpenShards(self.index.tars, max_open_shards, verify, pin)
+        has_checksums = len(self.index.checksums) == len(self)
+        self._unchecked = np.full(len(self), verify and has_checksums)
+        whole = verify and (self.is_streamed or not has_checksums)
+        self._open = OpenShards(self.index.tars, max_open_shards, whole, pin)
         self._last_records: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def __len__(self) -> int:
@@ -194,7 +199,12 @@ class ShardReader:
     def _member(self, image: int) -> memoryview:
         shard, _ = self._place(image)
         offset, size = self.index.places[:, image].tolist()
-        return memoryview(self._open[shard])[offset : offset + size]
+        data = memoryview(self._open[shard])[offset : offset + size]
+        if self._unchecked[image]:
+            if xxhash.xxh3_64_intdigest(data) != self.index.checksums[image]:
+                raise ShardError(f"{self.where(image)}: {self.feature} has changed since it was written; {FIX}")
+            self._unchecked[image] = False
+        return data
 
     def _place(self, image: int) -> tuple[int, int]:
         """Return the shard of an image and its position in it."""

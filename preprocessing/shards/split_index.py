@@ -29,7 +29,7 @@ _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 # Members that are files; any other feature is an array, "<name>.npy".
 FILES = ("jpg",)
 
-_ARRAYS = ("first_images", "caption_starts", "places", "grids")
+_ARRAYS = ("first_images", "caption_starts", "places", "grids", "checksums")
 _SHARDS = "shards.json"
 
 
@@ -61,6 +61,7 @@ class SplitIndex:
         places: offsets and sizes of the members, int64 (2, I).
         grids: rows and columns of the cells that an image's features are, and the number of features before them; 0
             where they are no cells, int32 (I, 3).
+        checksums: of the members (XXH3), uint64 (I,); empty where a shard was written before there were such.
     """
 
     tars: Sequence[TarFile]
@@ -69,6 +70,7 @@ class SplitIndex:
     caption_starts: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
     grids: npt.NDArray[np.int32]
+    checksums: npt.NDArray[np.uint64]
 
     @classmethod
     def read(cls, directory: Path, feature: str, are_here: bool) -> Self:
@@ -77,13 +79,14 @@ class SplitIndex:
         Raises ShardError where a shard is missing, incomplete, of another fingerprint or without the feature.
         """
         member = feature if feature in FILES else f"{feature}.npy"
-        tars, fingerprints, counts, places, grids = [], [], [], [], []
+        tars, fingerprints, counts, places, grids, checksums = [], [], [], [], [], []
         for path in shard_paths(directory):
             index = verify_shard(path, deep=False) if are_here else read_index(path)
             tars.append(TarFile(path, index.bytes, index.sha256))
             fingerprints.append(index.fingerprint)
             counts.append(np.array(index.caption_counts, dtype=np.int64))
             places.append(member_places(path, index, member))
+            checksums.append(np.array(member_table(path, index, member).checksum, dtype=np.uint64))
             rows = index.grids.get(feature) or [(0, 0, 0)] * index.count
             grids.append(np.array(rows, dtype=np.int32).reshape(-1, 3))
         return cls(
@@ -93,6 +96,7 @@ class SplitIndex:
             _starts(np.concatenate(counts)),
             np.concatenate(places, axis=1),
             np.concatenate(grids),
+            np.concatenate(checksums) if list(map(len, checksums)) == list(map(len, counts)) else checksums[0][:0],
         )
 
     def save(self, directory: Path) -> None:
@@ -144,7 +148,12 @@ def _common_fingerprint(tars: Sequence[TarFile], fingerprints: Sequence[str]) ->
 
 def member_places(path: Path, index: ShardIndex, member: str) -> npt.NDArray[np.int64]:
     """Return offsets and sizes of one kind of member in a shard, shape (2, samples)."""
+    table = member_table(path, index, member)
+    return np.array([table.offset, table.size], dtype=np.int64)
+
+
+def member_table(path: Path, index: ShardIndex, member: str) -> MemberTable:
+    """Return the table of one kind of member in a shard; ShardError where it has others."""
     if index.count and member not in index.members:
         raise ShardError(f"shard {path} holds {sorted(index.members)}, not {member!r}: name one of those as feature")
-    table = index.members.get(member, MemberTable([], []))
-    return np.array([table.offset, table.size], dtype=np.int64)
+    return index.members.get(member, MemberTable([], []))

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from preprocessing.shards.caption_table import check_record, write_table
 from preprocessing.shards.index import VERSION, MemberTable, ShardIndex
@@ -124,6 +125,7 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                     table = members.setdefault(name, MemberTable([], []))
                     table.offset.append(offset)
                     table.size.append(len(data))
+                    table.checksum.append(xxhash.xxh3_64_intdigest(data))
                 for name, grid in sample.grids.items():
                     grids.setdefault(name, []).append(grid)
                 keys.append(sample.key)

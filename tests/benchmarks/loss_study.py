@@ -38,9 +38,9 @@ SHORT = (
 TRIPLET = "loss.all_negatives=125 steps"
 MASK = "mask_same_image: true"
 ROWS: dict[str, tuple[str, ...]] = {
-    "triplet, hardest negatives": (TRIPLET,),
-    "the same, moving average of the weights": (TRIPLET, "training.ema_decay=0.98"),
-    "the same, hard negatives mined": (
+    "triplet, hardest of the batch": (TRIPLET,),
+    "triplet, moving average of the weights": (TRIPLET, "training.ema_decay=0.98"),
+    "triplet and mined hard negatives": (
         "preset=hard_negatives",
         "loss={name: hard_negatives, margin: 0.2, reduction: sum, mask_same_image: true, all_negatives: 125 steps, "
         "adversarial_after: 125 steps, adversarial_captions: 5, table: TABLE}",

@@ -117,10 +117,12 @@ def ways_of_reading(directory: Path, images: int, size: SizeAugmentation) -> dic
     sampler = BatchSampler(images, BATCH, seed=0)
     source = FeatureSource(reader)
 
-    def loader(captions: bool, drop: SizeAugmentation) -> Epochs:
-        tokens = TokenTable.encode(reader.texts(), vocabulary)
-        images = FeatureSource(reader, 0, drop)
-        return Epochs(TrainLoader(reader, images, tokens, vocabulary, sampler, 0, 1, 0, captions))
+    tokens = TokenTable.encode(reader.texts(), vocabulary)
+
+    def loader(captions: bool, drop: SizeAugmentation, verify: bool = False) -> Epochs:
+        read = ShardReader(directory, "grid", verify=verify, index=reader.index)
+        images = FeatureSource(read, 0, drop)
+        return Epochs(TrainLoader(read, images, tokens, vocabulary, sampler, 0, 1, 0, captions))
 
     return {
         "sequential raw bytes": lambda: raw_bytes(directory, images),
@@ -129,6 +131,8 @@ def ways_of_reading(directory: Path, images: int, size: SizeAugmentation) -> dic
         "in order, image_batches": lambda: sum(len(lengths) for _, lengths in image_batches(source, BATCH)),
         "random, TrainLoader": loader(False, "none"),
         "random, TrainLoader, augmented": loader(True, size),
+        # A reader compares a sample once: this is what the first epoch of a process costs.
+        "random, TrainLoader, augmented, every sample compared": lambda: loader(True, size, verify=True)(),
     }
 
 

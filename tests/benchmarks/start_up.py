@@ -37,8 +37,7 @@ from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, table_path
 
 SHARD_SIZE, LARGE_SHARD_SIZE = 500, 1000
-# Of the large split: small enough that comparing a shard with its sha256 is no part of the figure.
-SMALL = (4, 64)
+LARGE_FEATURES = (36, 2048)
 TOKENS = 12
 SETTINGS = (
     "training.batch_size=128",
@@ -86,7 +85,7 @@ def make_large(folder: Path, images: int) -> None:
         shards.mkdir(parents=True)
         tables.mkdir()
         meta = {"image_id": "0", "image": "0.jpg", "split": split, "captions": [{"caption_id": "0", "text": "a dog"}]}
-        array = np.ones(SMALL, np.float16)
+        array = np.ones(LARGE_FEATURES, np.float16)
         first = shards / "shard-00000.tar"
         samples = (Sample(f"{number:08d}", {"grid": array}, meta) for number in range(LARGE_SHARD_SIZE))
         write_shard(first, samples, "large")
@@ -97,7 +96,8 @@ def make_large(folder: Path, images: int) -> None:
         tars = [TarFile(first, of_one.tars[0].bytes, of_one.tars[0].sha256)] * copies
         starts, numbers = np.arange(0, count + 1, LARGE_SHARD_SIZE), np.arange(count + 1)
         places, grids = np.tile(of_one.places, copies), np.tile(of_one.grids, (copies, 1))
-        SplitIndex(tars, "large", starts, numbers, places, grids).save(tables)
+        checksums = np.tile(of_one.checksums, copies)
+        SplitIndex(tars, "large", starts, numbers, places, grids, checksums).save(tables)
         rng = np.random.default_rng(0)
         np.save(tables / "tokens.npy", rng.integers(4, len(words), count * TOKENS, dtype=np.int32))
         np.save(tables / "words.npy", np.tile(np.array([-1, *range(TOKENS - 2), -1], np.int16), count))

@@ -1,41 +1,57 @@
 """Adversarial captions in training: some of each caption's, drawn again in every epoch."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.token_table import TokenTable
+from preprocessing.shards.split_index import map_array, save_array
 
 ADVERSARIAL_STREAM = 4
 """Differs from the streams of preprocessing.loading.image_source and of the negatives of components."""
 
+_FIRST = "first_texts.npy"
 
+
+@dataclass(frozen=True, eq=False)
 class AdversarialPool:
-    """Token ids of the adversarial captions of a split.
+    """Token ids of the adversarial captions of C captions, which may have none.
 
-    `texts` are those of each caption, which may have none; a caption gives `count` at once, fewer where it has fewer.
+    Attributes:
+        tokens: of the adversarial captions, one caption's after the other's.
+        first_texts: number of each caption's first adversarial one, then that of all, int64 (C + 1,).
     """
 
-    def __init__(self, texts: Iterable[Sequence[str]], caption_encoder: CaptionEncoder, seed: int, count: int) -> None:
-        encoded = [
-            [np.array(caption_encoder.encode(text), dtype=np.int32) for text in of_caption] for of_caption in texts
-        ]
-        self._first = np.cumsum([0, *(len(of_caption) for of_caption in encoded)])
-        flat = [ids_L for of_caption in encoded for ids_L in of_caption]
-        self._starts = np.cumsum([0, *(len(ids_L) for ids_L in flat)])
-        self._ids = np.concatenate(flat) if flat else np.empty(0, dtype=np.int32)
-        self._seed = seed
-        self._count = count
+    tokens: TokenTable
+    first_texts: npt.NDArray[np.int64]
 
-    def __len__(self) -> int:
-        """Number of captions."""
-        return len(self._first) - 1
+    @classmethod
+    def encode(cls, texts: Iterable[Sequence[str]], caption_encoder: CaptionEncoder) -> Self:
+        """Encode the adversarial captions of each caption."""
+        of_captions = list(texts)
+        tokens = TokenTable.encode(chain.from_iterable(of_captions), caption_encoder)
+        return cls(tokens, np.cumsum([0, *map(len, of_captions)]))
 
-    def draw(self, caption: int, epoch: int) -> list[npt.NDArray[np.int32]]:
-        """Token ids of some of a caption's adversarial captions, each once; a function of (seed, epoch, caption)."""
-        first, last = self._first[caption : caption + 2].tolist()
-        rng = sample_rng(self._seed, epoch, caption, ADVERSARIAL_STREAM)
-        chosen = first + rng.permutation(last - first)[: self._count]
-        return [self._ids[self._starts[text] : self._starts[text + 1]] for text in chosen.tolist()]
+    def save(self, directory: Path) -> None:
+        """Write the arrays into a directory, which has no other tokens."""
+        self.tokens.save(directory)
+        save_array(directory / _FIRST, self.first_texts)
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Map the arrays that :meth:`save` has written."""
+        return cls(TokenTable.load(directory), map_array(directory / _FIRST))
+
+    def draw(self, caption: int, epoch: int, seed: int, count: int) -> list[npt.NDArray[np.int32]]:
+        """Return up to `count` of a caption's adversarial captions, each once; a function of (seed, epoch, caption)."""
+        first, last = self.first_texts[caption : caption + 2].tolist()
+        rng = sample_rng(seed, epoch, caption, ADVERSARIAL_STREAM)
+        chosen = first + rng.permutation(last - first)[:count]
+        return [self.tokens.ids(text) for text in chosen.tolist()]

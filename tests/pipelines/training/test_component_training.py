@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.kinds.adversarial import ADVERSARIAL, _write_tokens
 from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
@@ -83,10 +84,12 @@ def make_trainer(
             )
             for number, text in enumerate(texts)
         ]
-        write_adversarials(out / "adversarial.jsonl", entries)
+        write_adversarials(out / ADVERSARIAL, entries)
     vocabulary = Vocabulary.build(
         texts, 1, component_words(graphs, 1, relations=getattr(config.model.text, "relations", "words"))
     )
+    if (out / ADVERSARIAL).is_file() and not prepared:
+        _write_tokens(out, train.reader, vocabulary)
     return quiet_trainer(config, train, dev, vocabulary, out, observer)
 
 

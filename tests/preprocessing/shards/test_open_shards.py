@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.shards.index import ShardError
+from preprocessing.shards.index import ShardError, read_index
 from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.split_index import SplitIndex
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage import Mirror
 
@@ -95,11 +97,35 @@ def test_a_shard_that_has_gone_is_named_at_first_touch(machine: Mirror, tmp_path
         reader.features(4 * IN_EACH)
 
 
-def test_local_shards_are_compared_with_their_sidecars_where_asked(shards: Path) -> None:
+def flip_a_bit(shards: Path, row: int) -> None:
+    """Change the last value of a sample of the third shard."""
     path = shards / "shard-00002.tar"
+    table = read_index(path).members["grid.npy"]
     data = bytearray(path.read_bytes())
-    data[-2000] ^= 1
+    data[table.offset[row] + table.size[row] - 1] ^= 1
     path.write_bytes(data)
-    ShardReader(shards, "grid").features(7)
+
+
+def test_a_flipped_bit_is_found_when_its_sample_is_read(shards: Path, tmp_path: Path) -> None:
+    flip_a_bit(shards, row=1)
+    ShardReader(shards, "grid").features(8)
+    SplitIndex.read(shards, "grid", are_here=True).save(tmp_path)
+    for index in (None, SplitIndex.load(tmp_path, shards, are_here=True)):
+        reader = ShardReader(shards, "grid", verify=True, index=index)
+        reader.features(7)
+        for _ in range(2):
+            with pytest.raises(ShardError, match=r"shard-00002.tar, sample 1: grid has changed since it was written"):
+                reader.features(8)
+
+
+def test_shards_without_checksums_are_compared_with_their_sha256(shards: Path) -> None:
+    flip_a_bit(shards, row=1)
+    sidecar = shards / "shard-00000.json"
+    content = json.loads(sidecar.read_text())
+    for member in content["members"].values():
+        del member["checksum"]
+    sidecar.write_text(json.dumps(content))
+    reader = ShardReader(shards, "grid", verify=True)
+    reader.features(0)
     with pytest.raises(ShardError, match=r"shard-00002.tar has sha256"):
-        ShardReader(shards, "grid", verify=True).features(7)
+        reader.features(7)
