@@ -127,8 +127,8 @@ class Step:
 def training_step(load: Workload, machines: Machines, measured: Measured, model: str, gpus: int) -> Step:
     """Estimate a training step.
 
-    The arithmetic is the model's on the local batch and the loss's on the global batch, which every rank computes. The
-    next batch is read meanwhile, and the shards of the next window are fetched where a machine's disk does not hold
+    The arithmetic is the model's on the local batch, and the loss's of the local batch against the global one. The next
+    batch is read meanwhile, and the shards of the next window are fetched where a machine's disk does not hold
     all of them; the exchange comes on top.
     """
     facts = measured.sizing["models"][model]
@@ -137,8 +137,8 @@ def training_step(load: Workload, machines: Machines, measured: Measured, model:
     embeddings = 2 * batch * facts["embedding"] * 4
     gathered = others * embeddings
     reduced = 2 * others * (embeddings + 4 * facts["parameters"])
-    # The similarity matrix, and two matrix products of the backward pass.
-    loss = 3 * 2 * batch**2 * facts["embedding"]
+    # The similarities, and two matrix products of the backward pass: of the rank's images, and of its captions.
+    loss = 3 * 2 * min(2, gpus) * machines.pairs_per_gpu * batch * facts["embedding"]
     seconds = {
         "arithmetic": (machines.pairs_per_gpu * facts["flops_a_pair"] + loss) / machines.flops,
         "reading": machines.pairs_per_gpu / measured.read_per_second(load),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.sizing import GPUS, Machines, Measured, Workload, bytes_text, number_text, rows, training_step
+from vse_core.losses.global_pairs import BLOCK
 
 LOADS = (
     Workload("COCO", 113_287, 5),
@@ -39,7 +40,9 @@ def gpu_bytes(machines: Machines, measured: Measured, model: str, gpus: int) -> 
     """Return the memory of a GPU: weights, gradients, AdamW's two moments, activations and the loss's matrices."""
     facts = measured.sizing["models"][model]
     batch = machines.pairs_per_gpu * gpus
-    loss = 3 * 4 * batch**2 + 2 * 2 * batch * facts["embedding"] * 4
+    # Of the rank's images, and of its captions; from a size on in blocks, which hold five matrices.
+    matrices = 4 * min(3 * min(2, gpus) * machines.pairs_per_gpu * batch, 5 * BLOCK)
+    loss = matrices + 2 * 2 * batch * facts["embedding"] * 4
     return float(16 * facts["parameters"] + machines.pairs_per_gpu * facts["activation_bytes_a_pair"] + loss)
 
 
@@ -163,10 +166,10 @@ def _services(machines: Machines, measured: Measured) -> list[list[str]]:
             "the server on PostgreSQL (infra/mlflow/compose.yaml, infra/kubernetes/mlflow.yaml)",
         ],
         [
-            "every rank has the similarities of the global batch, and computes the loss of all of it",
-            "12 bytes for each entry of the matrix",
-            f"a global batch of {count_text(math.sqrt(8e9 / 12))}: 8 GB of each GPU",
-            "each rank the rows of its own pairs; cached gradients shrink the activations, not this",
+            "every rank has the embeddings of the global batch and their gradients; it compares its own pairs with all",
+            f"{bytes_text(16 * embedding)} a pair; similarities in blocks, {bytes_text(20 * BLOCK)} at most",
+            f"a global batch of {count_text(8e9 / (16 * embedding))}: 8 GB of each GPU",
+            "pass the embeddings from rank to rank, a block at a time, as SigLIP does",
         ],
         [
             "evaluation compares every image with every caption, 512 rows of the matrix at a time",

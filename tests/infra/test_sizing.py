@@ -84,6 +84,8 @@ def test_a_gpu_holds_weights_gradients_moments_activations_and_the_loss(monkeypa
 
     expected = 16 * 10**6 + 100 * 10**5 + 3 * 4 * 100**2 + 4 * 100 * 1000 * 4
     assert sizing_tables.gpu_bytes(MACHINES, MEASURED, "model", 1) == expected
+    eight = 16 * 10**6 + 100 * 10**5 + 2 * 3 * 4 * 100 * 800 + 4 * 800 * 1000 * 4
+    assert sizing_tables.gpu_bytes(MACHINES, MEASURED, "model", 8) == eight
 
 
 def test_rows_of_one_size() -> None:
