@@ -18,6 +18,7 @@ _ALL = (
     "torch",
     "torchvision",
     "transformers",
+    "xxhash",
 )
 # What names a network of timm: its place on the hub, transformers' types of it, its own settings.
 _TIMM = ('"timm/', '"timm_wrapper"', '"timm_backbone"', '"pretrained_cfg"')
