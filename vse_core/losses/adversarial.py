@@ -43,13 +43,6 @@ class AdversarialLoss(GlobalLoss):
         super().__init__()
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
 
-    def forward(
-        self, images_BKD: Tensor, texts_BD: Tensor, adversarial_BD: Tensor | None, image_ids_B: Tensor
-    ) -> LossResult:
-        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
-        output = AdversarialOutput(images_BKD, texts_BD, adversarial_BD)
-        return self.from_local_batch(output, image_ids_B, [len(image_ids_B)])
-
     @override
     def from_local_batch(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss; to the parts of the triplet loss comes ``adversarial``, a share of the total.

@@ -11,6 +11,11 @@ from vse_core.losses.result import LossResult
 class GlobalLoss(nn.Module, ABC):
     """A loss over a global batch, of which each process holds a local batch."""
 
+    def forward(self, *output_and_ids: Any) -> LossResult:
+        """Loss of a batch that one process holds: of the model's output, or its parts, and the image ids."""
+        *output, image_ids_B = output_and_ids
+        return self.from_local_batch(output[0] if len(output) == 1 else output, image_ids_B, [len(image_ids_B)])
+
     @abstractmethod
     def from_local_batch(self, output: Any, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """Return the global batch's loss, the same on every process, of a model's output for the local batch.

@@ -72,10 +72,6 @@ class HierarchicalLoss(GlobalLoss):
         super().__init__()
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
 
-    def forward(self, videos: VideoLevels, texts: TextLevels, image_ids_B: Tensor) -> LossResult:
-        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
-        return self.from_local_batch((videos, texts), image_ids_B, [len(image_ids_B)])
-
     @override
     def from_local_batch(
         self, output: tuple[VideoLevels, TextLevels], image_ids_b: Tensor, counts: list[int]

@@ -85,10 +85,6 @@ class UnifiedLoss(GlobalLoss):
         self.negatives: Negatives = negatives
         self.mask_same_image = mask_same_image
 
-    def forward(self, output: UnifiedOutput, image_ids_B: Tensor) -> LossResult:
-        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
-        return self.from_local_batch(output, image_ids_B, [len(image_ids_B)])
-
     @override
     def from_local_batch(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss of what :class:`~vse_core.models.unified.UnifiedModel` gave, negatives included.
