@@ -9,9 +9,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from vse_core.distributed import all_reduce_sum
-from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.hinge import Negatives
-from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view

@@ -1,11 +1,18 @@
 """The interface of losses to the training step: a local batch's output in, the global batch's loss out."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
-from vse_core.losses.result import LossResult
+
+@dataclass(frozen=True)
+class LossResult:
+    """A loss: the scalar to minimise, in float32, and named scalars that it is made of, detached, for logging."""
+
+    total: Tensor
+    parts: dict[str, Tensor] = field(default_factory=dict)
 
 
 class GlobalLoss(nn.Module, ABC):

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives
-from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.outputs import ComparedImages, Rows
 from vse_core.precision import at_least_float32, full_precision

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.global_pairs import CAPTIONS, IMAGES, Block, GlobalPairs, pair_similarities
-from vse_core.losses.result import LossResult
 from vse_core.losses.views import Bound, bound_over_views, check_bound, view_diagnostics
 
 # The total, and the parts of it that this loss alone reports.
