@@ -23,8 +23,8 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
     """Concatenate every process's rows in the order of the processes; gradients flow back to a row's owner.
 
     The gradient is that of the sum of all processes' losses, so that averaging gradients over processes (as
-    DistributedDataParallel does) gives exactly the gradient of one process on the whole batch, when every process
-    computes the loss of the whole batch. ``counts`` are the rows of each process, which may differ.
+    DistributedDataParallel does) gives that of one process on the whole batch, when every process has the loss of the
+    whole batch. ``counts`` are the rows of each process, which may differ.
     """
     if world_size() == 1 or max(counts) == 0:
         return local

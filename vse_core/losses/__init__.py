@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from vse_core.losses.adopt import AdoptLoss
-from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.infonce import InfoNCELoss
 from vse_core.losses.multi_view import MultiViewLoss
 from vse_core.losses.pair_loss import PairLoss
-from vse_core.losses.result import LossResult
 from vse_core.losses.sigmoid import SigmoidLoss
 from vse_core.losses.triplet import TripletLoss
 from vse_core.registry import choose

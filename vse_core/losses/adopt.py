@@ -1,6 +1,7 @@
 """ADOPT of VSE+2AD: a contrastive loss over the K hardest negatives, K chosen by how far the model has come."""
 
 import math
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -9,7 +10,7 @@ from typing_extensions import override
 
 from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
-from vse_core.losses.views import Bound, bound_over_views
+from vse_core.losses.views import Bound
 
 Variant = Literal["corrected", "release", "paper"]
 Count = Literal["adaptive", "constant", "random"]
@@ -40,10 +41,7 @@ class AdoptLoss(SoftmaxLoss):
         margin: added to the similarity of negatives (none in ``paper``).
         count: how K is chosen: ``adaptive``, or for comparison ``constant`` or ``random`` (uniform in 1 .. B - 1).
         constant: K for ``constant``.
-        mask_same_image: do not take other captions of the same image as negatives.
-        bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
-            (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
-        lam: weight of ``max`` in ``joint``.
+        mask_same_image, bound, lam: as in :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class AdoptLoss(SoftmaxLoss):
         """Mean over the batch; the parts are ``negatives`` (the number K), ``alignment`` and ``uniformity``."""
         alignment, uniformity = self._maturity(pairs)
         hardest = self._number(alignment, uniformity, pairs.image_ids_B)
-        loss = pairs.sums(lambda block: self._terms(block, hardest))["loss"]
+        loss = self.summed(pairs, partial(self._of, hardest=hardest))
         total = loss if self.variant == "paper" else loss / 2
         return total, {"negatives": hardest.float(), "alignment": alignment, "uniformity": uniformity}
 
@@ -104,9 +102,6 @@ class AdoptLoss(SoftmaxLoss):
         else:
             number = (pairs * maturity.pow(_EXPONENT).cos()).trunc() + 1
         return number.clamp(max=pairs - 1).clamp(min=1)
-
-    def _terms(self, block: Block, hardest: Tensor) -> Sums:
-        return {"loss": bound_over_views(lambda sims: self._of(block, sims, hardest), block, self.bound, self.lam)}
 
     def _of(self, block: Block, sims_AC: Tensor, hardest: Tensor) -> Tensor:
         """The anchors' part of one direction's mean over the batch."""

@@ -9,9 +9,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from vse_core.distributed import all_reduce_sum
-from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.hinge import Negatives
-from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view
@@ -42,13 +41,6 @@ class AdversarialLoss(GlobalLoss):
     ) -> None:
         super().__init__()
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
-
-    def forward(
-        self, images_BKD: Tensor, texts_BD: Tensor, adversarial_BD: Tensor | None, image_ids_B: Tensor
-    ) -> LossResult:
-        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
-        output = AdversarialOutput(images_BKD, texts_BD, adversarial_BD)
-        return self.from_local_batch(output, image_ids_B, [len(image_ids_B)])
 
     @override
     def from_local_batch(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:

@@ -1,15 +1,27 @@
 """The interface of losses to the training step: a local batch's output in, the global batch's loss out."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
-from vse_core.losses.result import LossResult
+
+@dataclass(frozen=True)
+class LossResult:
+    """A loss: the scalar to minimise, in float32, and named scalars that it is made of, detached, for logging."""
+
+    total: Tensor
+    parts: dict[str, Tensor] = field(default_factory=dict)
 
 
 class GlobalLoss(nn.Module, ABC):
     """A loss over a global batch, of which each process holds a local batch."""
+
+    def forward(self, *output_and_ids: Any) -> LossResult:
+        """Loss of a batch that one process holds: of the model's output, or its parts, and the image ids."""
+        *output, image_ids_B = output_and_ids
+        return self.from_local_batch(output[0] if len(output) == 1 else output, image_ids_B, [len(image_ids_B)])
 
     @abstractmethod
     def from_local_batch(self, output: Any, image_ids_b: Tensor, counts: list[int]) -> LossResult:

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives
-from vse_core.losses.result import LossResult
 from vse_core.losses.triplet import TripletLoss
 from vse_core.outputs import ComparedImages, Rows
 from vse_core.precision import at_least_float32, full_precision
@@ -71,10 +70,6 @@ class HierarchicalLoss(GlobalLoss):
     ) -> None:
         super().__init__()
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
-
-    def forward(self, videos: VideoLevels, texts: TextLevels, image_ids_B: Tensor) -> LossResult:
-        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
-        return self.from_local_batch((videos, texts), image_ids_B, [len(image_ids_B)])
 
     @override
     def from_local_batch(

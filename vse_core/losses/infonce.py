@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
+from vse_core.losses.global_pairs import Block, GlobalPairs
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
-from vse_core.losses.views import Bound, bound_over_views
+from vse_core.losses.views import Bound
 
 
 class InfoNCELoss(SoftmaxLoss):
@@ -18,10 +18,7 @@ class InfoNCELoss(SoftmaxLoss):
     Args:
         temperature: divisor of the similarities (VSE+2AD: 0.05).
         learned: the temperature is learned, from that value on (CLIP: 0.07).
-        mask_same_image: do not take other captions of the same image as negatives.
-        bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
-            (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
-        lam: weight of ``max`` in ``joint``.
+        mask_same_image, bound, lam: as in :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
     """
 
     def __init__(
@@ -37,10 +34,7 @@ class InfoNCELoss(SoftmaxLoss):
     @override
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Mean over the batch and both directions; its part is a learned temperature."""
-        return pairs.sums(self._terms)["loss"] / len(pairs) / 2, self.learned_values()
-
-    def _terms(self, block: Block) -> Sums:
-        return {"loss": bound_over_views(lambda sims: self._of(block, sims), block, self.bound, self.lam)}
+        return self.summed(pairs, self._of) / len(pairs) / 2, self.learned_values()
 
     def _of(self, block: Block, sims_AC: Tensor) -> Tensor:
         candidates_AC = self.divided(sims_AC).masked_fill(~(block.negative_AC | block.own_mask()), -torch.inf)

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
-from vse_core.losses.views import Bound, bound_over_views
+from vse_core.losses.views import Bound
 
 
 class SigmoidLoss(SoftmaxLoss):
@@ -18,10 +18,7 @@ class SigmoidLoss(SoftmaxLoss):
     Args:
         temperature: divisor of the similarities (SigLIP begins with 0.1).
         bias: added to the divided similarities (SigLIP begins with -10, as nearly all pairs are negatives).
-        mask_same_image: do not take other captions of the same image as negatives.
-        bound: how K views enter, ``max``, ``avg``, ``up`` or ``joint``
-            (:func:`~vse_core.losses.views.bound_over_views`); without effect for one view.
-        lam: weight of ``max`` in ``joint``.
+        mask_same_image, bound, lam: as in :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
         learned: temperature and bias are learned, from these values on, as in the paper.
     """
 
@@ -41,16 +38,13 @@ class SigmoidLoss(SoftmaxLoss):
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Sum over all decisions, divided by B; its parts are a learned temperature and bias."""
         # Each decision is in a row of one image, and needs no second direction.
-        return pairs.sums(self._terms, (IMAGES,))["loss"] / len(pairs), self.learned_values()
+        return self.summed(pairs, self._of, (IMAGES,)) / len(pairs), self.learned_values()
 
     @override
     def learned_values(self) -> dict[str, Tensor]:
         """Return what has been learned, for reports: temperature and bias."""
         learned = {"bias": self.bias} if isinstance(self.bias, nn.Parameter) else {}
         return super().learned_values() | learned
-
-    def _terms(self, block: Block) -> Sums:
-        return {"loss": bound_over_views(lambda sims: self._of(block, sims), block, self.bound, self.lam)}
 
     def _of(self, block: Block, sims_AC: Tensor) -> Tensor:
         logits_AC = self.divided(sims_AC) + self.bias

@@ -12,11 +12,10 @@ from typing_extensions import override
 
 from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
 from vse_core.losses.components import ComponentVectors, UnifiedOutput
-from vse_core.losses.global_loss import GlobalLoss
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.global_pairs import Block, GlobalPairs, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
 from vse_core.losses.regions import region_hinges, region_similarities, relevance
-from vse_core.losses.result import LossResult
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view, similarity_matrix
 
@@ -84,10 +83,6 @@ class UnifiedLoss(GlobalLoss):
         self.relevance_temperature = relevance_temperature
         self.negatives: Negatives = negatives
         self.mask_same_image = mask_same_image
-
-    def forward(self, output: UnifiedOutput, image_ids_B: Tensor) -> LossResult:
-        """Loss of a batch that one process holds (:meth:`from_local_batch`)."""
-        return self.from_local_batch(output, image_ids_B, [len(image_ids_B)])
 
     @override
     def from_local_batch(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:

@@ -22,12 +22,10 @@ _Context = Callable[[], contextlib.AbstractContextManager[None]]
 class ChunkedModel(nn.Module):
     """Encode a batch chunk by chunk, holding the activations of one chunk of pairs only (GradCache, Gao et al. 2021).
 
-    The loss compares all embeddings of the batch with each other, so it cannot be taken of a chunk; but it needs the
-    embeddings alone, which are small. Chunks are encoded without keeping what their gradients need. The backward pass
-    arrives at the embeddings of the whole batch first, and then encodes each chunk once more for its gradient: a second
-    forward pass is the price. The gradients are exactly those of the batch encoded at once, over several processes too,
-    since the loss gathers embeddings and DistributedDataParallel (around this module) averages gradients as ever. Both
-    times a chunk has the same random numbers, so dropout is the same function in both.
+    Chunks are encoded without keeping what their gradients need. The backward pass arrives at the embeddings of the
+    whole batch first, and then encodes each chunk once more for its gradient: a second forward pass is the price. The
+    gradients are those of the batch encoded at once, over several processes too (DistributedDataParallel is around this
+    module). Both times a chunk has the same random numbers, so dropout is the same function in both.
 
     Batch norm: the statistics of a region encoder's MLP are those of the whole global batch. Their sums over the chunks
     are taken before anything is encoded, at the price of a third pass up to there, and take part in the gradient. A

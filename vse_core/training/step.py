@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vse_core.distributed import average_gradients
-from vse_core.losses.global_loss import GlobalLoss
-from vse_core.losses.result import LossResult
+from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.torch_internals import step_if_finite
 from vse_core.training.mixed_precision import MixedPrecision
 
@@ -87,9 +86,8 @@ def training_step(
     :class:`~vse_core.training.grad_cache.ChunkedModel`.
 
     A loss or a gradient that is not finite leaves the weights and the optimiser as they are;
-    :meth:`StepResult.check`, or :func:`check_finite` later, tells of it. The model is wrapped in
-    DistributedDataParallel where there are several processes: it averages gradients, which
-    :func:`~vse_core.distributed.gather_rows` counts on; those of the loss's own parameters are averaged here. The
+    :meth:`StepResult.check`, or :func:`check_finite` later, tells of it. Among several processes the model is wrapped
+    in DistributedDataParallel, which averages gradients; those of the loss's own parameters are averaged here. The
     gradient's global L2 norm is at most ``gradient_clip``.
     """
     precision = precision or MixedPrecision()
