@@ -35,13 +35,14 @@ class AdoptLoss(SoftmaxLoss):
 
     K lies between 1 and B - 1 and carries no gradient. Unknown values of options are a ValueError.
 
+    Other arguments are those of :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
+
     Args:
         variant: see above.
         temperature: divisor of the similarities.
         margin: added to the similarity of negatives (none in ``paper``).
         count: how K is chosen: ``adaptive``, or for comparison ``constant`` or ``random`` (uniform in 1 .. B - 1).
         constant: K for ``constant``.
-        mask_same_image, bound, lam: as in :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
     """
 
     def __init__(

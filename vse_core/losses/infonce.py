@@ -15,10 +15,11 @@ class InfoNCELoss(SoftmaxLoss):
     ``-log( exp(s_ii / temperature) / sum_j exp(s_ij / temperature) )`` in both directions (van den Oord et al. 2018,
     equation (4); in this symmetric form CLIP, figure 3). Unknown values of options are a ValueError.
 
+    Other arguments are those of :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
+
     Args:
         temperature: divisor of the similarities (VSE+2AD: 0.05).
         learned: the temperature is learned, from that value on (CLIP: 0.07).
-        mask_same_image, bound, lam: as in :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
     """
 
     def __init__(

@@ -15,10 +15,11 @@ class SigmoidLoss(SoftmaxLoss):
     ``-1/B sum_ij log sigmoid( z_ij (s_ij / temperature + bias) )``, where z is 1 for pairs and -1 for negatives.
     Unknown values of options are a ValueError.
 
+    Other arguments are those of :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
+
     Args:
         temperature: divisor of the similarities (SigLIP begins with 0.1).
         bias: added to the divided similarities (SigLIP begins with -10, as nearly all pairs are negatives).
-        mask_same_image, bound, lam: as in :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
         learned: temperature and bias are learned, from these values on, as in the paper.
     """
 
