@@ -88,7 +88,7 @@ def test_shards_hold_what_the_extractor_gives(work_dir: Path, capsys: pytest.Cap
 def test_bytes_do_not_depend_on_the_number_of_actors(work_dir: Path, undisturbed: PipelineConfig) -> None:
     three = scenes(work_dir, "features.actors=3", "features.cpus_per_actor=0.5")
     run_stages(three, ["extract"])
-    assert len(shard_bytes(undisturbed)) == 2 * (10 + 2)
+    assert len(shard_bytes(undisturbed)) == 3 * (10 + 2)
     assert shard_bytes(undisturbed) == shard_bytes(three)
 
 

@@ -95,6 +95,13 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def flip_features(tar: Path) -> None:
+    places = json.loads(tar.with_suffix(".json").read_text())["members"]["grid.npy"]
+    data = bytearray(tar.read_bytes())
+    data[places["offset"][0] + places["size"][0] - 1] ^= 1
+    tar.write_bytes(data)
+
+
 def reverse_offsets(sidecar: Path) -> None:
     content = json.loads(sidecar.read_text())
     content["members"]["grid.npy"]["offset"].reverse()
@@ -105,7 +112,7 @@ def reverse_offsets(sidecar: Path) -> None:
     ("damaged", "damage", "made_again"),
     [
         ("train/*/best-*/model.safetensors", flip, "evaluate"),
-        ("extract/dev/*/shard-00000.tar", flip, "evaluate"),
+        ("extract/dev/*/shard-00000.tar", flip_features, "evaluate"),
         ("extract/dev/*/shard-00000.json", reverse_offsets, "evaluate"),
         ("evaluate/*/gallery/embeddings.safetensors", flip, "index"),
         ("index/*/index/images.faiss", flip, "register"),
