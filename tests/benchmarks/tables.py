@@ -314,6 +314,19 @@ def _big_batch_rows(result: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def _local_rows_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for before, after in zip(result["before"]["runs"], result["after"]["runs"], strict=True):
+        if after["processes"] == 4 and after["pairs"] == 4096:
+            label = f"loss ({after['loss']}), {after['pairs']:,} pairs, D = 1024, 4 processes: each one"
+            ratios = [after[name] / before[name] for name in ("megabytes", "cpu_seconds")]
+            compared = f"{ratios[0]:.2f} x the memory and {ratios[1]:.2f} x the time of the loss of all of it"
+            rows.append([label, f"{after['megabytes']} MB, {after['cpu_seconds']:.1f} s", compared])
+    (step,) = result["after, big step"]["runs"]
+    label = f"step on {step['pairs']:,} pairs, tiny towers, D = 1024, {step['processes']} processes: each one"
+    return [*rows, [label, f"{step['megabytes']:,} MB in all, {step['cpu_seconds']:.0f} s", "cached gradients"]]
+
+
 def _extraction_rows(result: dict[str, Any]) -> list[list[str]]:
     rows = []
     for actors, measured in result["by_actors"].items():
@@ -419,6 +432,7 @@ SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "data_wait": _data_wait_rows,
     "scaling": _scaling_rows,
     "big_batch": _big_batch_rows,
+    "local_rows": _local_rows_rows,
     "extraction": _extraction_rows,
     "butd": _butd_rows,
     "parsing": _parsing_rows,
