@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from pipelines.config.model import ModelConfig
+from pipelines.kinds import LossConfig
+from pipelines.kinds.inputs import KindSettings
+from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import AbsolutePath, DurationField, Float, Int, Strict
-
-if TYPE_CHECKING:
-    from pipelines.config.model import ModelConfig
-    from pipelines.kinds import LossConfig
-    from pipelines.kinds.inputs import KindSettings
-    from pipelines.kinds.kind import ModelKind
-    from preprocessing.storage import Mirror
+from preprocessing.storage import Mirror
 
 
 class StepDecay(Strict):

@@ -16,22 +16,23 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.features import ImportedFeatures
+from pipelines.runtime import cluster
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, disk_error, fingerprint
 from pipelines.stages.extractor_identity import extractor_bytes, extractor_identity, extractor_options
 from pipelines.stages.shard_reuse import Version, reuse_shards
 from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
+from pipelines.tracking import Tracker
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
+from preprocessing.features import ExtractorError, build_extractor
+from preprocessing.features.imported import check_image_names
 from preprocessing.shards import read_index
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path, table_path
-
-if TYPE_CHECKING:
-    from pipelines.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -154,8 +155,6 @@ class _Extraction:
         """Load the extractor, once for all shards."""
         import torch
 
-        from preprocessing.features import build_extractor
-
         torch.set_num_threads(self._threads)
         self._extractor = build_extractor(self._name, **self._options)
 
@@ -170,9 +169,6 @@ class _Extraction:
 
 
 def _check_image_names(splits: Iterable[Split]) -> None:
-    from preprocessing.features import ExtractorError
-    from preprocessing.features.imported import check_image_names
-
     try:
         check_image_names(record.image_uri for split in splits for record in split.dataset.records(split.name))
     except ExtractorError as error:
@@ -180,13 +176,10 @@ def _check_image_names(splits: Iterable[Split]) -> None:
 
 
 def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
-    from pipelines.runtime import cluster
-
     cluster.connect(config.ray.address)
     import ray
 
     from pipelines.runtime.actor_pool import map_unordered
-    from preprocessing.features import ExtractorError
 
     features = config.features
     actor = ray.remote(_Extraction).options(

@@ -1,12 +1,11 @@
 """Stage 6, register: the best checkpoint in MLflow, as a model of raw texts and image files, with its gallery."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pipelines.config import PipelineConfig
+from pipelines.config.features import Features
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.runtime.stage import (
     Plans,
@@ -19,14 +18,11 @@ from pipelines.runtime.stage import (
     manifest_in,
 )
 from pipelines.stages import model_card
+from pipelines.tracking import Tracker, code_version
+from pipelines.tracking.client import outages, reason_of
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import check_digests
-
-if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
-    from pipelines.config.features import Features
-    from pipelines.tracking import Tracker
 
 NAME = "register"
 # Raised when the same checkpoint would be registered as something else.
@@ -55,7 +51,6 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     """
     from pipelines.registry.models import describe_version, register_bundle
     from pipelines.serving.requirements import pip_requirements
-    from pipelines.tracking.client import outages, reason_of
 
     stage = _stage(config, upstream)
     parts = {
@@ -95,8 +90,6 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
 
 def _tags(config: PipelineConfig, upstream: Plans, rsum: float) -> dict[str, str]:
     """Return the origin of a version."""
-    from pipelines.tracking import code_version
-
     return {
         "vse.preset": config.preset,
         "vse.split": config.dataset.eval_split,

@@ -25,8 +25,9 @@ from pipelines.runtime.stage import (
     manifest_in,
 )
 from pipelines.stages.shard_work import log_splits, logged_data, uses_of
+from pipelines.tracking import Tracker
 from pipelines.training.launch import fit
-from pipelines.training.loss_log import LOSSES
+from pipelines.training.loss_log import LOSSES, loss_curve, read_losses
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
 from preprocessing.captions import subwords
@@ -36,8 +37,6 @@ from vse_core.digests import DigestError, check_digests, write_digests
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
-
-    from pipelines.tracking import Tracker
 
 NAME = "train"
 # Raised when the same inputs and settings would give another model.
@@ -276,7 +275,6 @@ def _of_captions(facts: Mapping[str, float]) -> str:
 def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
     """Log the curves and the checkpoints."""
     from pipelines.training.checkpoints import newest_checkpoint
-    from pipelines.training.loss_log import loss_curve, read_losses
     from vse_core.evaluation.plots import plot_recall_curves
 
     losses = read_losses(directory)
