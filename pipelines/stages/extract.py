@@ -50,7 +50,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 
     splits = splits_of(config)
     images, captions = sum(split.images for split in splits), sum(split.captions for split in splits)
     to_make = f"{images:,} images, {captions:,} captions"
-    return shard_plan(NAME, config.work_dir, splits, lambda: _totals(splits).summary(), to_make)
+    return shard_plan(NAME, config.work_dir, splits, lambda: _in_words(*_totals(splits)), to_make)
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
@@ -69,10 +69,10 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         _make_shards(config, splits, tracker)
     for split, count in zip(splits, reused, strict=True):
         _write_manifest(split, count)
-    totals = _totals(splits)
-    tracker.log_metrics({f"extract/{name}": float(value) for name, value in totals.counts.items()})
-    tracker.log_dict(totals.skipped, "set_aside.json")
-    return StageReport(NAME, config.work_dir / NAME, totals.summary())
+    counts, skipped = _totals(splits)
+    tracker.log_metrics({f"extract/{name}": float(value) for name, value in counts.items()})
+    tracker.log_dict(skipped, "set_aside.json")
+    return StageReport(NAME, config.work_dir / NAME, _in_words(counts, skipped))
 
 
 @dataclass(frozen=True)
@@ -250,30 +250,23 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     split.directory.complete({"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision})
 
 
-@dataclass(frozen=True)
-class _Totals:
-    """The manifests of several splits together."""
-
-    counts: Mapping[str, int]
-    skipped: list[dict[str, str]]
-
-    def summary(self) -> str:
-        """One line for the final table."""
-        counts = self.counts
-        return (
-            f"{counts['images']:,} images, {counts['captions']:,} captions, {counts['bytes'] / 1e6:,.0f} MB; "
-            f"skipped: {_by_reason(self.skipped)}"
-        )
+def _in_words(counts: Mapping[str, int], skipped: Iterable[Mapping[str, str]]) -> str:
+    """Return one line for the final table."""
+    return (
+        f"{counts['images']:,} images, {counts['captions']:,} captions, {counts['bytes'] / 1e6:,.0f} MB; "
+        f"skipped: {_by_reason(skipped)}"
+    )
 
 
-def _totals(splits: Iterable[Split]) -> _Totals:
+def _totals(splits: Iterable[Split]) -> tuple[dict[str, int], list[dict[str, str]]]:
+    """Return the counts of several splits together, and all skipped items, by their manifests."""
     counts: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
     for split in splits:
         manifest = split.directory.read_manifest()
         counts.update(manifest["counts"])
         skipped.extend({"split": split.name, **item} for item in manifest["set_aside"])
-    return _Totals({**counts, "set_aside": len(skipped)}, skipped)
+    return {**counts, "set_aside": len(skipped)}, skipped
 
 
 def _by_reason(skipped: Iterable[Mapping[str, str]]) -> str:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pipelines.config import PipelineConfig
@@ -30,18 +31,13 @@ VERSION = 3
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
-    """Find whether the model is registered."""
+    """Find whether the model is registered, and the database of its registration still exists."""
     stage = _stage(config, upstream)
-    return StagePlan(
-        name=NAME,
-        fingerprint=stage.fingerprint,
-        directory=stage.path,
-        total=1,
-        done=int(_is_registered(config, stage)),
-        unit="models",
-        size=f"registered model {config.registered_model!r}",
-        outputs={"bundle": stage.path},
-    )
+    size = f"registered model {config.registered_model!r}"
+    found = StagePlan.of_one(stage, "models", size, {"bundle": stage.path})
+    database = config.tracking_uri.removeprefix("sqlite:///")
+    is_gone = database != config.tracking_uri and not Path(database).is_file()
+    return replace(found, done=0) if is_gone else found
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
@@ -127,13 +123,6 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "tracking": SecretAddress(config.tracking_uri).reveal(),
     }
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-
-
-def _is_registered(config: PipelineConfig, stage: StageDir) -> bool:
-    """Return whether the stage is complete and the database of its registration still exists."""
-    database = config.tracking_uri.removeprefix("sqlite:///")
-    is_gone = database != config.tracking_uri and not Path(database).is_file()
-    return stage.is_complete() and not is_gone
 
 
 def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path) -> None:

@@ -124,7 +124,7 @@ def run(
 
 def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPaths]]:
     """Return the training and the evaluation split with their names, which may be the same."""
-    graphs = upstream["parse"].outputs if config.training_reads_graphs else {}
+    graphs = upstream["parse"].outputs if config.kind.reads_graphs else {}
     names = (config.dataset.train_split, config.dataset.eval_split)
     return [(name, SplitPaths(upstream["extract"].outputs[name], graphs.get(name))) for name in names]
 
@@ -220,7 +220,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "training": _training_content(config),
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
     }
-    if config.training_reads_graphs:
+    if config.kind.reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
         content["pools"] = config.pools.model_dump(mode="json")
     content |= config.kind.versions()
