@@ -35,7 +35,11 @@ class _Extraction(Strict):
     """Keys of every extractor: how images become feature shards, which hold the features under the name `member`."""
 
     batch_size: Int = Field(32, gt=0, description="images in a forward pass")
-    shard_size: Int = Field(500, gt=0, description="images in a shard; the unit of work that a killed run repeats")
+    shard_size: Int = Field(
+        500,
+        gt=0,
+        description="images in a shard, which a killed run repeats as a whole; of `webdataset` each archive is one",
+    )
     shard_mb: Float | None = Field(
         None, gt=0, description="megabytes of a shard, judged by the first image; images in a shard become fewer"
     )

@@ -11,10 +11,10 @@ from tqdm import tqdm
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
-def progress_bar(title: str, total: int, unit: str) -> tqdm[None]:
+def progress_bar(title: str, total: int | None, unit: str) -> tqdm[None]:
     """Return a progress bar for a ``with`` statement; ``update`` advances it.
 
-    The unit is in the plural: "images".
+    The unit is in the plural: "images". Without a total it only counts.
     """
     # A log that is no terminal gets a line every ten seconds.
     interval = 0.5 if sys.stderr.isatty() else 10.0

@@ -12,6 +12,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -27,10 +28,12 @@ from pipelines.stages.shard_reuse import Version, reuse_shards
 from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
 from pipelines.tracking import Tracker
 from preprocessing import extraction
-from preprocessing.datasets import Dataset, build_dataset
+from preprocessing.datasets import Dataset, DatasetError, build_dataset
+from preprocessing.datasets.record import ArchivedDataset
 from preprocessing.features import ExtractorError, build_extractor
 from preprocessing.features.imported import check_image_names
 from preprocessing.shards import read_index
+from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path, table_path
 
@@ -39,6 +42,8 @@ log = logging.getLogger(__name__)
 NAME = "extract"
 # Images of a shard that may kill processes before it is memory itself that is short.
 _MOST_KILLERS = 10
+# For small files at once, each of which takes the time of a request.
+_REQUESTS = 16
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
@@ -48,8 +53,9 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 
     a shard is to be smaller than an image's features.
     """
     splits = splits_of(config)
+    archives = sum(len(split.summary.archives) for split in splits)
     images, captions = sum(split.images for split in splits), sum(split.captions for split in splits)
-    to_make = f"{images:,} images, {captions:,} captions"
+    to_make = f"{archives:,} archives" if archives else f"{images:,} images, {captions:,} captions"
     return shard_plan(NAME, config.work_dir, splits, lambda: _in_words(*_totals(splits)), to_make)
 
 
@@ -89,13 +95,13 @@ class Split:
 
     @property
     def images(self) -> int:
-        """Number of images."""
-        return self.summary.images
+        """Number of images; 0 until the archives of a split have been read."""
+        return self.summary.images or self._counts.get("records", 0)
 
     @property
     def captions(self) -> int:
-        """Number of captions."""
-        return self.summary.captions
+        """Number of captions; 0 until the archives of a split have been read."""
+        return self.summary.captions or self._counts.get("captions", 0)
 
     @property
     def version(self) -> Version:
@@ -121,6 +127,11 @@ class Split:
         """The skipped images and captions by the manifest; None where the split has never been complete."""
         return self._manifest().get("set_aside")
 
+    @property
+    def _counts(self) -> dict[str, int]:
+        counts: dict[str, int] = self._manifest().get("counts", {})
+        return counts
+
     def _manifest(self) -> dict[str, Any]:
         return self.directory.read_manifest() if self.directory.is_complete() else {}
 
@@ -134,10 +145,17 @@ class Split:
         }
 
     def missing_specs(self) -> Iterator[extraction.ShardSpec]:
-        """Yield the contents of the missing shards; reads the records of the split again, one shard at a time."""
+        """Yield the contents of the missing shards; reads the records of the split again, one shard at a time.
+
+        The records of archives are read by the actors.
+        """
         missing, directory = self.missing(), self.directory.create()
-        records, root = self.dataset.records(self.name), self.dataset.root
-        specs = extraction.shard_specs(records, directory, self.shard_size, self.directory.fingerprint, root)
+        made_of, root = self.directory.fingerprint, self.dataset.root
+        if self.summary.archives:
+            specs = extraction.archive_specs(self.summary.archives, directory, made_of, root)
+        else:
+            records = self.dataset.records(self.name)
+            specs = extraction.shard_specs(records, directory, self.shard_size, made_of, root)
         yield from (spec for spec in specs if spec.path in missing)
 
 
@@ -161,11 +179,13 @@ class _Extraction:
     def work(self, spec: extraction.ShardSpec) -> int:
         """Make a shard; return its number of records."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
+        records = tuple(spec.records)
+        spec = replace(spec, records=records)
         extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads, self._timeout)
         # The sidecar last: on the storage, too, it declares the shard complete.
         self._mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
         self._mirror.make_room()
-        return len(spec.records)
+        return len(records)
 
 
 def _check_image_names(splits: Iterable[Split]) -> None:
@@ -201,7 +221,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     )
     try:
         track_progress(done, _images_to_do(splits), NAME, "images", tracker)
-    except ExtractorError as error:
+    except (ExtractorError, DatasetError) as error:
         raise StageError(f"{NAME}: {error}") from error
     except OSError as error:
         raise disk_error(NAME, config.work_dir, error) from error
@@ -221,14 +241,22 @@ def after_death(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec
     return replace(spec, killers=(*spec.killers, killer))
 
 
-def _images_to_do(splits: Iterable[Split]) -> int:
-    images = 0
+def _images_to_do(splits: Iterable[Split]) -> int | None:
+    """Return the images of the missing shards; None where archives do not say how many they have."""
+    images: list[int | None] = []
     for split in splits:
         missing = split.missing()
-        sizes = [split.shard_size] * len(split.shards)
-        sizes[-1] = split.images - split.shard_size * (len(sizes) - 1)
-        images += sum(size for path, size in zip(split.shards, sizes, strict=True) if path in missing)
-    return images
+        if split.summary.archives:
+            shards = zip(split.shards, split.summary.archives, strict=True)
+            to_read = [archive for path, archive in shards if path in missing]
+            with ThreadPoolExecutor(_REQUESTS) as pool:
+                images += pool.map(lambda archive: archive.images(), to_read)
+        else:
+            sizes = [split.shard_size] * len(split.shards)
+            sizes[-1] = split.images - split.shard_size * (len(sizes) - 1)
+            images += [size for path, size in zip(split.shards, sizes, strict=True) if path in missing]
+    known = [size for size in images if size is not None]
+    return sum(known) if len(known) == len(images) else None
 
 
 def _write_manifest(split: Split, reused: int = 0) -> None:
@@ -237,7 +265,7 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     indices = [read_index(path) for path in split.shards]
     skipped = [item for index in indices for item in index.skipped]
     counts = {
-        "records": split.images,
+        "records": split.summary.images or sum(_records_of(index) for index in indices),
         "images": sum(index.count for index in indices),
         "captions": sum(sum(index.caption_counts) for index in indices),
         "bytes": sum(index.bytes for index in indices),
@@ -248,6 +276,11 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
         raise StageError(f"{NAME}: no image of {split.name} was usable ({_by_reason(skipped)}); check the data set")
     revision = split.revision + (split.skipped not in (None, skipped))
     split.directory.complete({"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision})
+
+
+def _records_of(index: ShardIndex) -> int:
+    """Return the number of records that a shard was made of: its samples, and those that it lacks altogether."""
+    return len(set(index.keys).union(item["key"] for item in index.skipped))
 
 
 def _in_words(counts: Mapping[str, int], skipped: Iterable[Mapping[str, str]]) -> str:
@@ -291,14 +324,18 @@ def splits_of(config: PipelineConfig) -> list[Split]:
         summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name, shard_size)
         identity = fingerprint({**settings, "records": summary.digest})
         directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
-        shards = tuple(extraction.shard_paths(directory.path, summary.images, shard_size))
+        shards = tuple(shard_path(directory.path, number) for number in range(len(summary.shards)))
         splits.append(Split(name, dataset, summary, directory, shards, shard_size, settings))
     return splits
 
 
 def _shard_size(config: PipelineConfig, dataset: Dataset) -> int:
-    """Return the images in a shard: the configured number, or fewer where its bytes are limited."""
+    """Return the images in a shard: the configured number, fewer where its bytes are limited, 0 where archives say."""
     features = config.features
+    if isinstance(dataset, ArchivedDataset):
+        if features.shard_mb is not None:
+            raise ConfigError("features.shard_mb: each archive of this data set becomes a shard; leave it out")
+        return 0
     if features.shard_mb is None:
         return features.shard_size
     fit = int(features.shard_mb * 1e6 / extractor_bytes(features, config.dataset, dataset, config.mirror))

@@ -51,7 +51,8 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
     """
     splits = _splits(config, upstream)
     captions = sum(split.captions for split in splits)
-    return shard_plan(NAME, config.work_dir, splits, lambda: _made(splits), f"{captions:,} captions")
+    to_make = f"{captions:,} captions" if captions else "all captions of the archives"
+    return shard_plan(NAME, config.work_dir, splits, lambda: _made(splits), to_make)
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:

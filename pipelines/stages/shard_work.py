@@ -88,7 +88,7 @@ def is_complete(shard: Path, expected: str) -> bool:
         return False
 
 
-def track_progress(done: Iterable[int], total: int, stage: str, unit: str, tracker: Tracker) -> None:
+def track_progress(done: Iterable[int], total: int | None, stage: str, unit: str, tracker: Tracker) -> None:
     """Show and log the progress of a stage.
 
     `done` yields the units of each finished piece of work; the rate is logged as ``<stage>/<unit>_per_second``.

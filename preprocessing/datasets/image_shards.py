@@ -2,14 +2,15 @@
 
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path, PurePosixPath
 
 from preprocessing.datasets.checks import require_image_folder, require_split
-from preprocessing.datasets.record import Caption, DatasetError, Record
+from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import common_folder, is_s3, join, open_address, open_storage
+from preprocessing.storage import Entry, StorageError, common_folder, is_s3, join, open_address, open_storage, relative
 from preprocessing.storage.address import leads_out, require_inner_name
 
 # Bytes of a caption's file: a header may claim any number, and a sparse member stands for any number of zeros.
@@ -35,25 +36,52 @@ class ImageShardsDataset:
             if next(_archives(folder), None) is None:
                 raise DatasetError(f"webdataset, 'folders.{split}': {folder} holds no *.tar")
 
+    def archives(self, split: str) -> list[Archive]:
+        """Return the archives of a split by name, from one listing of its folder."""
+        require_split(split, self.splits)
+        folder = self._folders[split]
+        found: list[Archive] = []
+        for entry in _archives(folder):
+            path = join(folder, entry.name)
+            if not is_s3(path) and leads_out(path, folder):
+                raise DatasetError(f"{path} is a link that leads out of its folder, and is not opened; copy it there")
+            found.append(_Tar(path, (relative(path, self.root), entry.bytes, entry.version), split))
+        return found
+
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split, archive by archive."""
-        require_split(split, self.splits)
-        for path in _archives(self._folders[split]):
-            if not is_s3(path) and leads_out(path, self._folders[split]):
-                raise DatasetError(f"{path} is a link that leads out of its folder, and is not opened; copy it there")
-            with (
-                damage_as(DatasetError, f"{path}: not a complete tar archive", "download it again"),
-                open_address(path) as file,
-                tarfile.open(fileobj=file, mode="r:") as archive,
-            ):
-                yield from _records(archive, path, split)
+        return chain.from_iterable(self.archives(split))
 
 
-def _archives(folder: str) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Tar:
+    path: str
+    stamp: tuple[str, int, str]
+    split: str
+
+    def __iter__(self) -> Iterator[Record]:
+        with (
+            damage_as(DatasetError, f"{self.path}: not a complete tar archive", "download it again"),
+            open_address(self.path) as file,
+            tarfile.open(fileobj=file, mode="r:") as archive,
+        ):
+            yield from _records(archive, self.path, self.split)
+
+    def images(self) -> int | None:
+        """Return the number in `00000_stats.json`, which img2dataset writes next to `00000.tar`."""
+        folder, _, name = self.path.rpartition("/")
+        try:
+            count = parse_json(open_storage(folder).read(f"{name.removesuffix('.tar')}_stats.json"))["successes"]
+        except (OSError, StorageError, ValueError, LookupError):
+            return None
+        return count if isinstance(count, int) else None
+
+
+def _archives(folder: str) -> Iterator[Entry]:
     """Yield the archives that lie directly in a folder, by name."""
     for entry in open_storage(folder).list():
         if entry.name.endswith(".tar") and "/" not in entry.name:
-            yield join(folder, entry.name)
+            yield entry
 
 
 def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record]:

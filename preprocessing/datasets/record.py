@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class DatasetError(ValueError):
@@ -32,6 +32,20 @@ class Record:
     captions: tuple[Caption, ...]
 
 
+class Archive(Protocol):
+    """An archive of images, known by what a listing says of it; the records are read from the archive itself."""
+
+    @property
+    def stamp(self) -> tuple[str, int, str]:
+        """Return its address relative to the dataset's root, its bytes, and its ETag (S3) or time of change (disk)."""
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield its records; a DatasetError says what is malformed."""
+
+    def images(self) -> int | None:
+        """Return the number of its images by the file that counts them; None where there is none."""
+
+
 class Dataset(Protocol):
     """A dataset reader: named splits, each a stable sequence of records."""
 
@@ -45,3 +59,11 @@ class Dataset(Protocol):
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split in the order of its list or file; a DatasetError says what is malformed."""
+
+
+@runtime_checkable
+class ArchivedDataset(Dataset, Protocol):
+    """A dataset that lies in archives, which are not opened to tell whether they have changed."""
+
+    def archives(self, split: str) -> list[Archive]:
+        """Return the archives of a split in their order, by listing them."""

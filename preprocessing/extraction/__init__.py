@@ -4,9 +4,9 @@ from preprocessing.extraction.extract import (
     FORMAT,
     KILLED,
     ShardSpec,
+    archive_specs,
     extract_shard,
     sample_bytes,
-    shard_paths,
     shard_specs,
 )
 from preprocessing.extraction.identity import SplitSummary, relative_uri, summarize
@@ -16,10 +16,10 @@ __all__ = [
     "KILLED",
     "ShardSpec",
     "SplitSummary",
+    "archive_specs",
     "extract_shard",
     "relative_uri",
     "sample_bytes",
-    "shard_paths",
     "shard_specs",
     "summarize",
 ]

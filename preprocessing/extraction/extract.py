@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from preprocessing.datasets.record import Caption, Dataset, Record
+from preprocessing.datasets.record import Archive, Caption, Dataset, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
@@ -27,11 +27,15 @@ HALF_CHARACTER = "half of a character in its text, which no file can hold"
 
 _KEY_DIGITS = 8
 _S3_READERS = 16
+# So many numbers are an archive's, for its images' keys.
+_KEYS_OF_ARCHIVE = 10**_KEY_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
     """A shard to be made, as plain data: records from position `first` of their split, which gives the keys.
+
+    The records of an archive are read from it where the shard is made.
 
     Image URIs are written relative to `root`; "" leaves them as they are. After a process has died of the shard, its
     images are loaded `one_by_one`, each noted in `loading_note`, and those that processes died of are in `killers`.
@@ -41,7 +45,7 @@ class ShardSpec:
     fingerprint: str
     root: str
     first: int
-    records: tuple[Record, ...]
+    records: Iterable[Record]
     one_by_one: bool = False
     killers: tuple[str, ...] = ()
 
@@ -49,11 +53,6 @@ class ShardSpec:
     def loading_note(self) -> Path:
         """The file with the URI of the image that is being loaded; it is there after the process has been killed."""
         return self.path.with_suffix(".loading")
-
-
-def shard_paths(directory: Path, images: int, shard_size: int) -> list[Path]:
-    """Return the paths of the shards that a number of images fills."""
-    return [shard_path(directory, number) for number in range(-(-images // shard_size))]
 
 
 def shard_specs(
@@ -64,6 +63,12 @@ def shard_specs(
     while chunk := tuple(islice(remaining, shard_size)):
         yield ShardSpec(shard_path(directory, first // shard_size), fingerprint, root, first, chunk)
         first += len(chunk)
+
+
+def archive_specs(archives: Iterable[Archive], directory: Path, fingerprint: str, root: str) -> Iterator[ShardSpec]:
+    """Yield a shard for each archive."""
+    for number, archive in enumerate(archives):
+        yield ShardSpec(shard_path(directory, number), fingerprint, root, number * _KEYS_OF_ARCHIVE, archive)
 
 
 def extract_shard(

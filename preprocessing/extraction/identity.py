@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preprocessing.datasets.record import Dataset
+from preprocessing.datasets.record import Archive, ArchivedDataset, Dataset
 from preprocessing.storage import S3Storage, is_s3, relative
 
 _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
@@ -16,16 +16,22 @@ _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
 
 @dataclass(frozen=True, slots=True)
 class SplitSummary:
-    """Digests and counts of a split; empty captions count. Records that are appended change only the last `shards`."""
+    """Digests and counts of a split; empty captions count. Records that are appended change only the last `shards`.
+
+    A split of `archives` has a shard for each of them, and counts of 0: they are known when the archives are read.
+    """
 
     digest: str
     images: int
     captions: int
     shards: tuple[str, ...]
+    archives: tuple[Archive, ...] = ()
 
 
 def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
-    """Return the digests of a split and of its shards, going through its records once."""
+    """Return the digests of a split and of its shards, from a listing of its archives or of its records."""
+    if isinstance(dataset, ArchivedDataset):
+        return _of_archives(tuple(dataset.archives(split)))
     digest, shard = hashlib.sha256(), hashlib.sha256()
     shards: list[str] = []
     images = captions = 0
@@ -38,6 +44,12 @@ def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
         images += 1
         captions += len(entry[-1])
     return SplitSummary(digest.hexdigest(), images, captions, (*shards, shard.hexdigest()) if images else ())
+
+
+def _of_archives(archives: tuple[Archive, ...]) -> SplitSummary:
+    stamps = [json.dumps(archive.stamp, separators=(",", ":")).encode() + b"\n" for archive in archives]
+    digest = hashlib.sha256(b"".join(stamps)).hexdigest()
+    return SplitSummary(digest, 0, 0, tuple(hashlib.sha256(stamp).hexdigest() for stamp in stamps), archives)
 
 
 def entries(dataset: Dataset, split: str) -> Iterator[tuple[str, str, list[Any] | None, list[tuple[str, str]]]]:

@@ -276,6 +276,13 @@ def _start_up_rows(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def _planning_rows(result: dict[str, Any]) -> list[list[str]]:
+    archives, size = result["archives"], result["megabytes_of_archive"]
+    hours = archives * result["reading_seconds_of_archive"] / 3600
+    compared = f"{hours:.1f} h to read the records out of archives of {size} MB"
+    return [[f"plan of {archives:,} archives on S3 (Swift)", f"{result['listing_seconds']:.1f} s", compared]]
+
+
 def _training_rows(result: dict[str, Any]) -> list[list[str]]:
     share = f"{100 * result['share_waiting_for_data']:.2f} % of it waiting for data"
     return [
@@ -428,6 +435,7 @@ def _efficiency_rows(result: dict[str, Any]) -> list[list[str]]:
 SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "reader": _reader_rows,
     "start_up": _start_up_rows,
+    "planning": _planning_rows,
     "training": _training_rows,
     "data_wait": _data_wait_rows,
     "scaling": _scaling_rows,

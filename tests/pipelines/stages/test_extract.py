@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import subprocess
 import sys
 import tarfile
@@ -10,6 +12,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import webdataset
 from PIL import Image
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
@@ -17,7 +20,7 @@ from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
 from pipelines.stages.runner import plan_stages
 from preprocessing.features import ImageError, build_extractor, load_image
-from preprocessing.shards import ShardReader, read_arrays
+from preprocessing.shards import ShardReader, read_arrays, read_index
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -87,6 +90,47 @@ def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> No
     assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint == first.fingerprint
     np.savez(tmp_path / "source" / "2.npz", x=np.ones((4, 8), np.float32))
     assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint != first.fingerprint
+
+
+def write_archives(folder: Path, *samples: int) -> None:
+    """Archives of this number of samples each, with img2dataset's count of them."""
+    folder.mkdir(exist_ok=True)
+    buffer = io.BytesIO()
+    Image.new("RGB", (32, 32), (200, 0, 0)).save(buffer, "JPEG")
+    for number, count in enumerate(samples):
+        with webdataset.TarWriter(str(folder / f"{number:05d}.tar")) as sink:
+            for sample in range(count):
+                sink.write({"__key__": f"{sample:09d}", "jpg": buffer.getvalue(), "txt": f"picture {sample}"})
+        (folder / f"{number:05d}_stats.json").write_text(json.dumps({"successes": count}))
+
+
+def test_each_archive_becomes_a_shard(tmp_path: Path) -> None:
+    """Planned without opening one, made by the actor's own code; another archive leaves the shards of the others."""
+    images = tmp_path / "images"
+    write_archives(images, 3, 2)
+    dataset = f"dataset={{format: webdataset, folders: {{train: {images}, dev: {images}}}}}"
+    config = load_config(None, [f"work_dir={tmp_path}/work", dataset])
+    plan = extract.plan(config, {})
+    assert (plan.size, plan.total) == ("4 archives", 4)
+    split, _ = extract.splits_of(config)
+    assert extract._images_to_do([split]) == 5
+    actor = extract._Extraction("grid", extract.extractor_options(config.features), 2, 1, 60.0, config.mirror)
+    actor.prepare()
+    assert [actor.work(spec) for spec in split.missing_specs()] == [3, 2]
+    extract._write_manifest(split)
+    assert (split.images, split.captions, split.missing()) == (5, 5, set())
+    index = read_index(split.shards[1])
+    assert index.keys == ["100000000", "100000001"]
+    assert ShardReader(split.directory.path, config.features.member).meta(3)["image_id"] == "00001/000000000"
+    write_archives(tmp_path / "more", 1)
+    (tmp_path / "more" / "00000.tar").rename(images / "00002.tar")
+    extract._summary.cache_clear()
+    grown, _ = extract.splits_of(config)
+    assert grown.version.contents.items() > split.version.contents.items()
+    assert len(grown.shards) == 3
+    assert extract._images_to_do([grown]) is None
+    with pytest.raises(ConfigError, match=r"features\.shard_mb: each archive of this data set becomes a shard"):
+        extract.plan(load_config(None, [f"work_dir={tmp_path}/work", dataset, "features.shard_mb=1"]), {})
 
 
 def test_two_images_that_would_get_one_files_features(tmp_path: Path) -> None:
