@@ -239,14 +239,9 @@ class PipelineConfig(Strict):
         )
 
     @property
-    def training_reads_graphs(self) -> bool:
-        """Return whether training needs the parsed captions."""
-        return self.kind.reads_graphs
-
-    @property
     def reads_graphs(self) -> bool:
-        """Return whether anything needs the parsed captions."""
-        return self.training_reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
+        """Return whether anything needs the parsed captions: training, or a protocol."""
+        return self.kind.reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
 
     @model_validator(mode="after")
     def _storage_is_elsewhere(self) -> PipelineConfig:

@@ -52,12 +52,12 @@ class _Extraction(Strict):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        return self.model_dump(mode="json", exclude={"extractor", "random_seed", *_Decoding.model_fields})
+        return self.model_dump(mode="json", by_alias=True, exclude={"extractor", *_Decoding.model_fields})
 
     @property
     def limits(self) -> dict[str, int]:
         """Limits of the images that the extractor takes, where they are set."""
-        return {}
+        return self.model_dump(include={"max_pixels"}, exclude_none=True)
 
     @property
     def parts(self) -> Sequence[Features]:
@@ -80,25 +80,19 @@ class _Decoding(_Extraction):
         "(null: 50 million); a larger baseline JPEG is decoded at a half to an eighth of its sides, others are skipped",
     )
 
-    @property
-    def limits(self) -> dict[str, int]:
-        """Limits of the images that the extractor takes, where they are set."""
-        return {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
-
 
 class NetworkFeatures(_Decoding):
     """Computed by a vision network, trained or filled from a seed."""
 
     random_seed: Int | None = Field(
-        None, ge=0, description="fill the network with random weights from this seed instead of trained ones"
+        None,
+        ge=0,
+        serialization_alias="seed",
+        description="fill the network with random weights from this seed instead of trained ones",
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="what the network computes in; float16 is for GPUs, most CPUs are slower in it"
     )
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        return {**super().options(), "seed": self.random_seed}
 
 
 _CNN_WEIGHTS = Field(
@@ -190,13 +184,9 @@ class ButdFeatures(NetworkFeatures):
     min_regions: Int = Field(36, gt=0, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
     max_regions: Int = Field(36, gt=0, description="regions of an image")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")
-    random_size: DetectorSize | None = Field(None, description="of the network with random weights")
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        options = super().options()
-        options["size"] = options.pop("random_size")
-        return options
+    random_size: DetectorSize | None = Field(
+        None, serialization_alias="size", description="of the network with random weights"
+    )
 
 
 class ImageFeatures(_Decoding):

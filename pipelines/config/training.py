@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from pipelines.config.model import ModelConfig
+from pipelines.kinds import LossConfig
+from pipelines.kinds.inputs import KindSettings
+from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import AbsolutePath, DurationField, Float, Int, Strict
-
-if TYPE_CHECKING:
-    from pipelines.config.model import ModelConfig
-    from pipelines.kinds import LossConfig
-    from pipelines.kinds.inputs import KindSettings
-    from pipelines.kinds.kind import ModelKind
-    from preprocessing.storage import Mirror
+from preprocessing.storage import Mirror
 
 
 class StepDecay(Strict):
@@ -144,12 +142,6 @@ class TrainingConfig(Strict):
         """Return the optimiser steps of an epoch with this number of global batches; the last step may have fewer."""
         return -(-batches // self.accumulation)
 
-    @model_validator(mode="after")
-    def _tf32_has_effect(self) -> TrainingConfig:
-        if self.precision == "tf32" and not self.gpus_per_worker:
-            raise ValueError("precision: tf32 is a mode of GPUs; set gpus_per_worker, or precision to float32")
-        return self
-
     @property
     def fewest_workers(self) -> int:
         """The workers that training cannot do without."""
@@ -166,7 +158,9 @@ class TrainingConfig(Strict):
         return "nccl" if self.gpus_per_worker >= 1 else "gloo"
 
     @model_validator(mode="after")
-    def _gpu_type_has_effect(self) -> TrainingConfig:
+    def _gpu_settings_have_effect(self) -> TrainingConfig:
+        if self.precision == "tf32" and not self.gpus_per_worker:
+            raise ValueError("precision: tf32 is a mode of GPUs; set gpus_per_worker, or precision to float32")
         if self.gpu_type is not None and not self.gpus_per_worker:
             raise ValueError("gpu_type: has no effect without GPUs; set training.gpus_per_worker, or leave it out")
         return self

@@ -1,21 +1,17 @@
 """Stage 4, evaluate: the best checkpoint on the evaluation split; makes gallery, metrics, query tables and figures."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION, EvaluationData, evaluate_into
 from pipelines.evaluation.protocol_files import protocol_files
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, check_outputs, content_digest, fingerprint
 from pipelines.stages.extractor_identity import read_extractor
 from pipelines.stages.shard_work import log_splits
+from pipelines.tracking import Tracker
 from preprocessing.captions import adversarial
-
-if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
-    from pipelines.tracking import Tracker
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:

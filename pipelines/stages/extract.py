@@ -18,24 +18,25 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.features import ImportedFeatures
+from pipelines.runtime import cluster
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, disk_error, fingerprint
 from pipelines.stages.extractor_identity import extractor_bytes, extractor_identity, extractor_options
 from pipelines.stages.shard_reuse import Version, reuse_shards
 from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
+from pipelines.tracking import Tracker
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, DatasetError, build_dataset
 from preprocessing.datasets.record import ArchivedDataset
+from preprocessing.features import ExtractorError, build_extractor
+from preprocessing.features.imported import check_image_names
 from preprocessing.shards import read_index
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path, table_path
-
-if TYPE_CHECKING:
-    from pipelines.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 
     archives = sum(len(split.summary.archives) for split in splits)
     images, captions = sum(split.images for split in splits), sum(split.captions for split in splits)
     to_make = f"{archives:,} archives" if archives else f"{images:,} images, {captions:,} captions"
-    return shard_plan(NAME, config.work_dir, splits, lambda: _totals(splits).summary(), to_make)
+    return shard_plan(NAME, config.work_dir, splits, lambda: _in_words(*_totals(splits)), to_make)
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
@@ -77,10 +78,10 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         _make_shards(config, splits, tracker)
     for split, count in zip(splits, reused, strict=True):
         _write_manifest(split, count)
-    totals = _totals(splits)
-    tracker.log_metrics({f"extract/{name}": float(value) for name, value in totals.counts.items()})
-    tracker.log_dict(totals.skipped, "set_aside.json")
-    return StageReport(NAME, config.work_dir / NAME, totals.summary())
+    counts, skipped = _totals(splits)
+    tracker.log_metrics({f"extract/{name}": float(value) for name, value in counts.items()})
+    tracker.log_dict(skipped, "set_aside.json")
+    return StageReport(NAME, config.work_dir / NAME, _in_words(counts, skipped))
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,6 @@ class _Extraction:
         """Load the extractor, once for all shards."""
         import torch
 
-        from preprocessing.features import build_extractor
-
         torch.set_num_threads(self._threads)
         self._extractor = build_extractor(self._name, **self._options)
 
@@ -202,9 +201,6 @@ class _Extraction:
 
 
 def _check_image_names(splits: Iterable[Split]) -> None:
-    from preprocessing.features import ExtractorError
-    from preprocessing.features.imported import check_image_names
-
     try:
         check_image_names(record.image_uri for split in splits for record in split.dataset.records(split.name))
     except ExtractorError as error:
@@ -212,13 +208,10 @@ def _check_image_names(splits: Iterable[Split]) -> None:
 
 
 def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
-    from pipelines.runtime import cluster
-
     cluster.connect(config.ray.address)
     import ray
 
     from pipelines.runtime.actor_pool import map_unordered
-    from preprocessing.features import ExtractorError
 
     features = config.features
     actor = ray.remote(_Extraction).options(
@@ -303,30 +296,23 @@ def _records_of(index: ShardIndex) -> int:
     return len(set(index.keys).union(item["key"] for item in index.skipped))
 
 
-@dataclass(frozen=True)
-class _Totals:
-    """The manifests of several splits together."""
-
-    counts: Mapping[str, int]
-    skipped: list[dict[str, str]]
-
-    def summary(self) -> str:
-        """One line for the final table."""
-        counts = self.counts
-        return (
-            f"{counts['images']:,} images, {counts['captions']:,} captions, {counts['bytes'] / 1e6:,.0f} MB; "
-            f"skipped: {_by_reason(self.skipped)}"
-        )
+def _in_words(counts: Mapping[str, int], skipped: Iterable[Mapping[str, str]]) -> str:
+    """Return one line for the final table."""
+    return (
+        f"{counts['images']:,} images, {counts['captions']:,} captions, {counts['bytes'] / 1e6:,.0f} MB; "
+        f"skipped: {_by_reason(skipped)}"
+    )
 
 
-def _totals(splits: Iterable[Split]) -> _Totals:
+def _totals(splits: Iterable[Split]) -> tuple[dict[str, int], list[dict[str, str]]]:
+    """Return the counts of several splits together, and all skipped items, by their manifests."""
     counts: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
     for split in splits:
         manifest = split.directory.read_manifest()
         counts.update(manifest["counts"])
         skipped.extend({"split": split.name, **item} for item in manifest["set_aside"])
-    return _Totals({**counts, "set_aside": len(skipped)}, skipped)
+    return {**counts, "set_aside": len(skipped)}, skipped
 
 
 def _by_reason(skipped: Iterable[Mapping[str, str]]) -> str:

@@ -4,14 +4,12 @@ Both need torch and the loaded weights, which takes longer than the rest of a pl
 `<work_dir>/extract/extractors/` for as long as neither the extractor's files nor its code change.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.config import ConfigError
 from pipelines.config.datasets import Dataset as DatasetConfig
@@ -19,12 +17,10 @@ from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, Sev
 from pipelines.runtime.stage import fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset
+from preprocessing.features import Extractor, ExtractorError, build_extractor
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
-
-if TYPE_CHECKING:
-    from preprocessing.features import Extractor
 
 _CACHE = "extract/extractors"
 
@@ -38,8 +34,6 @@ def extractor_options(features: Features) -> dict[str, Any]:
 
 def read_extractor(features: Features) -> Extractor:
     """Build the extractor of the features that the model reads, alone; raises ExtractorError as `build_extractor`."""
-    from preprocessing.features import build_extractor
-
     return build_extractor(features.read.extractor, **{**extractor_options(features.read), **features.limits})
 
 
@@ -61,8 +55,6 @@ def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Datase
 
     def compute() -> dict[str, int]:
         """Compute the features of one image and add up their bytes."""
-        from preprocessing.features import ExtractorError, build_extractor
-
         try:
             extractor = build_extractor(features.extractor, **features.options(), **features.limits)
             return {"bytes": extraction.sample_bytes(dataset, split, extractor)}
@@ -90,8 +82,6 @@ def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:
 @lru_cache(maxsize=8)
 def _computed_identity(name: str, options: str, state: str) -> dict[str, Any]:  # noqa: ARG001 (a key of the cache)
     """Build the extractor for its identity, once in a process for each `state` of its files."""
-    from preprocessing.features import ExtractorError, build_extractor
-
     try:
         return build_extractor(name, **json.loads(options)).identity()
     except ExtractorError as error:

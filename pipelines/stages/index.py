@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, fingerprint
+from pipelines.tracking import Tracker
 
 if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
     from pipelines.retrieval.faiss_index import Facts
-    from pipelines.tracking import Tracker
 
 NAME = "index"
 # Raised when the same gallery would give another index.

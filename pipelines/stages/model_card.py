@@ -4,18 +4,15 @@ Mitchell et al., "Model Cards for Model Reporting" (2019), as far as a pipeline 
 say, in `registry.card`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pipelines.config import CardConfig
-    from pipelines.config.datasets import Dataset
-    from pipelines.config.features import Features
-    from pipelines.config.model import ModelConfig
-    from pipelines.config.training import TrainingConfig
-    from pipelines.kinds import LossConfig
+from pipelines.config import CardConfig
+from pipelines.config.datasets import Dataset
+from pipelines.config.features import Features
+from pipelines.config.model import ModelConfig
+from pipelines.config.training import TrainingConfig
+from pipelines.kinds import LossConfig
 
 FILE = "model_card.md"
 # The most that MLflow's database keeps of a version's description.

@@ -19,6 +19,7 @@ from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerpri
 from pipelines.stages.evaluate import evaluate_directory, evaluation_content
 from pipelines.stages.pretrained import PREFIX, save_pretrained_model, zero_shot_config
 from pipelines.stages.runner import run_stages
+from pipelines.tracking import PipelineRuns
 from preprocessing.datasets import build_dataset
 
 _MODEL = "model directory, NAME, NAME@ALIAS or NAME/VERSION in MLflow, or hf: and a folder or name of CLIP or SigLIP"
@@ -54,7 +55,6 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
 
     Raises StageError where the model does not fit the features, or was trained on others.
     """
-    from pipelines.tracking import PipelineRuns
     from pipelines.training.checkpoints import weights_digest
 
     config, model = named.config, named.model

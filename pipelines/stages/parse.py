@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ConfigError, PipelineConfig
+from pipelines.runtime import cluster
 from pipelines.runtime.stage import (
     Plans,
     ShardSet,
@@ -26,7 +27,8 @@ from pipelines.runtime.stage import (
 )
 from pipelines.stages.shard_reuse import Version, reuse_shards
 from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
-from preprocessing.captions import graph_shards
+from pipelines.tracking import Tracker
+from preprocessing.captions import graph_shards, load_pipeline
 from preprocessing.captions.graph_shards import GraphCounts
 from preprocessing.captions.pipeline import SHIPPED
 from preprocessing.shards import read_index
@@ -35,8 +37,6 @@ from preprocessing.storage.mirror import sidecar_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from pipelines.tracking import Tracker
 
 NAME = "parse"
 # Rows of the tables of the commonest words; a plot shows the first of them.
@@ -126,8 +126,6 @@ class _Parsing:
 
     def prepare(self) -> None:
         """Load the pipeline, once for all shards."""
-        from preprocessing.captions import load_pipeline
-
         self._nlp = load_pipeline(self._name)
 
     def work(self, spec: graph_shards.ParseSpec) -> int:
@@ -146,8 +144,6 @@ def _names(shard: Path) -> set[str]:
 
 
 def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker) -> None:
-    from pipelines.runtime import cluster
-
     cluster.connect(config.ray.address)
     import ray
 

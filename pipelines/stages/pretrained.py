@@ -10,6 +10,8 @@ from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, fingerprint
 from pipelines.stages.preflight import check_image
 from pipelines.stages.train import model_content
+from preprocessing.captions.encoder import save_caption_encoder
+from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
 
 PREFIX = "hf:"
 NAME = "pretrained"
@@ -35,8 +37,6 @@ def save_pretrained_model(config: PipelineConfig) -> Path:
     Raises ConfigError where the weights are a folder that is missing or incomplete, and StageError where the weights or
     their tokenizer cannot be loaded, or are no dual encoder.
     """
-    from preprocessing.captions.encoder import save_caption_encoder
-    from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
     from vse_core.models import build_model
 
     content = {"version": VERSION, "model": model_content(config), "features": config.features.member}

@@ -1,12 +1,12 @@
 """Stage 6, register: the best checkpoint in MLflow, as a model of raw texts and image files, with its gallery."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pipelines.config import PipelineConfig
+from pipelines.config.features import Features
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.runtime.stage import (
     Plans,
@@ -19,14 +19,11 @@ from pipelines.runtime.stage import (
     manifest_in,
 )
 from pipelines.stages import model_card
+from pipelines.tracking import Tracker, code_version
+from pipelines.tracking.client import outages, reason_of
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import check_digests
-
-if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
-    from pipelines.config.features import Features
-    from pipelines.tracking import Tracker
 
 NAME = "register"
 # Raised when the same checkpoint would be registered as something else.
@@ -34,18 +31,13 @@ VERSION = 3
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
-    """Find whether the model is registered."""
+    """Find whether the model is registered, and the database of its registration still exists."""
     stage = _stage(config, upstream)
-    return StagePlan(
-        name=NAME,
-        fingerprint=stage.fingerprint,
-        directory=stage.path,
-        total=1,
-        done=int(_is_registered(config, stage)),
-        unit="models",
-        size=f"registered model {config.registered_model!r}",
-        outputs={"bundle": stage.path},
-    )
+    size = f"registered model {config.registered_model!r}"
+    found = StagePlan.of_one(stage, "models", size, {"bundle": stage.path})
+    database = config.tracking_uri.removeprefix("sqlite:///")
+    is_gone = database != config.tracking_uri and not Path(database).is_file()
+    return replace(found, done=0) if is_gone else found
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
@@ -55,7 +47,6 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     """
     from pipelines.registry.models import describe_version, register_bundle
     from pipelines.serving.requirements import pip_requirements
-    from pipelines.tracking.client import outages, reason_of
 
     stage = _stage(config, upstream)
     parts = {
@@ -95,8 +86,6 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
 
 def _tags(config: PipelineConfig, upstream: Plans, rsum: float) -> dict[str, str]:
     """Return the origin of a version."""
-    from pipelines.tracking import code_version
-
     return {
         "vse.preset": config.preset,
         "vse.split": config.dataset.eval_split,
@@ -134,13 +123,6 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "tracking": SecretAddress(config.tracking_uri).reveal(),
     }
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-
-
-def _is_registered(config: PipelineConfig, stage: StageDir) -> bool:
-    """Return whether the stage is complete and the database of its registration still exists."""
-    database = config.tracking_uri.removeprefix("sqlite:///")
-    is_gone = database != config.tracking_uri and not Path(database).is_file()
-    return stage.is_complete() and not is_gone
 
 
 def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path) -> None:

@@ -13,7 +13,7 @@ from pipelines.runtime.cli import say
 from pipelines.runtime.progress import progress_bar
 from pipelines.stages.shard_work import ShardedSplit
 from preprocessing.extraction.extract import NO_CAPTION
-from preprocessing.shards import ShardError, ShardIndex, read_index, verify_shard
+from preprocessing.shards import ShardError, read_index, verify_shard
 from preprocessing.shards.reader import verify_table
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path, table_path
@@ -32,41 +32,10 @@ class ShardCheck:
 
 
 def verify(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
-    """Read all feature shards and remove the broken ones.
+    """Read all feature shards, compare hash, places and sizes with their sidecars, and remove the broken ones.
 
-    The stage itself only compares the size of a shard with its sidecar; reading it shows whether bytes have changed.
-    """
-    broken = broken_shards(splits, mirror)
-    say(f"verify: {len(broken)} of the shards that are there are broken")
-    remove(broken, mirror)
-
-
-def retry_failed(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
-    """Remove the feature shards that lack images, so that these are tried again."""
-    failed: dict[Path, str] = {}
-    for split in splits:
-        split.directory.pull(lambda name: name.endswith(".json"))
-        for path in _readable(split, mirror):
-            images = images_that_failed(read_index(path))
-            if images:
-                failed[path] = f"lacks {len(images)} images, the first {images[0]['image']}: {images[0]['reason']}"
-    say(f"retry: {len(failed)} shards lack images")
-    remove(failed, mirror)
-
-
-SHARD_CHECKS = (
-    ShardCheck("verify", "read all shards, and make those again whose bytes have changed", verify),
-    ShardCheck("retry-failed", "make the shards again that lack images which could not be read", retry_failed),
-)
-
-
-def broken_shards(splits: Sequence[ShardedSplit], mirror: Mirror) -> dict[Path, str]:
-    """Read every shard and compare it with its sidecar: hash, and the place and size of all members.
-
-    A broken copy of a shard that is on the storage as well is downloaded again.
-
-    Returns the broken ones with the reason; missing ones are not among them. Raises StorageError where the storage does
-    not answer.
+    The stage itself only compares the size of a shard. A broken copy of a shard that is on the storage as well is
+    downloaded again. Raises StorageError where the storage does not answer.
     """
     there = [path for split in splits for path in _readable(split, mirror)]
     broken: dict[Path, str] = {}
@@ -75,15 +44,31 @@ def broken_shards(splits: Sequence[ShardedSplit], mirror: Mirror) -> dict[Path, 
             bar.update()
             if reason is not None:
                 broken[path] = reason
-    return broken
+    say(f"verify: {len(broken)} of the shards that are there are broken")
+    _remove(broken, mirror)
 
 
-def images_that_failed(index: ShardIndex) -> list[dict[str, str]]:
-    """Return the images that a shard lacks for a reason that may pass: they have captions and could not be used."""
-    return [item for item in index.skipped if "caption_id" not in item and item["reason"] != NO_CAPTION]
+def retry_failed(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
+    """Remove the feature shards that lack images with captions, which could not be used, to try these again."""
+    failed: dict[Path, str] = {}
+    for split in splits:
+        split.directory.pull(lambda name: name.endswith(".json"))
+        for path in _readable(split, mirror):
+            skipped = read_index(path).skipped
+            images = [item for item in skipped if "caption_id" not in item and item["reason"] != NO_CAPTION]
+            if images:
+                failed[path] = f"lacks {len(images)} images, the first {images[0]['image']}: {images[0]['reason']}"
+    say(f"retry: {len(failed)} shards lack images")
+    _remove(failed, mirror)
 
 
-def remove(shards: Mapping[Path, str], mirror: Mirror) -> None:
+SHARD_CHECKS = (
+    ShardCheck("verify", "read all shards, and make those again whose bytes have changed", verify),
+    ShardCheck("retry-failed", "make the shards again that lack images which could not be read", retry_failed),
+)
+
+
+def _remove(shards: Mapping[Path, str], mirror: Mirror) -> None:
     """Print shards with their reasons, and remove them here and on the storage unless it is a dry run."""
     for path, reason in shards.items():
         say(f"  {path}: {reason}")

@@ -1,20 +1,16 @@
 """Shared parts of the stages that make shards: complete shards, progress, and the splits as inputs of a run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from pipelines.config.datasets import Dataset
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import ShardSet, StageDir, StagePlan, fingerprint, manifest_in
+from pipelines.tracking import LoggedData, Tracker
 from preprocessing.datasets import build_dataset
 from preprocessing.shards import ShardError, verify_shard
-
-if TYPE_CHECKING:
-    from pipelines.config.datasets import Dataset
-    from pipelines.tracking import LoggedData, Tracker
 
 # Of a digest, as many as MLflow takes.
 _DIGEST_CHARACTERS = 36

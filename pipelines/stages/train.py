@@ -25,8 +25,9 @@ from pipelines.runtime.stage import (
     manifest_in,
 )
 from pipelines.stages.shard_work import log_splits, logged_data, uses_of
+from pipelines.tracking import Tracker
 from pipelines.training.launch import fit
-from pipelines.training.loss_log import LOSSES
+from pipelines.training.loss_log import LOSSES, loss_curve, read_losses
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
 from preprocessing.captions import subwords
@@ -36,8 +37,6 @@ from vse_core.digests import DigestError, check_digests, write_digests
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
-
-    from pipelines.tracking import Tracker
 
 NAME = "train"
 # Raised when the same inputs and settings would give another model.
@@ -125,7 +124,7 @@ def run(
 
 def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPaths]]:
     """Return the training and the evaluation split with their names, which may be the same."""
-    graphs = upstream["parse"].outputs if config.training_reads_graphs else {}
+    graphs = upstream["parse"].outputs if config.kind.reads_graphs else {}
     names = (config.dataset.train_split, config.dataset.eval_split)
     return [(name, SplitPaths(upstream["extract"].outputs[name], graphs.get(name))) for name in names]
 
@@ -221,7 +220,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "training": _training_content(config),
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
     }
-    if config.training_reads_graphs:
+    if config.kind.reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
         content["pools"] = config.pools.model_dump(mode="json")
     content |= config.kind.versions()
@@ -276,7 +275,6 @@ def _of_captions(facts: Mapping[str, float]) -> str:
 def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
     """Log the curves and the checkpoints."""
     from pipelines.training.checkpoints import newest_checkpoint
-    from pipelines.training.loss_log import loss_curve, read_losses
     from vse_core.evaluation.plots import plot_recall_curves
 
     losses = read_losses(directory)

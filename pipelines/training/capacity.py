@@ -1,15 +1,11 @@
 """The room that a cluster has for the workers of a training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pipelines.config.training import TrainingConfig
 from pipelines.runtime import ray_internals
 from pipelines.runtime.cluster import ClusterError
-
-if TYPE_CHECKING:
-    from pipelines.config.training import TrainingConfig
 
 
 def require_room(training: TrainingConfig) -> None:

@@ -26,19 +26,13 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Writes the checkpoints of one run: complete directories appear by rename, and are copied to a storage if there is
-    one.
+    """Writes the checkpoints of a run: complete directories appear by rename, and are copied to the storage, if any.
 
     The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``; the checkpoint before the newest stays
     until there is another, in case the newest is damaged. `write_sidecars` writes next to a model what it is used with.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        write_sidecars: Callable[[Path], None],
-        mirror: Mirror,
-    ) -> None:
+    def __init__(self, directory: Path, write_sidecars: Callable[[Path], None], mirror: Mirror) -> None:
         self.directory = directory
         self._write_sidecars = write_sidecars
         self.uploads = CheckpointUploads(directory, mirror)
@@ -47,9 +41,7 @@ class Checkpoints:
         self._kept: dict[Path, tuple[Path, ...]] = {}
 
     def resume(self) -> Path | None:
-        """Return the checkpoint to resume from, which stays until there are two newer ones, as the one before it stays
-        until there is another; None for a new run.
-        """
+        """Return the checkpoint to resume from, which is kept like one just written; None for a new run."""
         newest = newest_checkpoint(self.directory)
         if newest is not None:
             for path in sorted(self.directory.glob("checkpoints/step-*")):
@@ -58,9 +50,7 @@ class Checkpoints:
         return newest
 
     def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write the state after ``step`` global steps, then drop what it supersedes; StageError where the disk refuses
-        it.
-        """
+        """Write the state after ``step`` global steps, then drop what it supersedes; StageError on a full disk."""
         (self.directory / "checkpoints").mkdir(exist_ok=True)
         path = self.directory / "checkpoints" / f"step-{step:08d}"
         with _appearing(path) as aside:
@@ -87,9 +77,7 @@ class Checkpoints:
             self._prune(set(itertools.chain.from_iterable(self._kept.values())))
 
     def _keep(self, path: Path, progress: Progress) -> list[Path]:
-        """Keep a checkpoint and the one before it; returns all folders to keep, the best model before its checkpoint,
-        which names it.
-        """
+        """Keep a checkpoint and the one before it; returns the folders, a best model before what names it."""
         best = [] if progress.best_epoch is None else [best_directory(self.directory, progress.best_epoch)]
         before = [(other, folders) for other, folders in self._kept.items() if other != path]
         self._kept = dict([*before[-1:], (path, (*best, path))])

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.errors import has_message, in_one_line, keep_details
 from pipelines.runtime.stage import StageError
+from pipelines.training.loss_log import last_loss
 from pipelines.training.worker import TrainingJob, train_worker
+from preprocessing.storage import Mirror
 
 if TYPE_CHECKING:
     from ray.train import TrainingFailedError, UserCallback
-
-    from preprocessing.storage import Mirror
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +97,6 @@ def _reason(error: TrainingFailedError) -> str:
 def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
     """Show the losses that the first worker writes, on the driver's terminal."""
     from tqdm import tqdm
-
-    from pipelines.training.loss_log import last_loss
 
     ended = threading.Event()
 

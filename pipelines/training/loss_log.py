@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.kinds import LossConfig
 from pipelines.schema.losses import MarginLoss
 from preprocessing.storage.atomic import write_bytes_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from pipelines.kinds import LossConfig
 
 LOSSES = "losses.jsonl"
 

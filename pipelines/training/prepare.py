@@ -1,19 +1,16 @@
 """The work on the training captions that comes before training: checks, the caption encoder, files of negatives."""
 
-from __future__ import annotations
-
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pipelines.config.model import ModelConfig
+from pipelines.config.training import TrainingSettings
+from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.stage import StageError
-
-if TYPE_CHECKING:
-    from pipelines.config.model import ModelConfig
-    from pipelines.config.training import TrainingSettings
-    from pipelines.kinds.inputs import SplitData
-    from preprocessing.captions.encoder import CaptionEncoder
-    from preprocessing.shards.reader import ShardReader
+from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
+from preprocessing.loading.sampler import BatchSampler
+from preprocessing.shards.reader import ShardReader
 
 
 def prepare(
@@ -24,8 +21,6 @@ def prepare(
     Returns the captions' encoder, figures about their tokens for the manifest, and the optimiser steps of the run.
     Raises StageError where the split is too small, or the captions' encoder or the model cannot be made.
     """
-    from preprocessing.captions.encoder import save_caption_encoder
-    from preprocessing.loading.sampler import BatchSampler
     from vse_core.models import build_model
 
     training = settings.training

@@ -3,20 +3,15 @@
 They are in `<work_dir>/tables/<split>/<fingerprint>/`, made once for all trainings on the same shards and words.
 """
 
-from __future__ import annotations
-
 import fcntl
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.stage import ShardSet, StageDir, check_outputs, fingerprint
+from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.storage.atomic import locked
 from vse_core.digests import file_digest
-
-if TYPE_CHECKING:
-    from pipelines.kinds.inputs import SplitData
-    from preprocessing.captions.encoder import CaptionEncoder
 
 # Raised when the same shards and words would give other tables.
 VERSION = 2

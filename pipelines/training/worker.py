@@ -1,22 +1,18 @@
 """The function that every training process runs, and the reports of the first one to MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import DISK_ERRORS, disk_error
+from pipelines.tracking import LoggedData, RunHandle, Tracker
 from vse_core.digests import check_digests
-
-if TYPE_CHECKING:
-    from pipelines.tracking import LoggedData, RunHandle
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,6 @@ class RunObserver:
     """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint."""
 
     def __init__(self, run: RunHandle, evaluated: LoggedData) -> None:
-        from pipelines.tracking import Tracker
         from pipelines.training.preemption import CheckpointRequests
 
         self._tracker, self._evaluated = Tracker(run), evaluated

@@ -60,7 +60,7 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
     check_before_start(config)
     stage = search_dir(config, search)
     if not stage.is_complete():
-        run_stages(config, ["extract", "parse"] if config.training_reads_graphs else ["extract"])
+        run_stages(config, ["extract", "parse"] if config.kind.reads_graphs else ["extract"])
         stage.create()
         was_connected = cluster.is_connected()
         try:
@@ -87,7 +87,7 @@ def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
         "config": config.model_dump(mode="json", include={"seed", "vocabulary", "model", "loss", "training"}),
         "search": search.model_dump(mode="json", exclude={"concurrent"}),
     }
-    if config.training_reads_graphs:
+    if config.kind.reads_graphs:
         content["graphs"] = plans["parse"].fingerprint
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 

@@ -289,11 +289,11 @@ def test_the_parts_of_univse_go_together() -> None:
 
 def test_graphs_are_read_where_something_needs_them() -> None:
     assert not load_config(None).reads_graphs
-    assert load_config(None, ["preset=univse"]).training_reads_graphs
-    assert load_config(None, ["preset=vse_c"]).training_reads_graphs
+    assert load_config(None, ["preset=univse"]).kind.reads_graphs
+    assert load_config(None, ["preset=vse_c"]).kind.reads_graphs
     evaluated = load_config(None, ["evaluation.protocols=[retrieval, attack]"])
     assert evaluated.reads_graphs
-    assert not evaluated.training_reads_graphs
+    assert not evaluated.kind.reads_graphs
 
 
 @pytest.mark.parametrize("name", PROTOCOL_FOLDERS)

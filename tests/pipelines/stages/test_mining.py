@@ -55,7 +55,7 @@ def test_a_table_becomes_the_wrong_captions_of_training(tmp_path: Path) -> None:
     kind, settings = config.kind, config.training_settings.kind_settings
     assert isinstance(kind, HardNegativesKind)
     assert isinstance(settings.loss, HardNegativesLoss)
-    assert not config.training_reads_graphs
+    assert not config.kind.reads_graphs
     encoder, facts = kind.prepare(settings, train, train, tmp_path)
     count = sum(len(meta["captions"]) for meta in metas)
     own = len(metas[0]["captions"])
