@@ -30,7 +30,7 @@ from PIL import Image
 
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import map_unordered
-from pipelines.stages.extract import _Extraction
+from pipelines.stages.extract import _SHARDS_AT_ONCE, _Extraction
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.extraction import shard_specs
 from preprocessing.features.extractor import FeaturesNF, FileExtractor
@@ -101,12 +101,21 @@ def decoding_rate(data: Dataset, threads: int) -> float:
     return len(uris) / (time.perf_counter() - began)
 
 
-def extract(data: Dataset, folder: Path, actors: int, threads: int, seconds: float, mirror: type[Mirror]) -> list[Any]:
+def extract(
+    data: Dataset,
+    folder: Path,
+    actors: int,
+    threads: int,
+    seconds: float,
+    mirror: type[Mirror],
+    at_once: int = _SHARDS_AT_ONCE,
+) -> list[Any]:
     """Make the shards; return for each batch when it got the network and when it gave it back."""
     log = Path(tempfile.mkdtemp(dir=folder)) / "calls"
     network, storage = SleepingNetwork(seconds, log), mirror(log.parent)
     specs = shard_specs(data.records("train"), log.parent / "shards", SHARD, "benchmark", data.root)
-    actor = ray.remote(Extraction).options(num_cpus=1 / actors, runtime_env={"env_vars": cluster.KEEP_MEMORY})
+    environment = {"env_vars": cluster.KEEP_MEMORY}
+    actor = ray.remote(Extraction).options(num_cpus=1 / actors, max_concurrency=at_once, runtime_env=environment)
     list(map_unordered(lambda: actor.remote(network, threads, storage), actors, specs, lambda spec: f"{spec.path}"))
     return sorted(tuple(map(float, line.split())) for line in log.read_text().splitlines())
 
@@ -129,9 +138,9 @@ def rates(data: Dataset, folder: Path, threads: int) -> dict[str, float]:
     return {"images_per_second": rate, "decoding_images_per_second": ceiling, "ratio": rate / ceiling}
 
 
-def waiting(data: Dataset, folder: Path, actors: int, mirror: type[Mirror], seconds: float) -> float:
+def waiting(data: Dataset, folder: Path, actors: int, mirror: type[Mirror], seconds: float, at_once: int) -> float:
     """Share of the time, from its first batch to its last, in which no batch has the network."""
-    calls = extract(data, folder, actors, 2, seconds, mirror)
+    calls = extract(data, folder, actors, 2, seconds, mirror, at_once)
     return 1 - sum(end - began for began, end in calls) / (calls[-1][1] - calls[0][0])
 
 
@@ -166,9 +175,10 @@ def main() -> None:
         for _ in range(arguments.turns):
             rate = {f"{threads} threads": rates(data, folder, threads) for threads in (1, 2)}
             wait = {
-                f"{actors} actors, {where}": waiting(data, folder, actors, mirror, arguments.seconds)
+                f"{actors} actors, {where}, {way}": waiting(data, folder, actors, mirror, arguments.seconds, at_once)
                 for where, mirror in (("shards stay here", Mirror), ("a second to send a shard", SlowStorage))
                 for actors in (1, 2)
+                for way, at_once in (("one shard after the other", 1), ("the next meanwhile", _SHARDS_AT_ONCE))
             }
             turns.append({"rates": rate, "network_waits": wait, "load_average": os.getloadavg()[0]})
         cluster.disconnect()
