@@ -25,7 +25,7 @@ class Actor(Protocol):
     prepare: Any
     """Done once, before any item: loading weights."""
     work: Any
-    """Takes an item, returns something small."""
+    """Takes an item, returns something small; or yields None once it can take another item meanwhile, and then that."""
 
 
 def again_unchanged(item: Item, deaths: int) -> Item | None:
@@ -43,15 +43,18 @@ def map_unordered(
     """Yield what `work` returns for each item, in the order in which the actors finish.
 
     An item is drawn when an actor is free for it, so `items` may be a generator over more than fits in memory. Actors
-    that the cluster has no room for yet join later.
+    that the cluster has no room for yet join later. An item that an actor has died of has the next actor to itself, so
+    that an item which was only there at the same time is not blamed twice.
 
     `describe` names an item in messages. `retry` gives what is done instead of an item of which a number of actors have
     died; None ends the work. Raises StageError where actors died of an item that `retry` gives up, or three of the
     preparation; else what `prepare` or `work` raised.
     """
     running: dict[Any, tuple[Actor, Any]] = {}
+    # Ready for an item; while it finishes another one, where `work` is a generator.
     idle: list[Actor] = []
     again: list[Item] = []
+    dead: list[Actor] = []
     deaths: Counter[str] = Counter()
     remaining = iter(items)
     exhausted = False
@@ -64,19 +67,25 @@ def map_unordered(
         for _ in range(actors):
             begin()
         while True:
-            while idle and not (exhausted and not again):
+            while idle and (again or not exhausted):
+                free = [actor for actor in idle if all(other is not actor for other, _ in running.values())]
+                if again and not free:
+                    break
                 item = again.pop() if again else next(remaining, _NO_ITEM)
                 if item is _NO_ITEM:
                     exhausted = True
                 else:
-                    actor = idle.pop()
+                    actor = (free or idle)[-1]
+                    idle.remove(actor)
                     running[actor.work.remote(item)] = (actor, item)
             if exhausted and not again and all(item is _PREPARATION for _, item in running.values()):
                 return
             (ready, *_), _ = ray.wait(list(running), num_returns=1)
             actor, item = running.pop(ready)
+            is_stream = isinstance(ready, ray.ObjectRefGenerator)
+            is_alone = item is not _PREPARATION and describe(item) in deaths
             try:
-                result = ray.get(ready)
+                result = ray.get(next(ready) if is_stream else ready)
             except (RayActorError, OutOfMemoryError) as error:
                 what = "starting an actor" if item is _PREPARATION else describe(item)
                 deaths[what] += 1
@@ -91,12 +100,19 @@ def map_unordered(
                 log.warning("%s: the process that did it has died and is replaced: %s", what, reason[:300])
                 if item is not _PREPARATION:
                     again.append(following)
-                begin()
+                if actor not in dead:
+                    dead.append(actor)
+                    idle = [other for other in idle if other is not actor]
+                    begin()
             except RayTaskError as error:
                 raise error.cause from error
             else:
-                idle.append(actor)
-                if item is not _PREPARATION:
+                takes_next = is_stream and result is None
+                if takes_next:
+                    running[ready] = (actor, item)
+                if takes_next != is_alone or not is_stream:
+                    idle.append(actor)
+                if item is not _PREPARATION and not takes_next:
                     yield result
     finally:
         for actor in [*idle, *(actor for actor, _ in running.values())]:

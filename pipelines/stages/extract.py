@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -49,6 +50,8 @@ from preprocessing.storage.mirror import sidecar_path, table_path
 log = logging.getLogger(__name__)
 
 NAME = "extract"
+# Of an actor: while one shard is written and sent, the next is decoded and computed.
+_SHARDS_AT_ONCE = 2
 # Images of a shard that may kill processes before it is memory itself that is short.
 _MOST_KILLERS = 10
 # For small files at once, each of which takes the time of a request.
@@ -162,7 +165,7 @@ class Split:
 
 
 class _Extraction:
-    """Actor that holds the extractor and makes one shard at a time."""
+    """Actor that holds the extractor, and makes a shard while the one before it is written and sent."""
 
     def __init__(
         self, name: str, options: dict[str, Any], batch_size: int, threads: int, timeout: float, mirror: Mirror
@@ -178,12 +181,21 @@ class _Extraction:
         torch.set_num_threads(self._threads)
         self._extractor = build_extractor(self._name, **self._options)
 
-    def work(self, spec: extraction.ShardSpec) -> int:
-        """Make a shard; return its number of records."""
+    def work(self, spec: extraction.ShardSpec) -> Iterator[int | None]:
+        """Make a shard; yield None when the next one may begin, and the number of records in the end."""
+        drawn = threading.Event()
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(self._make, spec, drawn.set)
+            made.add_done_callback(lambda _: drawn.set())
+            drawn.wait()
+            yield None
+            yield made.result()
+
+    def _make(self, spec: extraction.ShardSpec, drawn: Callable[[], None]) -> int:
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         records = tuple(spec.records)
         spec = replace(spec, records=records)
-        extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads, self._timeout)
+        extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads, self._timeout, drawn)
         # The sidecar last: on the storage, too, it declares the shard complete.
         self._mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
         self._mirror.make_room()
@@ -207,6 +219,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     actor = ray.remote(_Extraction).options(
         num_cpus=features.cpus_per_actor,
         num_gpus=features.gpus_per_actor,
+        max_concurrency=_SHARDS_AT_ONCE,
         runtime_env={"env_vars": cluster.KEEP_MEMORY},
     )
     threads = max(1, int(features.cpus_per_actor))

@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,6 +30,8 @@ _KEY_DIGITS = 8
 _S3_READERS = 16
 # So many numbers are an archive's, for its images' keys.
 _KEYS_OF_ARCHIVE = 10**_KEY_DIGITS
+# Two shards of a process, the end of one and the start of the next, never have two batches in the model's memory.
+_MODEL = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,19 @@ def archive_specs(archives: Iterable[Archive], directory: Path, fingerprint: str
 
 
 def extract_shard(
-    spec: ShardSpec, extractor: Extractor, batch_size: int, threads: int = 1, timeout: float | None = None
+    spec: ShardSpec,
+    extractor: Extractor,
+    batch_size: int,
+    threads: int = 1,
+    timeout: float | None = None,
+    drawn: Callable[[], object] = object,
 ) -> ShardIndex:
     """Make one shard; decoding, the model and writing overlap.
 
     Images that cannot be used, images without captions and empty captions are skipped with their reason. Batches are
     formed of the usable images in order, so the bytes do not depend on anything that happens at the same time, unless
-    an image takes longer than `timeout` seconds and is skipped (None waits for ever). `threads` decode.
+    an image takes longer than `timeout` seconds and is skipped (None waits for ever). `threads` decode. `drawn` is
+    called when the last images are being loaded: another shard may then begin in another thread, and shares the model.
     """
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
@@ -94,7 +103,7 @@ def extract_shard(
     with (
         ImageLoader(load, threads, depth, timeout) as loader,
         # Written while the next batch is computed.
-        contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader), 2 * batch_size)) as samples,
+        contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader, drawn), 2 * batch_size)) as samples,
     ):
         return write_shard(spec.path, samples, spec.fingerprint)
 
@@ -130,12 +139,19 @@ class _Entry:
     captions: tuple[Caption, ...]
 
 
-def _samples(spec: ShardSpec, extractor: Extractor, batch_size: int, loader: ImageLoader) -> Iterator[Sample | Skipped]:
+def _samples(
+    spec: ShardSpec, extractor: Extractor, batch_size: int, loader: ImageLoader, drawn: Callable[[], object]
+) -> Iterator[Sample | Skipped]:
     """Yield the samples of a shard in order, and what is skipped."""
     entries, skipped = _usable(spec)
     yield from skipped
+
+    def until_drawn() -> Iterator[_Entry]:
+        yield from entries
+        drawn()
+
     batch: list[tuple[_Entry, Any]] = []
-    for entry, image in loader.load(entries, lambda entry: entry.record.image_uri):
+    for entry, image in loader.load(until_drawn(), lambda entry: entry.record.image_uri):
         if isinstance(image, ImageError):
             yield _skipped(entry.key, entry.record, spec.root, str(image))
         else:
@@ -190,7 +206,8 @@ def _skipped(key: str, record: Record, root: str, reason: str, caption_id: str |
 
 def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) -> Iterator[Sample]:
     try:
-        results = extractor([item for _, item in batch])
+        with _MODEL:
+            results = extractor([item for _, item in batch])
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise

@@ -148,7 +148,7 @@ def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
         actor = extract._Extraction("frames", options, config.features.batch_size, 1, 60.0, config.mirror)
         actor.prepare()
         for spec in split.missing_specs():
-            actor.work(spec)
+            list(actor.work(spec))
     train, dev = (ShardReader(split.directory.path, config.features.member) for split in extract.splits_of(config))
     assert [train.meta(place)["image_id"] for place in range(len(train))] == [f"train{n}.mp4" for n in (0, 1, 2, 4, 5)]
     assert [len(train.features(place)) for place in range(len(train))] == [3, 4, 5, 5, 5]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,55 @@ def test_an_error_arrives_as_itself(tmp_path: Path) -> None:
 def test_an_error_of_the_preparation_arrives_as_itself(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no weights"):
         list(map_unordered(starter(tmp_path, prepares=False), 2, [1], str))
+
+
+class Overlapping:
+    """Finishes an item once the next has begun; meanwhile 13 kills the process once, 666 always, and -1 is refused."""
+
+    def __init__(self, marks: str) -> None:
+        self.marks = Path(marks)
+
+    def prepare(self) -> None:
+        pass
+
+    def work(self, item: int) -> Iterator[int | None]:
+        (self.marks / str(item)).touch()
+        yield None
+        deadline = time.monotonic() + 3
+        while item != 5 and not (self.marks / str(item + 1)).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if item == 666 or (item == 13 and not (self.marks / "killed").exists()):
+            (self.marks / "killed").touch()
+            os._exit(1)
+        if item == -1:
+            raise ValueError("refused at its end")
+        yield item * item
+
+
+def overlapped(marks: Path, items: list[int]) -> list[int]:
+    actor = ray.remote(Overlapping).options(num_cpus=0.5, max_concurrency=2)
+    return list(map_unordered(lambda: actor.remote(str(marks)), 1, items, "item {}".format))
+
+
+def test_an_actor_begins_an_item_while_it_finishes_the_one_before(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert sorted(overlapped(tmp_path, [1, 2, 3, 4, 5])) == [1, 4, 9, 16, 25]
+    assert time.monotonic() - began < 3
+
+
+def test_an_error_at_the_end_of_an_item_arrives_as_itself(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^refused at its end$"):
+        overlapped(tmp_path, [-1, 0])
+
+
+def test_items_that_die_with_another_are_done_again(tmp_path: Path) -> None:
+    assert sorted(overlapped(tmp_path, [2, 13, 14, 15, 5])) == [4, 25, 169, 196, 225]
+
+
+def test_an_item_is_not_blamed_for_another_that_kills_its_process(tmp_path: Path) -> None:
+    """Whatever was there at the same time, that which kills is named in the end."""
+    with pytest.raises(StageError, match="item 666: the process that did it has died 3 times"):
+        overlapped(tmp_path, [4, 666, 667, 668, 5])
 
 
 class Killing(NumberExtractor):

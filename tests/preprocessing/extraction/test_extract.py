@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,32 @@ def test_features_and_records_arrive(tmp_path: Path) -> None:
                 {"caption_id": f"{number}#1", "text": "two"},
             ],
         }
+
+
+def test_two_shards_of_a_process_share_the_model(tmp_path: Path) -> None:
+    """The second begins when the first has its last images loading; its bytes are those of a shard made alone."""
+    inside = threading.Lock()
+
+    class Alone(NumberExtractor):
+        def __call__(self, items: Sequence[Any]) -> list[npt.NDArray[np.float16]]:
+            assert inside.acquire(blocking=False)
+            time.sleep(0.01)
+            try:
+                return super().__call__(items)
+            finally:
+                inside.release()
+
+    specs = [spec(tmp_path / name, [record(str(number)) for number in range(20)]) for name in ("a", "b", "c")]
+    for each in specs:
+        each.path.parent.mkdir()
+    extractor, drawn = Alone(), threading.Event()
+    first = threading.Thread(target=extract_shard, args=(specs[0], extractor, 4), kwargs={"drawn": drawn.set})
+    first.start()
+    assert drawn.wait(20)
+    extract_shard(specs[1], extractor, 4)
+    first.join()
+    extract_shard(specs[2], NumberExtractor(), 4)
+    assert len({each.path.read_bytes() for each in specs}) == 1
 
 
 class FileExtractor(NumberExtractor):
