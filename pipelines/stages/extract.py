@@ -23,10 +23,19 @@ from typing import Any
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.features import ImportedFeatures
 from pipelines.runtime import cluster
-from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport, disk_error, fingerprint
+from pipelines.runtime.stage import (
+    Plans,
+    ShardSet,
+    StageDir,
+    StageError,
+    StagePlan,
+    StageReport,
+    disk_error,
+    fingerprint,
+)
 from pipelines.stages.extractor_identity import extractor_bytes, extractor_identity, extractor_options
 from pipelines.stages.shard_reuse import Version, reuse_shards
-from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
+from pipelines.stages.shard_work import missing_shards, shard_plan, track_progress
 from pipelines.tracking import Tracker
 from preprocessing import extraction
 from preprocessing.datasets import Dataset, DatasetError, build_dataset
@@ -57,9 +66,10 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 
     """
     splits = splits_of(config)
     archives = sum(len(split.summary.archives) for split in splits)
-    images, captions = sum(split.images for split in splits), sum(split.captions for split in splits)
+    shards = {split.name: split.shard_set for split in splits}
+    images, captions = sum(each.images for each in shards.values()), sum(each.captions for each in shards.values())
     to_make = f"{archives:,} archives" if archives else f"{images:,} images, {captions:,} captions"
-    return shard_plan(NAME, config.work_dir, splits, lambda: _in_words(*_totals(splits)), to_make)
+    return shard_plan(NAME, config.work_dir, shards, lambda: _in_words(*_totals(splits)), to_make)
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
@@ -71,7 +81,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
-    reused = [reuse_shards(split, split.version) for split in splits]
+    reused = [reuse_shards(split.shard_set, split.version) for split in splits]
     if any(split.missing() for split in splits):
         if isinstance(config.features, ImportedFeatures):
             _check_image_names(splits)
@@ -97,14 +107,11 @@ class Split:
     settings: Mapping[str, Any]
 
     @property
-    def images(self) -> int:
-        """Number of images; 0 until the archives of a split have been read."""
-        return self.summary.images or self._counts.get("records", 0)
-
-    @property
-    def captions(self) -> int:
-        """Number of captions; 0 until the archives of a split have been read."""
-        return self.summary.captions or self._counts.get("captions", 0)
+    def shard_set(self) -> ShardSet:
+        """Its shards; the numbers of images and captions are 0 until the archives of a split have been read."""
+        images = self.summary.images or self._counts.get("records", 0)
+        captions = self.summary.captions or self._counts.get("captions", 0)
+        return ShardSet(self.directory, self.shards, images, captions, self.fingerprint)
 
     @property
     def version(self) -> Version:
@@ -140,12 +147,7 @@ class Split:
 
     def missing(self) -> set[Path]:
         """Return the shards that are not complete, neither here nor on the storage."""
-        stored = self.directory.stored()
-        return {
-            path
-            for path in self.shards
-            if not (is_complete(path, self.directory.fingerprint) or {path.name, sidecar_path(path).name} <= stored)
-        }
+        return set(missing_shards(self.directory, self.shards))
 
     def missing_specs(self) -> Iterator[extraction.ShardSpec]:
         """Yield the contents of the missing shards; reads the records of the split again, one shard at a time.
@@ -266,7 +268,7 @@ def _images_to_do(splits: Iterable[Split]) -> int | None:
                 images += pool.map(lambda archive: archive.images(), to_read)
         else:
             sizes = [split.shard_size] * len(split.shards)
-            sizes[-1] = split.images - split.shard_size * (len(sizes) - 1)
+            sizes[-1] = split.summary.images - split.shard_size * (len(sizes) - 1)
             images += [size for path, size in zip(split.shards, sizes, strict=True) if path in missing]
     known = [size for size in images if size is not None]
     return sum(known) if len(known) == len(images) else None

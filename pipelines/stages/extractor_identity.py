@@ -54,7 +54,6 @@ def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Datase
     split = settings.train_split
 
     def compute() -> dict[str, int]:
-        """Compute the features of one image and add up their bytes."""
         try:
             extractor = build_extractor(features.extractor, **features.options(), **features.limits)
             return {"bytes": extraction.sample_bytes(dataset, split, extractor)}

@@ -7,7 +7,7 @@ shard, under the same keys. The pipeline runs this stage where the model or a pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ from pipelines.runtime.stage import (
     fingerprint,
 )
 from pipelines.stages.shard_reuse import Version, reuse_shards
-from pipelines.stages.shard_work import is_complete, shard_plan, track_progress
+from pipelines.stages.shard_work import missing_shards, shard_plan, track_progress
 from pipelines.tracking import Tracker
 from preprocessing.captions import graph_shards, load_pipeline
 from preprocessing.captions.graph_shards import GraphCounts
@@ -50,9 +50,10 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
     Raises ConfigError where there is no such spaCy pipeline.
     """
     splits = _splits(config, upstream)
-    captions = sum(split.captions for split in splits)
+    graphs = {split.name: split.graphs for split in splits}
+    captions = sum(each.captions for each in graphs.values())
     to_make = f"{captions:,} captions" if captions else "all captions of the archives"
-    return shard_plan(NAME, config.work_dir, splits, lambda: _made(splits), to_make)
+    return shard_plan(NAME, config.work_dir, graphs, lambda: _made(splits), to_make, graph_shards.counts_path)
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
@@ -64,11 +65,11 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     splits = _splits(config, upstream)
     tracker.log_params({"parsing": config.parsing.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
-    reused = [reuse_shards(split, _version(config, split), graph_shards.counts_path) for split in splits]
+    reused = [reuse_shards(split.graphs, _version(config, split), graph_shards.counts_path) for split in splits]
     if any(split.missing() for split in splits):
         _make_shards(config, splits, tracker)
     for split, count in zip(splits, reused, strict=True):
-        shards = {"shards": len(split.shards), "shards_taken_over": count}
+        shards = {"shards": len(split.graphs.paths), "shards_taken_over": count}
         split.directory.complete({"split": split.name, "counts": _counts([split]).to_json(), **shards})
         _log(split, tracker)
     return StageReport(NAME, config.work_dir / NAME, _summary(_counts(splits)))
@@ -80,35 +81,16 @@ class _Split:
 
     name: str
     features: ShardSet
-    directory: StageDir
+    graphs: ShardSet
 
     @property
-    def shards(self) -> tuple[Path, ...]:
-        """A shard of graphs for each feature shard, under the same name."""
-        return tuple(self.directory.path / path.name for path in self.features.paths)
-
-    @property
-    def images(self) -> int:
-        """Number of images."""
-        return self.features.images
-
-    @property
-    def captions(self) -> int:
-        """Number of captions."""
-        return self.features.captions
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of the graphs."""
-        return self.directory.fingerprint
+    def directory(self) -> StageDir:
+        """The folder of the graphs."""
+        return self.graphs.directory
 
     def missing(self) -> list[Path]:
-        """Return the shards that are not complete, neither here nor on the storage."""
-        stored = self.directory.stored()
-        return [path for path in self.shards if not (self._is_here(path) or _names(path) <= stored)]
-
-    def _is_here(self, path: Path) -> bool:
-        return is_complete(path, self.directory.fingerprint) and graph_shards.counts_path(path).is_file()
+        """Return the shards of graphs that are not complete, neither here nor on the storage."""
+        return missing_shards(self.directory, self.graphs.paths, graph_shards.counts_path)
 
     def missing_specs(self) -> Iterator[graph_shards.ParseSpec]:
         """Yield the missing shards with the feature shards they are made from."""
@@ -138,11 +120,6 @@ class _Parsing:
         return captions
 
 
-def _names(shard: Path) -> set[str]:
-    """Return the names of a shard's files."""
-    return {path.name for path in (shard, graph_shards.counts_path(shard), sidecar_path(shard))}
-
-
 def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker) -> None:
     cluster.connect(config.ray.address)
     import ray
@@ -159,7 +136,7 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
         describe=lambda spec: f"shard {spec.path}",
     )
     try:
-        track_progress(done, sum(split.captions for split in splits), NAME, "captions", tracker)
+        track_progress(done, sum(split.graphs.captions for split in splits), NAME, "captions", tracker)
     except OSError as error:
         raise disk_error(NAME, config.work_dir, error) from error
 
@@ -169,7 +146,7 @@ def _counts(splits: list[_Split]) -> GraphCounts:
     for split in splits:
         split.directory.pull(lambda name: name.startswith("counts-"))
     counts = GraphCounts()
-    for path in chain.from_iterable(split.shards for split in splits):
+    for path in chain.from_iterable(split.graphs.paths for split in splits):
         counts.merge(graph_shards.read_counts(path))
     return counts
 
@@ -237,7 +214,8 @@ def _splits(config: PipelineConfig, upstream: Plans) -> list[_Split]:
     for name, features in upstream["extract"].shards.items():
         identity = fingerprint({**settings, "features": features.fingerprint})
         directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
-        splits.append(_Split(name, features, directory))
+        paths = tuple(directory.path / path.name for path in features.paths)
+        splits.append(_Split(name, features, replace(features, directory=directory, paths=paths, fingerprint=identity)))
     return splits
 
 
@@ -252,7 +230,7 @@ def _version(config: PipelineConfig, split: _Split) -> Version:
     split.features.directory.pull(lambda name: name.endswith(".json"))
     contents = {
         path.name: fingerprint({**settings, "features": read_index(split.features.directory.path / path.name).sha256})
-        for path in split.shards
+        for path in split.graphs.paths
     }
     return Version(fingerprint(settings), contents)
 

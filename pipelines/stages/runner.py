@@ -69,7 +69,6 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
     """
 
     def command() -> None:
-        """Read the command line, run the checks that it names, and run the stages."""
         parser = make_parser()
         for check in checks:
             parser.add_argument(f"--{check.option}", action="store_true", help=check.help, dest=check.option)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipelines.runtime.cli import say
 from pipelines.runtime.progress import progress_bar
-from pipelines.stages.shard_work import ShardedSplit
+from pipelines.stages.extract import Split
 from preprocessing.extraction.extract import NO_CAPTION
 from preprocessing.shards import ShardError, read_index, verify_shard
 from preprocessing.shards.reader import verify_table
@@ -28,10 +28,10 @@ class ShardCheck:
 
     option: str
     help: str
-    run: Callable[[Sequence[ShardedSplit], Mirror], None]
+    run: Callable[[Sequence[Split], Mirror], None]
 
 
-def verify(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
+def verify(splits: Sequence[Split], mirror: Mirror) -> None:
     """Read all feature shards, compare hash, places and sizes with their sidecars, and remove the broken ones.
 
     The stage itself only compares the size of a shard. A broken copy of a shard that is on the storage as well is
@@ -48,7 +48,7 @@ def verify(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
     _remove(broken, mirror)
 
 
-def retry_failed(splits: Sequence[ShardedSplit], mirror: Mirror) -> None:
+def retry_failed(splits: Sequence[Split], mirror: Mirror) -> None:
     """Remove the feature shards that lack images with captions, which could not be used, to try these again."""
     failed: dict[Path, str] = {}
     for split in splits:
@@ -77,7 +77,7 @@ def _remove(shards: Mapping[Path, str], mirror: Mirror) -> None:
             mirror.drop(sidecar_path(path), table_path(path), path)
 
 
-def _readable(split: ShardedSplit, mirror: Mirror) -> list[Path]:
+def _readable(split: Split, mirror: Mirror) -> list[Path]:
     """Return the complete shards of a split; in a dry run, which downloads nothing, those on this machine."""
     missing = split.missing()
     complete = [path for path in split.shards if path not in missing]

@@ -6,7 +6,7 @@ storage as copies that the server makes. A file next to the directories names th
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.runtime.stage import StageDir, StageError
-from pipelines.stages.shard_work import ShardedSplit, is_complete
+from pipelines.runtime.stage import ShardSet, StageDir, StageError
+from pipelines.stages.shard_work import Extra, is_complete, missing_shards, shard_files
 from preprocessing.reading import reason
 from preprocessing.shards import read_index
 from preprocessing.storage.address import require_inner_name
@@ -25,8 +25,6 @@ from preprocessing.storage.mirror import sidecar_path, table_path
 log = logging.getLogger(__name__)
 
 _THREADS = 8
-
-Extra = Callable[[Path], Path]
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,13 @@ class Version:
     contents: Mapping[str, str]
 
 
-def reuse_shards(split: ShardedSplit, version: Version, extra: Extra | None = None) -> int:
+def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None) -> int:
     """Reuse the shards that a split has in common with its last version; return their number.
 
-    The second start of a killed run counts the shards that the first one reused.
-
-    `extra` returns the path of a file that belongs to a shard besides its sidecar. Raises StorageError where the
-    storage does not answer.
+    The second start of a killed run counts the shards that the first one reused. Raises StorageError where the storage
+    does not answer.
     """
-    directory, mirror = split.directory, split.directory.mirror
+    directory, mirror = shards.directory, shards.directory.mirror
     directory.create()
     record = directory.path.parent / f"newest-{version.settings[:16]}.json"
     last = _read(mirror.read(record), record)
@@ -60,7 +56,7 @@ def reuse_shards(split: ShardedSplit, version: Version, extra: Extra | None = No
         earlier = replace(directory, fingerprint=require_inner_name(last["fingerprint"], str(record), StageError))
         same = [name for name, content in version.contents.items() if last["contents"].get(name) == content]
         common = _complete(earlier, same, extra)
-        missing = {path.name for path in split.missing()}
+        missing = {path.name for path in missing_shards(directory, shards.paths, extra)}
         _copy(earlier, directory, missing.intersection(common), extra)
     # Before anything is made: the shards of a killed run count as well, if the split grows again before the next start.
     content = {"fingerprint": directory.fingerprint, "contents": dict(version.contents), "taken": common}
@@ -92,13 +88,8 @@ def _complete(earlier: StageDir, names: list[str], extra: Extra | None) -> list[
     """Return those of the shards that are complete in an earlier directory."""
     if earlier.mirror.address is not None:
         stored = earlier.stored()
-        return [name for name in names if {file.name for file in _files(earlier.path / name, extra)} <= stored]
-    return [
-        name
-        for name in names
-        if is_complete(earlier.path / name, earlier.fingerprint)
-        and all(file.is_file() for file in _files(earlier.path / name, extra))
-    ]
+        return [name for name in names if {file.name for file in shard_files(earlier.path / name, extra)} <= stored]
+    return [name for name in names if is_complete(earlier.path / name, earlier.fingerprint, extra)]
 
 
 def _copy(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
@@ -108,7 +99,7 @@ def _copy(earlier: StageDir, directory: StageDir, names: Collection[str], extra:
 
     def copy(name: str) -> None:
         """Copy one shard; its sidecar, which declares it complete, comes last."""
-        *files, sidecar = _files(directory.path / name, extra)
+        *files, sidecar = shard_files(directory.path / name, extra)
         table = table_path(directory.path / name)
         for file in (*files, *([table] if directory.mirror.has(earlier.path / table.name) else [])):
             directory.mirror.copy(earlier.path / file.name, file)
@@ -118,8 +109,3 @@ def _copy(earlier: StageDir, directory: StageDir, names: Collection[str], extra:
 
     with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(copy, names))
-
-
-def _files(shard: Path, extra: Extra | None) -> tuple[Path, ...]:
-    """Return the files of a shard, its sidecar as the last one."""
-    return (shard, *([] if extra is None else [extra(shard)]), sidecar_path(shard))

@@ -1,9 +1,8 @@
 """Shared parts of the stages that make shards: complete shards, progress, and the splits as inputs of a run."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from pipelines.config.datasets import Dataset
 from pipelines.runtime.progress import progress_bar
@@ -11,67 +10,43 @@ from pipelines.runtime.stage import ShardSet, StageDir, StagePlan, fingerprint, 
 from pipelines.tracking import LoggedData, Tracker
 from preprocessing.datasets import build_dataset
 from preprocessing.shards import ShardError, verify_shard
+from preprocessing.storage.mirror import sidecar_path
 
 # Of a digest, as many as MLflow takes.
 _DIGEST_CHARACTERS = 36
 
 
-class ShardedSplit(Protocol):
-    """A split whose shards stand in a directory of its own."""
-
-    @property
-    def name(self) -> str:
-        """Name of the split."""
-
-    @property
-    def directory(self) -> StageDir:
-        """Return the folder of its shards."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of what they contain."""
-
-    @property
-    def shards(self) -> tuple[Path, ...]:
-        """All its shards, there or not."""
-
-    @property
-    def images(self) -> int:
-        """Number of images."""
-
-    @property
-    def captions(self) -> int:
-        """Number of captions."""
-
-    def missing(self) -> Collection[Path]:
-        """Return the shards that are not complete, neither here nor on the storage."""
+# The path of a file that belongs to a shard besides its sidecar.
+Extra = Callable[[Path], Path]
 
 
 def shard_plan(
-    name: str, root: Path, splits: Sequence[ShardedSplit], made: Callable[[], str], to_make: str
+    name: str,
+    root: Path,
+    splits: Mapping[str, ShardSet],
+    made: Callable[[], str],
+    to_make: str,
+    extra: Extra | None = None,
 ) -> StagePlan:
     """Return the plan of a stage that makes shards; `outputs` maps each split to its directory of shards.
 
     `made` summarises the output in a line, and is called where the stage is complete; `to_make` is a line about the
     work.
     """
-    total = sum(len(split.shards) for split in splits)
-    done = total - sum(len(split.missing()) for split in splits)
-    complete = done == total and all(_has_manifest(split.directory) for split in splits)
+    total = sum(len(shards.paths) for shards in splits.values())
+    done = total - sum(len(missing_shards(shards.directory, shards.paths, extra)) for shards in splits.values())
+    complete = done == total and all(_has_manifest(shards.directory) for shards in splits.values())
     return StagePlan(
         name=name,
-        fingerprint=fingerprint([split.fingerprint for split in splits]),
+        fingerprint=fingerprint([shards.fingerprint for shards in splits.values()]),
         directory=root / name,
         total=total,
         # All shards without their manifest: the stage still has to write it.
         done=total if complete else min(done, total - 1),
         unit="shards",
         size=made() if complete else to_make,
-        outputs={split.name: split.directory.path for split in splits},
-        shards={
-            split.name: ShardSet(split.directory, split.shards, split.images, split.captions, split.fingerprint)
-            for split in splits
-        },
+        outputs={split: shards.directory.path for split, shards in splits.items()},
+        shards=splits,
     )
 
 
@@ -80,10 +55,25 @@ def _has_manifest(directory: StageDir) -> bool:
     return directory.is_complete() and "digests" in directory.read_manifest()
 
 
-def is_complete(shard: Path, expected: str) -> bool:
-    """Return whether a shard is as its sidecar describes it, and of the inputs with this fingerprint."""
+def missing_shards(directory: StageDir, shards: Iterable[Path], extra: Extra | None = None) -> list[Path]:
+    """Return the shards that are not complete, neither here nor on the storage."""
+    stored, expected = directory.stored(), directory.fingerprint
+    return [
+        path
+        for path in shards
+        if not (is_complete(path, expected, extra) or {file.name for file in shard_files(path, extra)} <= stored)
+    ]
+
+
+def shard_files(shard: Path, extra: Extra | None = None) -> tuple[Path, ...]:
+    """Return the files of a shard, its sidecar as the last one."""
+    return (shard, *([] if extra is None else [extra(shard)]), sidecar_path(shard))
+
+
+def is_complete(shard: Path, expected: str, extra: Extra | None = None) -> bool:
+    """Return whether a shard is here as its sidecar describes it, and of the inputs with this fingerprint."""
     try:
-        return verify_shard(shard, deep=False).fingerprint == expected
+        return verify_shard(shard, deep=False).fingerprint == expected and (extra is None or extra(shard).is_file())
     except ShardError:
         return False
 

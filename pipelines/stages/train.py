@@ -273,7 +273,6 @@ def _of_captions(facts: Mapping[str, float]) -> str:
 
 
 def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
-    """Log the curves and the checkpoints."""
     from pipelines.training.checkpoints import newest_checkpoint
     from vse_core.evaluation.plots import plot_recall_curves
 

@@ -69,9 +69,7 @@ class Checkpoints:
         self._written.append(path)
 
     def wait(self) -> None:
-        """Return when the last checkpoint is on the storage, and nothing else of the run; StorageError where it cannot
-        be.
-        """
+        """Return when the last checkpoint alone is on the storage; StorageError where it cannot be."""
         self.uploads.wait()
         if self._kept:
             self._prune(set(itertools.chain.from_iterable(self._kept.values())))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import socket
-import struct
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import ray
 from ray.train import ScalingConfig
 from ray.train.torch import TorchConfig
@@ -19,7 +17,6 @@ from pipelines.training import preemption
 
 _TorchBackend: Any = TorchConfig().backend_cls
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
-_SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 
 
 def scaling(training: TrainingConfig) -> ScalingConfig:
@@ -61,10 +58,7 @@ def prepare_process() -> None:
 
 def _interface(address: str) -> str | None:
     """Return the name of the network interface with an IPv4 address; None where there is none, as with IPv6."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has no such address
-                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
+    for name, found in psutil.net_if_addrs().items():
+        if any(each.family == socket.AF_INET and each.address == address for each in found):
+            return str(name)
     return None

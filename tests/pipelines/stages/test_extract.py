@@ -118,7 +118,7 @@ def test_each_archive_becomes_a_shard(tmp_path: Path) -> None:
     actor.prepare()
     assert [list(actor.work(spec)) for spec in split.missing_specs()] == [[None, 3], [None, 2]]
     extract._write_manifest(split)
-    assert (split.images, split.captions, split.missing()) == (5, 5, set())
+    assert (split.shard_set.images, split.shard_set.captions, split.missing()) == (5, 5, set())
     index = read_index(split.shards[1])
     assert index.keys == ["100000000", "100000001"]
     assert ShardReader(split.directory.path, config.features.member).meta(3)["image_id"] == "00001/000000000"

@@ -49,7 +49,7 @@ def make(split: Split, shards: int | None = None) -> list[str]:
 def grown(settings: list[str], images: int, shards: int | None = None, **overrides: Any) -> tuple[int, list[str]]:
     """Grow the split to a number of images; returns how many shards were reused, and which were made."""
     split = train_split(loaded(settings, images, *(f"{key}={value}" for key, value in overrides.items())))
-    return reuse_shards(split, split.version), make(split, shards)
+    return reuse_shards(split.shard_set, split.version), make(split, shards)
 
 
 def test_what_is_new_alone_is_made(settings: list[str], tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_what_belongs_to_a_shard_comes_along(settings: list[str]) -> None:
     counts = counts_path(split.shards[1])
     write_json_atomic(counts, GraphCounts().to_json())
     split.directory.mirror.push(counts)
-    assert reuse_shards(later, later.version, counts_path) == 1
+    assert reuse_shards(later.shard_set, later.version, counts_path) == 1
     assert counts_path(later.shards[1]).read_bytes() == counts.read_bytes()
     assert not later.shards[0].exists()
 

@@ -10,9 +10,10 @@ import webdataset
 from PIL import Image
 
 from preprocessing import extraction
-from preprocessing.datasets import Caption, DatasetError, build_dataset
+from preprocessing.datasets import Caption, DatasetError, build_dataset, image_shards
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.features import ImageError, load_image, read_image_bytes
+from preprocessing.storage import Entry, S3Storage
 
 
 def jpeg(level: int) -> bytes:
@@ -166,3 +167,18 @@ def test_damage_is_named_by_archive_and_sample(tmp_path: Path) -> None:
 def test_folders_without_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"'folders\.train': .* holds no \*\.tar"):
         build_dataset("webdataset", folders={"train": tmp_path})
+
+
+def test_archives_on_s3_are_known_by_name_size_and_etag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Oracle: no archive is opened, and a change of any of the three is another shard, that one alone."""
+    listed = [Entry("00000.tar", 60, "aa"), Entry("00000_stats.json", 9, "ab"), Entry("00001.tar", 60, "ac")]
+    monkeypatch.setattr(S3Storage, "list", lambda _: iter(listed))
+    monkeypatch.setattr(image_shards, "open_address", lambda path: pytest.fail(f"{path} was opened"))
+    dataset = build_dataset("webdataset", folders={"train": "s3://bucket/train"})
+    before = extraction.summarize(dataset, "train", 10)
+    assert extraction.summarize(dataset, "train", 10) == before
+    for changed in (Entry("00001.tar", 60, "ad"), Entry("00001.tar", 61, "ac"), Entry("00002.tar", 60, "ac")):
+        listed[2] = changed
+        after = extraction.summarize(dataset, "train", 10)
+        assert after.digest != before.digest
+        assert [now == then for now, then in zip(after.shards, before.shards, strict=True)] == [True, False]
