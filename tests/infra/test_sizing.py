@@ -32,6 +32,7 @@ MEASURED = Measured(
     },
     samples_per_second=1000.0,
     captions_per_second=500.0,
+    decoded_per_second=250.0,
 )
 MACHINES = Machines(peak_tflops=100.0, utilisation=0.1, pairs_per_gpu=100)
 LOAD = Workload("load", 1_000_000, 5)
@@ -46,6 +47,10 @@ def test_storage_is_arrays_and_what_goes_with_them() -> None:
 def test_narrower_features_are_read_faster_by_their_bytes() -> None:
     assert MEASURED.read_per_second(LOAD) == 1000
     assert MEASURED.read_per_second(Workload("load", 1, 1, rows=18)) == 2000
+
+
+def test_photographs_are_decoded_by_cores() -> None:
+    assert sizing.rows(LOAD, MACHINES, MEASURED)["decoding for the extraction, core-hours"] == "1.1"
 
 
 def test_one_gpu_exchanges_nothing() -> None:
