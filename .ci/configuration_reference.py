@@ -91,7 +91,7 @@ def default_text(name: str, field: FieldInfo, schema: dict[str, Any], preset: ob
 
 def choice_of(model: type[BaseModel]) -> str:
     """Return what selects a variant of a section, "name: gpo"; "" if nothing does."""
-    schema = model.model_json_schema(mode="serialization")["properties"]
+    schema = model.model_json_schema(by_alias=False, mode="serialization")["properties"]
     return next((f"{key}: {schema[key]['const']}" for key in DISCRIMINATORS if "const" in schema.get(key, {})), "")
 
 
@@ -112,7 +112,7 @@ def links_to(path: str, models: list[type[BaseModel]]) -> str:
 
 def section_text(path: str, model: type[BaseModel], preset: object, is_variant: bool) -> str:
     """Return the heading, the idea and the table of a section."""
-    schema = model.model_json_schema(mode="serialization")["properties"]
+    schema = model.model_json_schema(by_alias=False, mode="serialization")["properties"]
     choice = choice_of(model)
     title = f"{'###' if '.' in path else '##'} {heading(path, model, is_variant)}"
     # A preset's values are those of its own variant.
