@@ -74,6 +74,7 @@ def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
         "hard_negatives",
         "hgr_infty",
         "mv_vse_release",
+        "small_data",
         "vse_2ad_release",
         "vse_2ad_release_bert",
         "vse_infty_video",

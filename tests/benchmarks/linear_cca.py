@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from leaderboard import Parts
 from reader import RESULTS, machine
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
@@ -52,6 +53,7 @@ class Choice(NamedTuple):
     dims: int
     power: int
     result: RetrievalResult
+    similarities_BC: Tensor
 
 
 def read_split(directory: Path, member: str) -> Split:
@@ -79,7 +81,7 @@ def inverse_roots(covariance: Tensor) -> dict[float, Tensor]:
 
 def fit(train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], counts: list[int]) -> Choice:
     """Fit CCA to pairs of rows for each ridge, and choose by the RSUM of the development images and captions."""
-    (x, y), choices = train, []
+    (x, y), best = train, None
     cross = x.T @ y / len(x)
     lefts, rights = inverse_roots(x.T @ x / len(x)), inverse_roots(y.T @ y / len(y))
     for (first, left), (second, right) in itertools.product(lefts.items(), rights.items()):
@@ -90,8 +92,10 @@ def fit(train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], counts: list[i
             sides = (nn.functional.normalize(side[:, :dims] * weights, dim=1).float() for side in (images, texts))
             embedded, sentences = sides
             result = evaluate_retrieval(embedded.unsqueeze(1), sentences, counts)
-            choices.append(Choice(first, second, dims, power, result))
-    return max(choices, key=lambda choice: choice.result.rsum)
+            if best is None or result.rsum > best.result.rsum:
+                best = Choice(first, second, dims, power, result, embedded @ sentences.T)
+    assert best is not None
+    return best
 
 
 def tfidf(train: list[str], dev: list[str]) -> tuple[Tensor, Tensor]:
@@ -112,14 +116,29 @@ def minilm(folder: Path, train: list[str], dev: list[str]) -> tuple[Tensor, Tens
     return standardized(first.double(), second.double())
 
 
+def parts_of_similarities(similarities_BC: Tensor, owners_C: Tensor) -> Parts:
+    """Return what each image and its captions add to RSUM."""
+    own_BC = owners_C == torch.arange(len(similarities_BC)).unsqueeze(1)
+    best_B = similarities_BC.masked_fill(~own_BC, -torch.inf).amax(dim=1, keepdim=True)
+    of_images_B = (similarities_BC.masked_fill(own_BC, -torch.inf) >= best_B).sum(dim=1)
+    own_C = similarities_BC[owners_C, torch.arange(len(owners_C))]
+    of_captions_C = (similarities_BC.masked_fill(own_BC, -torch.inf) >= own_C).sum(dim=0)
+    hits_B, hits_C = (
+        torch.stack([100.0 * (ranks < k) for k in (1, 5, 10)]).sum(dim=0) for ranks in (of_images_B, of_captions_C)
+    )
+    parts_B = hits_B / len(hits_B)
+    parts: Parts = parts_B.index_add(0, owners_C, hits_C / len(hits_C)).double().numpy()
+    return parts
+
+
 def row(choice: Choice, seconds: float) -> dict[str, Any]:
     """The figures of a choice as the record keeps them."""
-    chosen = dict(zip(Choice._fields[:-1], choice[:-1], strict=True))
+    chosen = dict(zip(Choice._fields[:4], choice[:4], strict=True))
     return {"chosen": chosen, "metrics": choice.result.as_dict(), "seconds": round(seconds, 1)}
 
 
-def measure(config: PipelineConfig, folder: Path | None) -> dict[str, Any]:
-    """Fit and choose for each kind of caption vector."""
+def measure(config: PipelineConfig, folder: Path | None, kept: Path | None) -> dict[str, Any]:
+    """Fit and choose for each kind of caption vector; `kept` is for each image's part of RSUM."""
     directories = plan_stages(config)["extract"].outputs
     train, dev = (
         read_split(directories[split], config.features.member)
@@ -133,7 +152,10 @@ def measure(config: PipelineConfig, folder: Path | None) -> dict[str, Any]:
     for name, vectors in kinds.items():
         began = time.perf_counter()
         y, y_dev = vectors()
-        rows[name] = row(fit((x[train.owners_C], y), (x_dev, y_dev), dev.counts), time.perf_counter() - began)
+        choice = fit((x[train.owners_C], y), (x_dev, y_dev), dev.counts)
+        rows[name] = row(choice, time.perf_counter() - began)
+        if kept is not None:
+            np.save(f"{kept}, linear CCA {name}, 0.npy", parts_of_similarities(choice.similarities_BC, dev.owners_C))
         print(name, rows[name], flush=True)
     return rows
 
@@ -145,10 +167,12 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--minilm", type=Path, help="folder of MiniLM's weights; without it TF-IDF alone")
     parser.add_argument("--features", required=True, help="name of the features in the record")
+    parser.add_argument("--parts", type=Path, help="folder of the leaderboard's parts of RSUM")
     arguments = parser.parse_args()
     path = RESULTS / "linear_cca.json"
     record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    rows = measure(load_config(arguments.config, arguments.set), arguments.minilm)
+    kept = None if arguments.parts is None else arguments.parts / arguments.features
+    rows = measure(load_config(arguments.config, arguments.set), arguments.minilm, kept)
     record[arguments.features] = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "rows": rows}
     write_json_atomic(path, record)
 

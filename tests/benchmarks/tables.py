@@ -114,6 +114,22 @@ def losses_table() -> str:
     return _table(["loss and recipe", "RSUM", "each seed"], rows)
 
 
+def leaderboard_table() -> str:
+    """Every system of the leaderboard on each set of features, the best first."""
+    rows = []
+    for features, found in _read("leaderboard")["features"].items():
+        for name, row in sorted(found["summary"].items(), key=lambda item: -item[1]["rsum"]):
+            over = (row["over"].get(other) for other in ("VSE++", "linear CCA TF-IDF"))
+            differences = [
+                "" if each is None else f"{each[0]:+.1f} ({each[1]:+.1f} to {each[2]:+.1f})" for each in over
+            ]
+            runs = found["runs"].get(name, {}).values()
+            minutes = f"{statistics.mean(run['training_seconds'] for run in runs) / 60:.0f}" if runs else ""
+            rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
+            rows.append([features, name, rsum, *differences, str(row["seeds"]), minutes])
+    return _table(["features", "", "RSUM", "over VSE++", "over linear CCA, TF-IDF", "seeds", "minutes"], rows)
+
+
 def released_step_table() -> str:
     """Seconds of a training step, the released code's and ours in turns."""
     rows = []
@@ -573,6 +589,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "univse dependencies": lambda: univse_table(DEPENDENCY_HEADER, dependency_rows),
     "gru start": gru_start_table,
     "losses": losses_table,
+    "leaderboard": leaderboard_table,
     "released step": released_step_table,
     "parser quality": parser_table,
     "univse balance": balance_table,

@@ -84,9 +84,21 @@ def test_every_preset_is_checked_here() -> None:
         "mv_vse_release",
         "dual_encoder",
         "hard_negatives",
+        "small_data",
         "univse",
         "vse_c",
     }
+
+
+def test_small_data_is_vse_infinity_with_the_learned_sigmoid_loss(tmp_path: Path) -> None:
+    small, published = (preset(name, tmp_path).model_dump() for name in ("small_data", "vse_infty"))
+    assert small["model"] == published["model"]
+    assert (small["loss"]["name"], small["loss"]["learned"], small["loss"]["mask_same_image"]) == (
+        "sigmoid",
+        True,
+        True,
+    )
+    assert (small["training"]["epochs"], small["training"]["weight_decay"]) == (7, 0.3)
 
 
 def test_univse_is_the_paper_s_but_for_its_start(tmp_path: Path) -> None:

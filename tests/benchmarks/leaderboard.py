@@ -1,0 +1,172 @@
+"""The leaderboard of Flickr8k: every system on two sets of features, seeds, intervals, differences from VSE++ and CCA.
+
+Run: python tests/benchmarks/leaderboard.py --directory FOLDER --minilm FOLDER
+A run that was stopped resumes: what is in its result is not trained again, and the pipeline goes on in mid-epoch.
+
+Every row is a configuration of the repository, trained, selected and evaluated on the development images alone, by the
+commands that a user has. What a difference is made of, each image's part of RSUM, stays in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet
+from reader import RESULTS, machine
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.stage import manifest_in
+from pipelines.stages.runner import plan_stages
+from preprocessing.storage.atomic import write_json_atomic
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "pipelines" / "config" / "data"
+OUTPUT = RESULTS / "leaderboard.json"
+DATA = "${VSE_DATA:-../shared/data}"
+FEATURES = {
+    "MobileNetV2, 7x7": (),
+    "EfficientNet-Lite2, 7x7": (f"features={{extractor: grid, weights: '{DATA}/efficientnet_lite2', actors: 2}}",),
+}
+MINILM = "MiniLM"
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system: its configuration, what is set beyond it, and whether its texts are read by MiniLM."""
+
+    config: str
+    overrides: tuple[str, ...] = ()
+    reads_minilm: bool = False
+
+
+SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
+ROWS: dict[str, Row] = {
+    "VSE++": Row("flickr8k_vse_pp"),
+    "VSE-infinity": Row("flickr8k"),
+    "MV-VSE": Row("flickr8k_mv_vse"),
+    "VSE+2AD": Row("flickr8k_vse_2ad"),
+    "UniVSE": Row("flickr8k_univse"),
+    "VSE-C": Row("flickr8k_vse_c"),
+    "VSE-infinity, MiniLM": Row("flickr8k_bert", reads_minilm=True),
+    "VSE++, learned sigmoid loss": Row("flickr8k_vse_pp", (SIGMOID,)),
+    "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),
+}
+
+# tests/benchmarks/linear_cca.py --parts adds the linear rows.
+COMPARED = ("VSE++", "linear CCA TF-IDF", "linear CCA MiniLM")
+
+Parts = npt.NDArray[np.float64]
+
+
+def parts_of_rsum(queries: Path) -> Parts:
+    """Return what each image and its captions add to RSUM, by the table of all queries that an evaluation writes."""
+    table = pyarrow.parquet.read_table(queries, columns=["direction", "query_id", "true_id", "rank"]).to_pydict()
+    places: dict[str, int] = {}
+    parts: dict[str, dict[int, list[float]]] = {"i2t": {}, "t2i": {}}
+    for way, query, true, rank in zip(*table.values(), strict=True):
+        image = places.setdefault(query if way == "i2t" else true, len(places))
+        parts[way].setdefault(image, []).append(100.0 * sum(rank <= k for k in (1, 5, 10)))
+    total = np.zeros(len(places))
+    for of_way in parts.values():
+        queries_in_all = sum(map(len, of_way.values()))
+        for image, found in of_way.items():
+            total[image] += sum(found) / queries_in_all
+    return total
+
+
+def interval(parts: Parts) -> list[float]:
+    """Return the 95 % interval of the sum over images that are drawn again and again."""
+    drawn = np.random.default_rng(0).multinomial(len(parts), np.full(len(parts), 1 / len(parts)), size=RESAMPLES)
+    return [round(float(value), 1) for value in np.quantile(drawn @ parts, (0.025, 0.975))]
+
+
+def train(config: Path, overrides: list[str], graphs: bool) -> None:
+    """Run the pipeline up to the evaluation."""
+    given = [part for override in overrides for part in ("--set", override)]
+    for verb in ("extract", *(["parse"] if graphs else []), "train", "evaluate"):
+        subprocess.run([sys.executable, f"pipelines/{verb}.py", "--config", str(config), *given], cwd=ROOT, check=True)
+
+
+def measured(config: PipelineConfig, parts: Path) -> dict[str, Any]:
+    """Return the figures of a finished run, and keep each image's part of its RSUM."""
+    plans = plan_stages(config, last="evaluate")
+    trained, evaluated = (manifest_in(plans[name].directory) for name in ("train", "evaluate"))
+    np.save(parts, parts_of_rsum(plans["evaluate"].directory / "retrieval_queries.parquet"))
+    return {
+        "metrics": {name: value for name, value in evaluated["metrics"].items() if "_r" in name or name == "rsum"},
+        "rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in trained["history"]],
+        "training_seconds": trained["seconds"],
+        "fingerprint": trained["fingerprint"],
+    }
+
+
+def summary(parts: dict[str, list[Parts]]) -> dict[str, Any]:
+    """Return mean, interval and differences from VSE++ and CCA of every row, over the seeds that it has."""
+    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in parts.items() if of_seeds}
+    return {
+        row: {
+            "rsum": round(float(mean.sum()), 1),
+            "interval": interval(mean),
+            "seeds": len(parts[row]),
+            "over": {
+                name: [round(float((mean - means[name]).sum()), 1), *interval(mean - means[name])]
+                for name in COMPARED
+                if name in means and name != row
+            },
+        }
+        for row, mean in means.items()
+    }
+
+
+def main() -> None:
+    """Train what is missing, seed by seed, and write each row as soon as it is there."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--directory", type=Path, required=True, help="of the runs")
+    parser.add_argument("--minilm", help="folder of MiniLM's weights; without it the rows that read it are left out")
+    parser.add_argument("--features", nargs="+", default=list(FEATURES), choices=list(FEATURES))
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all rows")
+    arguments = parser.parse_args()
+    os.environ |= {} if arguments.minilm is None else {"VSE_MINILM": arguments.minilm}
+    result: dict[str, Any] = json.loads(OUTPUT.read_text(encoding="utf-8")) if OUTPUT.is_file() else {"features": {}}
+    result |= {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "set_for_all": arguments.set}
+    wanted = [
+        (seed, features, name)
+        for seed in range(arguments.seeds)
+        for features in arguments.features
+        for name in arguments.rows
+        if arguments.minilm is not None or not ROWS[name].reads_minilm
+    ]
+    folder = arguments.directory.resolve() / "parts"
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, features, name in wanted:
+        of_features = result["features"].setdefault(features, {"runs": {}})
+        runs = of_features["runs"].setdefault(name, {})
+        parts = folder / f"{features}, {name}, {seed}.npy"
+        if str(seed) not in runs or not parts.is_file():
+            row = ROWS[name]
+            work = f"work_dir={arguments.directory.resolve()}"
+            overrides = [*FEATURES[features], *row.overrides, *arguments.set, f"seed={seed}", work]
+            config = load_config(CONFIGS / f"{row.config}.yaml", overrides)
+            train(CONFIGS / f"{row.config}.yaml", overrides, config.reads_graphs)
+            runs[str(seed)] = measured(config, parts)
+        kept = {row: sorted(folder.glob(f"{features}, {row}, [0-9]*.npy")) for row in (*COMPARED, *ROWS)}
+        of_features["summary"] = summary({row: [np.load(path) for path in paths] for row, paths in kept.items()})
+        write_json_atomic(OUTPUT, result)
+        print(features, name, seed, of_features["summary"][name], flush=True)
+
+
+if __name__ == "__main__":
+    main()
