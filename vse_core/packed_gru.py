@@ -14,6 +14,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 from typing_extensions import override
 
+from vse_core.products import product
+
 
 def packed_gru_states(gru: nn.GRU, elements_UE: Tensor, packed: PackedSequence) -> Tensor:
     """Return the states (T, H) of a GRU of one layer in the order of the packed rows, both directions' averaged.
@@ -51,7 +53,7 @@ class _PackedGRU(torch.autograd.Function):
         width = state_weight.shape[1]
         tensors = (elements_UE, input_weight, state_weight)
         elements_UE, input_weight, weight = (each.to(product_type) for each in tensors)
-        gates_TG = torch.mm(elements_UE, input_weight.t()).to(state_bias.dtype).add_(input_bias)[rows_T]
+        gates_TG = product(elements_UE, input_weight.t()).to(state_bias.dtype).add_(input_bias)[rows_T]
         candidates_TH, before_TH = (gates_TG.new_empty(len(gates_TG), width) for _ in range(2))
         states_TH = torch.empty_like(before_TH)
         state_nH = gates_TG.new_zeros(max(sizes, default=0), width)
@@ -59,7 +61,7 @@ class _PackedGRU(torch.autograd.Function):
             count = rows.stop - rows.start
             state_NH = state_nH[:count]
             before_TH[rows] = state_NH
-            from_state_NG = torch.mm(state_NH.to(product_type), weight.t()).to(state_bias.dtype).add_(state_bias)
+            from_state_NG = product(state_NH.to(product_type), weight.t()).to(state_bias.dtype).add_(state_bias)
             candidates_TH[rows] = from_state_NG[:, 2 * width :]
             reset_update_NG = gates_TG[rows, : 2 * width]
             reset_update_NG.add_(from_state_NG[:, : 2 * width]).sigmoid_()
@@ -93,16 +95,16 @@ class _PackedGRU(torch.autograd.Function):
             torch.mul(by_candidate_NH, candidates_TH[rows], out=by_reset_NH)
             by_reset_NH.mul_(1 - reset_NH)
             carried_NH.mul_(update_NH)
-            carried_NH.add_(torch.mm(by_gates_TG[rows].to(product_type), weight))
+            carried_NH.add_(product(by_gates_TG[rows].to(product_type), weight))
         by_recurrent_TG = by_gates_TG.to(product_type)
-        by_state_weight = torch.mm(by_recurrent_TG.t(), before_TH.to(product_type)).to(gates_TG.dtype)
+        by_state_weight = product(by_recurrent_TG.t(), before_TH.to(product_type)).to(gates_TG.dtype)
         by_state_bias = by_gates_TG.sum(dim=0)
         by_gates_TG[:, 2 * width :] = by_new_TH
         by_inputs_UG = by_gates_TG.new_zeros(len(elements_UE), 3 * width).index_add_(0, rows_T, by_gates_TG)
         by_input_bias = by_inputs_UG.sum(dim=0)
         by_inputs_UG = by_inputs_UG.to(product_type)
-        by_input_weight = torch.mm(by_inputs_UG.t(), elements_UE).to(gates_TG.dtype)
-        by_elements_UE = torch.mm(by_inputs_UG, input_weight).to(gates_TG.dtype)
+        by_input_weight = product(by_inputs_UG.t(), elements_UE).to(gates_TG.dtype)
+        by_elements_UE = product(by_inputs_UG, input_weight).to(gates_TG.dtype)
         by_weights = by_input_weight, by_state_weight, by_input_bias, by_state_bias
         return by_elements_UE, None, None, None, None, *by_weights
 

@@ -1,11 +1,11 @@
-"""GRUs over padded sequences: their states, by PyTorch's own operator and by that of ONNX.
+"""GRUs over padded sequences: their states, by :mod:`~vse_core.packed_gru` on CPUs, PyTorch's operator, or ONNX's.
 
 B sequences, N padded elements, E width of an element, H width of the GRU, R directions (1 or 2).
 """
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from vse_core.packed_gru import packed_gru_states
 
@@ -16,34 +16,43 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     They are zero beyond a sequence's end.
     """
     if torch.onnx.is_in_onnx_export():
-        states_BNH = _onnx_states(gru, inputs_BNE, lengths_B)
-    else:
-        packed = pack_padded_sequence(inputs_BNE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
-        states_BNH = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=inputs_BNE.shape[1])[0]
-    if gru.bidirectional:
-        forward_BNH, backward_BNH = states_BNH.chunk(2, dim=-1)
-        states_BNH = (forward_BNH + backward_BNH) / 2
-    return states_BNH
+        return _mean_of_directions(gru, _onnx_states(gru, inputs_BNE, lengths_B))
+    packed = pack_padded_sequence(inputs_BNE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+    if _is_for_packed_gru(inputs_BNE):
+        each_once = packed._replace(data=torch.arange(len(packed.data)))
+        return _padded(packed._replace(data=packed_gru_states(gru, packed.data, each_once)), inputs_BNE.shape[1])
+    return _mean_of_directions(gru, _padded(gru(packed)[0], inputs_BNE.shape[1]))
 
 
 def word_states(gru: nn.GRU, embedding: nn.Embedding, tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
     """Return ``gru_states`` of word vectors; on a CPU, a word of the batch is projected to the GRU's width once."""
-    if tokens_BN.device.type != "cpu" or torch.onnx.is_in_onnx_export() or torch.compiler.is_compiling():
+    if not _is_for_packed_gru(tokens_BN):
         return gru_states(gru, embedding(tokens_BN), lengths_B)
     words_U, places_BN = tokens_BN.unique(return_inverse=True)
     packed = pack_padded_sequence(places_BN, lengths_B, batch_first=True, enforce_sorted=False)
-    states = packed._replace(data=packed_gru_states(gru, embedding(words_U), packed))
-    return pad_packed_sequence(states, batch_first=True, total_length=tokens_BN.shape[1])[0]
+    return _padded(packed._replace(data=packed_gru_states(gru, embedding(words_U), packed)), tokens_BN.shape[1])
 
 
 def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """Return the state (B, H) that a GRU of one layer and direction ends in."""
-    if torch.onnx.is_in_onnx_export():
-        states_BNH = _onnx_states(gru, inputs_BNE, lengths_B)
-        return states_BNH[torch.arange(lengths_B.shape[0]), lengths_B - 1]
-    packed = pack_padded_sequence(inputs_BNE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
-    state_BH: Tensor = gru(packed)[1][0]
-    return state_BH
+    return gru_states(gru, inputs_BNE, lengths_B)[torch.arange(len(lengths_B)), lengths_B - 1]
+
+
+def _is_for_packed_gru(inputs: Tensor) -> bool:
+    compiled = torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
+    return inputs.device.type == "cpu" and not compiled
+
+
+def _padded(states: PackedSequence, length: int) -> Tensor:
+    states_BNH: Tensor = pad_packed_sequence(states, batch_first=True, total_length=length)[0]
+    return states_BNH
+
+
+def _mean_of_directions(gru: nn.GRU, states_BNH: Tensor) -> Tensor:
+    if not gru.bidirectional:
+        return states_BNH
+    forward_BNH, backward_BNH = states_BNH.chunk(2, dim=-1)
+    return (forward_BNH + backward_BNH) / 2
 
 
 def _onnx_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vse_core.packed_gru import packed_gru_states
-from vse_core.recurrent import gru_states, word_states
+from vse_core.recurrent import gru_states, last_state, word_states
 
 LENGTHS = torch.tensor([3, 1, 9, 9, 4, 1])
 TOKENS = torch.randint(0, 12, (6, 9), generator=torch.Generator().manual_seed(0))
@@ -24,11 +24,21 @@ def gradients(states: Tensor, gru: nn.GRU, embedding: nn.Embedding) -> list[Tens
     return list(torch.autograd.grad((states * weights).sum(), parameters))
 
 
+def pytorchs(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    states = pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
+    return states.unflatten(2, (-1, gru.hidden_size)).mean(dim=2)
+
+
+@pytest.mark.parametrize("reads_words", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_states_and_gradients_are_those_of_pytorch(bidirectional: bool) -> None:
+def test_states_and_gradients_are_those_of_pytorch(bidirectional: bool, reads_words: bool) -> None:
     gru, embedding = make(bidirectional)
-    ours = word_states(gru, embedding, TOKENS, LENGTHS)
-    theirs = gru_states(gru, embedding(TOKENS), LENGTHS)
+    if reads_words:
+        ours = word_states(gru, embedding, TOKENS, LENGTHS)
+    else:
+        ours = gru_states(gru, embedding(TOKENS), LENGTHS)
+    theirs = pytorchs(gru, embedding(TOKENS), LENGTHS)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
     for one, other in zip(gradients(ours, gru, embedding), gradients(theirs, gru, embedding), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-13)
@@ -72,4 +82,10 @@ def test_a_batch_of_one_word_captions_and_without_gradients() -> None:
     gru, embedding = make(bidirectional=True)
     with torch.no_grad():
         states = word_states(gru, embedding, TOKENS[:, :1], torch.ones(6, dtype=torch.long))
-    torch.testing.assert_close(states, gru_states(gru, embedding(TOKENS[:, :1]), torch.ones(6, dtype=torch.long)))
+    torch.testing.assert_close(states, pytorchs(gru, embedding(TOKENS[:, :1]), torch.ones(6, dtype=torch.long)))
+
+
+def test_last_states_are_those_of_pytorch() -> None:
+    gru, embedding = make(bidirectional=False)
+    packed = pack_padded_sequence(embedding(TOKENS), LENGTHS, batch_first=True, enforce_sorted=False)
+    torch.testing.assert_close(last_state(gru, embedding(TOKENS), LENGTHS), gru(packed)[1][0])

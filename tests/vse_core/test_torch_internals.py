@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vse_core.torch_internals import step_if_finite
+from vse_core.torch_internals import onednn_linear, step_if_finite
 
 
 def test_optimisers_have_no_public_flag_for_overflow() -> None:
@@ -26,3 +26,8 @@ def test_a_step_that_is_not_finite_changes_nothing(fused: bool) -> None:
         step_if_finite(optimizer, torch.tensor(is_finite))
         assert layer.weight.equal(before) != is_finite
     assert not hasattr(optimizer, "found_inf")
+
+
+def test_onednn_multiplies_as_pytorch_does() -> None:
+    rows, weight, bias = torch.randn(5, 7), torch.randn(3, 7), torch.randn(3)
+    torch.testing.assert_close(onednn_linear(rows, weight, bias), nn.functional.linear(rows, weight, bias))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vse_core.encoders.gru_start import GRUStart, start_gru
 from vse_core.encoders.word_vectors import fill_embedding
+from vse_core.products import Linear, linear
 from vse_core.recurrent import gru_states, last_state
 from vse_core.similarity import unit_length
 
@@ -47,7 +48,7 @@ class ObjectEncoder(nn.Module):
         nn.init.uniform_(self.modifier.weight, -0.1, 0.1)
         self.basic.weight.requires_grad_(train_words)
         # W1 and W2, one below the other.
-        self.fusion = nn.Linear(word_dim + modifier_dim, 2 * embed_dim)
+        self.fusion = Linear(word_dim + modifier_dim, 2 * embed_dim)
 
     def forward(self, modifiers_U: Tensor, nouns_U: Tensor) -> Tensor:
         """Encode nouns (U,) with their modifiers (U,), which are the nouns themselves where there are none: (U, D)."""
@@ -77,7 +78,7 @@ class NeuralCombiner(nn.Module):
         """
         used_U, phrases = phrases_MK.clamp(min=0).unique(return_inverse=True)
         input_weight, state_weight, input_bias, state_bias = self.gru.all_weights[0]
-        inputs_UG = nn.functional.linear(words_UD[used_U], input_weight, input_bias)
+        inputs_UG = linear(words_UD[used_U], input_weight, input_bias)
         steps = [words_UD.new_zeros(1, words_UD.shape[1])]
         first = 0  # of the last step's states among those of all steps
         beginnings_M = phrases.new_zeros(len(phrases))
@@ -87,7 +88,7 @@ class NeuralCombiner(nn.Module):
             keys_P, place_R = keys_R.unique(return_inverse=True)
             # At least 1: without any phrase there is no word either.
             before_P = keys_P.div(max(len(used_U), 1), rounding_mode="floor")
-            recurrent_PG = nn.functional.linear(steps[-1], state_weight, state_bias)[before_P]
+            recurrent_PG = linear(steps[-1], state_weight, state_bias)[before_P]
             first += len(steps[-1])
             steps.append(_gru_step(inputs_UG[keys_P - before_P * len(used_U)], recurrent_PG, steps[-1][before_P]))
             beginnings_M = beginnings_M.index_copy(0, rows_R, first + place_R)

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from vse_core.encoders.normalize import GlobalBatchNorm
 from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask
+from vse_core.products import Linear
 from vse_core.similarity import unit_length
 
 
@@ -54,7 +55,7 @@ class FeatureEncoder(nn.Module):
             raise ValueError(f"projections must be at least 1, and 1 with the MLP; got {projections} with mlp={mlp}")
         self.feature_dim = feature_dim
         self.projections = projections
-        self.fc = nn.Linear(feature_dim, projections * embed_dim)
+        self.fc = Linear(feature_dim, projections * embed_dim)
         for weight_DF in self.fc.weight.chunk(projections):
             nn.init.xavier_uniform_(weight_DF)
         nn.init.zeros_(self.fc.bias)
@@ -105,9 +106,9 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, feature_dim: int, embed_dim: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(feature_dim, embed_dim // 2)
+        self.hidden = Linear(feature_dim, embed_dim // 2)
         self.norm = GlobalBatchNorm(embed_dim // 2)
-        self.out = nn.Linear(embed_dim // 2, embed_dim)
+        self.out = Linear(embed_dim // 2, embed_dim)
 
     def forward(self, rows_MF: Tensor, padding: int = 0) -> Tensor:
         """Map rows (M, F) to (M, D); ``padding`` rows of zeros join them in the statistics of the batch norm."""

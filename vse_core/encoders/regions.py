@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask
+from vse_core.products import Linear
 from vse_core.similarity import unit_length
 
 
@@ -16,7 +17,7 @@ class RegionEncoder(nn.Module):
     def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module) -> None:
         super().__init__()
         self.feature_dim = feature_dim
-        self.projection = nn.Linear(feature_dim, embed_dim, bias=False)
+        self.projection = Linear(feature_dim, embed_dim, bias=False)
         nn.init.xavier_uniform_(self.projection.weight)
         self.pooling = pooling
 

@@ -15,6 +15,7 @@ from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.models.model import Model
 from vse_core.outputs import Rows
 from vse_core.pooling.masks import check_lengths, valid_mask
+from vse_core.products import Linear
 from vse_core.similarity import unit_length
 
 ROLES = 16
@@ -104,7 +105,7 @@ class FrameLevelEncoder(nn.Module):
     def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, dropout: float = 0.2) -> None:
         super().__init__()
         self.feature_dim = feature_dim
-        self.events, self.actions, self.entities = (nn.Linear(feature_dim, embed_dim) for _ in range(3))
+        self.events, self.actions, self.entities = (Linear(feature_dim, embed_dim) for _ in range(3))
         self.pooling = pooling
         self.dropout = nn.Dropout(dropout)
 

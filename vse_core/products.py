@@ -1,0 +1,71 @@
+"""Matrix products in float32 on the CPU by oneDNN, and linear layers made of them.
+
+PyTorch multiplies float32 matrices with MKL, which leaves AVX-512 unused on AMD's processors: oneDNN is twice as fast
+there, and as exact. Everything else (GPUs, other types, autocast, compiled and exported models) is left to PyTorch.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+from vse_core.torch_internals import onednn_linear
+
+
+def product(left_MK: Tensor, right_KN: Tensor) -> Tensor:
+    """Return the matrix product (M, N) of what autograd does not follow."""
+    if _is_for_onednn(left_MK):
+        return onednn_linear(left_MK, right_KN.t(), None)
+    return torch.mm(left_MK, right_KN)
+
+
+class Linear(nn.Linear):
+    """`nn.Linear`, with the products of its forward and its backward pass by :func:`product`."""
+
+    @override
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map rows (..., F) to (..., D)."""
+        return linear(inputs, self.weight, self.bias)
+
+
+def linear(inputs: Tensor, weight_DF: Tensor, bias_D: Tensor | None = None) -> Tensor:
+    """Return `nn.functional.linear` of rows (..., F), with the products of both passes by :func:`product`."""
+    if not _is_for_onednn(inputs) or weight_DF.dtype != torch.float32:
+        return nn.functional.linear(inputs, weight_DF, bias_D)
+    outputs: Tensor = _Linear.apply(inputs.flatten(0, -2), weight_DF, bias_D).unflatten(0, inputs.shape[:-1])
+    return outputs
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    @override
+    def forward(ctx: Any, rows_MF: Tensor, weight_DF: Tensor, bias_D: Tensor | None) -> Tensor:
+        ctx.save_for_backward(rows_MF, weight_DF)
+        return onednn_linear(rows_MF, weight_DF, bias_D)
+
+    @staticmethod
+    @override
+    @once_differentiable
+    def backward(ctx: Any, gradient_MD: Tensor) -> tuple[Tensor | None, ...]:
+        rows_MF, weight_DF = ctx.saved_tensors
+        needs_rows, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            product(gradient_MD, weight_DF) if needs_rows else None,
+            product(gradient_MD.t(), rows_MF) if needs_weight else None,
+            gradient_MD.sum(dim=0) if needs_bias else None,
+        )
+
+
+def _is_for_onednn(values: Tensor) -> bool:
+    return (
+        values.device.type == "cpu"
+        and values.dtype == torch.float32
+        and values.dim() > 1
+        and values.numel() > 0
+        and torch.backends.mkldnn.is_available()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+        and not torch.onnx.is_in_onnx_export()
+    )
