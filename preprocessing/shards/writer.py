@@ -21,6 +21,8 @@ from preprocessing.storage.mirror import sidecar_path
 
 _KEY = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+# Bytes of a member that are hashed and written at once: in many small parts, threads that decode would come in between.
+_AT_ONCE = 4 * 1024 * 1024
 # Bytes before the values of an array.
 _NPY_HEADER = 128
 # webdataset's decoder runs these through pickle.
@@ -114,7 +116,12 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     with open_atomic(path) as file:
         hashing = _HashingFile(file)
         # USTAR has one fixed header block a member and no field that depends on the machine.
-        with tarfile.TarFile(fileobj=hashing, mode="w", format=tarfile.USTAR_FORMAT) as archive:  # type: ignore[arg-type]
+        with tarfile.TarFile(
+            fileobj=hashing,  # type: ignore[arg-type]
+            mode="w",
+            format=tarfile.USTAR_FORMAT,
+            copybufsize=_AT_ONCE,
+        ) as archive:
             for sample in samples:
                 if isinstance(sample, Skipped):
                     skipped.append(sample)
