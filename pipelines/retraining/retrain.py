@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
 from pipelines.retraining.journal import Journal, now
+from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
 from pipelines.stages.runner import STAGES, plan_stages, run_stages
@@ -121,7 +122,8 @@ def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
     """Return the hashes of each split's images and captions."""
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     splits = dict.fromkeys((config.dataset.train_split, config.dataset.eval_split))
-    return {split: DataManifest.of(dataset, split) for split in splits}
+    with kept_hashes(config.work_dir, config.mirror.is_read_only) as hashes:
+        return {split: DataManifest.of(dataset, split, hashes) for split in splits}
 
 
 def _growth(

@@ -11,14 +11,14 @@ from tqdm import tqdm
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
-def progress_bar(title: str, total: int | None, unit: str) -> tqdm[None]:
+def progress_bar(title: str, total: int | None, unit: str, delay: float = 0.0) -> tqdm[None]:
     """Return a progress bar for a ``with`` statement; ``update`` advances it.
 
-    The unit is in the plural: "images". Without a total it only counts.
+    The unit is in the plural: "images". Without a total it only counts. It appears after `delay` seconds.
     """
     # A log that is no terminal gets a line every ten seconds.
     interval = 0.5 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, desc=title, unit=f" {unit}", mininterval=interval, smoothing=0)
+    return tqdm(total=total, desc=title, unit=f" {unit}", mininterval=interval, smoothing=0, delay=delay)
 
 
 def counted(batches: Iterable[BatchT], title: str, total: int, unit: str) -> Iterator[BatchT]:

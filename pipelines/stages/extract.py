@@ -23,6 +23,7 @@ from typing import Any
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.features import ImportedFeatures
 from pipelines.runtime import cluster
+from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.stage import (
     Plans,
     ShardSet,
@@ -336,7 +337,8 @@ def splits_of(config: PipelineConfig) -> list[Split]:
     }
     splits = []
     for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
-        summary = _summary(json.dumps({"format": config.dataset.format, **config.dataset.options()}), name, shard_size)
+        described = json.dumps({"format": config.dataset.format, **config.dataset.options()})
+        summary = _summary(described, name, shard_size, config.work_dir, config.mirror.is_read_only)
         identity = fingerprint({**settings, "records": summary.digest})
         directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
         shards = tuple(shard_path(directory.path, number) for number in range(len(summary.shards)))
@@ -360,6 +362,7 @@ def _shard_size(config: PipelineConfig, dataset: Dataset) -> int:
 
 
 @lru_cache(maxsize=8)
-def _summary(dataset: str, split: str, shard_size: int) -> extraction.SplitSummary:
+def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_run: bool) -> extraction.SplitSummary:
     """Count a split's records, once in a process: all stages of a run see the data as it was at the start."""
-    return extraction.summarize(build_dataset(**json.loads(dataset)), split, shard_size)
+    with kept_hashes(work_dir, is_dry_run) as hashes:
+        return extraction.summarize(build_dataset(**json.loads(dataset)), split, shard_size, hashes)

@@ -1,10 +1,15 @@
 """Reader of WebDataset shards of images and captions, as img2dataset writes them."""
 
+import contextlib
+import io
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+import pyarrow.parquet
 
 from preprocessing.datasets.checks import require_image_folder, require_split
 from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
@@ -68,13 +73,22 @@ class _Tar:
             yield from _records(archive, self.path, self.split)
 
     def images(self) -> int | None:
-        """Return the number in `00000_stats.json`, which img2dataset writes next to `00000.tar`."""
+        """Return the number by `00000_stats.json` or `00000.parquet`, which img2dataset writes next to `00000.tar`."""
         folder, _, name = self.path.rpartition("/")
-        try:
-            count = parse_json(open_storage(folder).read(f"{name.removesuffix('.tar')}_stats.json"))["successes"]
-        except (OSError, StorageError, ValueError, LookupError):
-            return None
-        return count if isinstance(count, int) else None
+        storage, stem = open_storage(folder), name.removesuffix(".tar")
+        for beside, count in ((f"{stem}_stats.json", _count_of_stats), (f"{stem}.parquet", _count_of_rows)):
+            with contextlib.suppress(OSError, StorageError, ValueError, LookupError, TypeError, pa.ArrowException):
+                return count(storage.read(beside))
+        return None
+
+
+def _count_of_stats(data: bytes) -> int:
+    return int(parse_json(data)["successes"])
+
+
+def _count_of_rows(data: bytes) -> int:
+    table = pyarrow.parquet.read_table(io.BytesIO(data), columns=["status"])
+    return len([status for status in table["status"].to_pylist() if status == "success"])
 
 
 def _archives(folder: str) -> Iterator[Entry]:

@@ -9,11 +9,13 @@ from preprocessing.extraction.extract import (
     sample_bytes,
     shard_specs,
 )
+from preprocessing.extraction.file_hashes import FileHashes
 from preprocessing.extraction.identity import SplitSummary, relative_uri, summarize
 
 __all__ = [
     "FORMAT",
     "KILLED",
+    "FileHashes",
     "ShardSpec",
     "SplitSummary",
     "archive_specs",

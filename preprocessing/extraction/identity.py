@@ -5,12 +5,17 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from preprocessing.datasets.record import Archive, ArchivedDataset, Dataset
+from preprocessing.extraction.file_hashes import FileHashes
 from preprocessing.storage import S3Storage, is_s3, relative
 
+Stamp = tuple[int, str | int]
+
+_AT_ONCE = 1024
 _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
 
 
@@ -28,14 +33,17 @@ class SplitSummary:
     archives: tuple[Archive, ...] = ()
 
 
-def summarize(dataset: Dataset, split: str, shard_size: int) -> SplitSummary:
-    """Return the digests of a split and of its shards, from a listing of its archives or of its records."""
+def summarize(dataset: Dataset, split: str, shard_size: int, hashes: FileHashes | None = None) -> SplitSummary:
+    """Return the digests of a split and of its shards, from a listing of its archives or of its records.
+
+    By default no hash of a file is kept.
+    """
     if isinstance(dataset, ArchivedDataset):
         return _of_archives(tuple(dataset.archives(split)))
     digest, shard = hashlib.sha256(), hashlib.sha256()
     shards: list[str] = []
     images = captions = 0
-    for entry in entries(dataset, split):
+    for entry in entries(dataset, split, hashes or FileHashes()):
         if images and images % shard_size == 0:
             shards.append(shard.hexdigest())
             shard = hashlib.sha256()
@@ -52,16 +60,20 @@ def _of_archives(archives: tuple[Archive, ...]) -> SplitSummary:
     return SplitSummary(digest, 0, 0, tuple(hashlib.sha256(stamp).hexdigest() for stamp in stamps), archives)
 
 
-def entries(dataset: Dataset, split: str) -> Iterator[tuple[str, str, list[Any] | None, list[tuple[str, str]]]]:
+def entries(
+    dataset: Dataset, split: str, hashes: FileHashes
+) -> Iterator[tuple[str, str, Stamp | None, list[tuple[str, str]]]]:
     """Yield the identity of each record: its id, its image relative to the root, a stamp of the image, and captions.
 
-    The stamp is size and time of a local file, size and ETag of an object on S3, None of an image that is generated or
-    missing. Captions are pairs of caption id and text.
+    The stamp is size and hash of a local file, size and ETag of an object on S3, size and time of a local file of many
+    images, None of an image that is generated or missing. Captions are pairs of caption id and text.
     """
-    stamp = _object_stamp(dataset.root) if is_s3(dataset.root) else _stamp
-    for record in dataset.records(split):
-        texts = [(caption.caption_id, caption.text) for caption in record.captions]
-        yield record.image_id, relative_uri(record.image_uri, dataset.root), stamp(record.image_uri), texts
+    stamps = _object_stamps(dataset.root) if is_s3(dataset.root) else partial(_file_stamps, hashes)
+    records = dataset.records(split)
+    while chunk := list(islice(records, _AT_ONCE)):
+        for record, stamp in zip(chunk, stamps([record.image_uri for record in chunk]), strict=True):
+            texts = [(caption.caption_id, caption.text) for caption in record.captions]
+            yield record.image_id, relative_uri(record.image_uri, dataset.root), stamp, texts
 
 
 def relative_uri(uri: str, root: str) -> str:
@@ -69,24 +81,31 @@ def relative_uri(uri: str, root: str) -> str:
     return relative(uri, root) if root else uri
 
 
-def _object_stamp(folder: str) -> Callable[[str], list[Any] | None]:
-    """Return a function from image to size and ETag, None if missing; one listing is faster than a request for each."""
-    listed: dict[str, list[Any]] = {entry.name: [entry.bytes, entry.version] for entry in S3Storage(folder).list()}
-    return lambda uri: listed.get(relative(_file_of(uri), folder))
+def _object_stamps(folder: str) -> Callable[[list[str]], list[Stamp | None]]:
+    """Return a function from images to size and ETag, None if missing; one listing is faster than many requests."""
+    listed: dict[str, Stamp] = {entry.name: (entry.bytes, entry.version) for entry in S3Storage(folder).list()}
+    return lambda uris: [listed.get(relative(_file_of(uri), folder)) for uri in uris]
+
+
+def _file_stamps(hashes: FileHashes, uris: list[str]) -> list[Stamp | None]:
+    """Return the stamps of local images; None: generated, or missing."""
+    alone = [uri for uri in uris if "://" not in uri and _file_of(uri) == uri]
+    hashed = dict(zip(alone, hashes.stamps([Path(uri) for uri in alone]), strict=True))
+    return [hashed[uri] if uri in hashed else _listed(uri) for uri in uris]
+
+
+def _listed(uri: str) -> Stamp | None:
+    """Return size in bytes and time of change in nanoseconds of a file of many images, which may be large."""
+    if "://" in uri:
+        return None
+    try:
+        status = Path(_file_of(uri)).stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def _file_of(uri: str) -> str:
     """Return the file of an image: itself, or the array that it is a row of, or the archive that it lies in."""
     inside = _INSIDE_A_FILE.search(uri)
     return uri if inside is None else uri[: inside.end() - 1]
-
-
-def _stamp(uri: str) -> list[Any] | None:
-    """Return size in bytes and time of change in nanoseconds of a local file; None: generated, or missing."""
-    if "://" in uri:
-        return None
-    try:
-        status = Path(_file_of(uri)).stat()
-    except (OSError, ValueError):  # missing, or a name that no file has: skipped with the reason where it is read
-        return None
-    return [status.st_size, status.st_mtime_ns]

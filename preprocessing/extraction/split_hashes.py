@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.datasets.record import Dataset
+from preprocessing.extraction.file_hashes import FileHashes
 from preprocessing.extraction.identity import entries
 from preprocessing.storage.atomic import write_bytes_atomic
 
@@ -42,10 +43,10 @@ class DataManifest:
     captions: Numbers
 
     @classmethod
-    def of(cls, dataset: Dataset, split: str) -> Self:
-        """Hash the records of a split."""
+    def of(cls, dataset: Dataset, split: str, hashes: FileHashes | None = None) -> Self:
+        """Hash the records of a split; by default no hash of a file is kept."""
         images, captions = array("Q"), array("Q")
-        for image_id, uri, stamp, texts in entries(dataset, split):
+        for image_id, uri, stamp, texts in entries(dataset, split, hashes or FileHashes()):
             images.append(_number([image_id, uri, stamp]))
             captions.extend(_number([image_id, *text]) for text in texts)
         return cls(*(np.unique(np.frombuffer(numbers, np.uint64)) for numbers in (images, captions)))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import xxhash
 
 from preprocessing import extraction
 from preprocessing.datasets import Caption, Record
@@ -291,11 +292,10 @@ def test_a_summary_counts_and_identifies(tmp_path: Path) -> None:
 
     image = tmp_path / "0"
     image.write_bytes(b"12345")
-    os.utime(image, ns=(0, 17))
     present = Record("0", str(image), "train", (Caption("0#0", "á"), Caption("0#1", "")))
     absent = Record("1", str(tmp_path / "1"), "train", ())
     summary = summarize(ListDataset([present, absent], root=str(tmp_path)), "train", 10)
-    lines = [["0", "0", [5, 17], [["0#0", "á"], ["0#1", ""]]], ["1", "1", None, []]]
+    lines = [["0", "0", [5, xxhash.xxh3_128(b"12345").hexdigest()], [["0#0", "á"], ["0#1", ""]]], ["1", "1", None, []]]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert summary == extraction.SplitSummary(digest, 2, 2, (digest,))
@@ -330,6 +330,8 @@ def test_what_changes_a_summary(tmp_path: Path) -> None:
     os.link(image, moved / "0")
     assert digest(root=moved) == first  # where the data lies does not matter
     os.utime(image, ns=(0, 1))
+    assert digest() == first  # nor does when it was copied
+    image.write_bytes(b"2")
     assert digest() != first
 
 

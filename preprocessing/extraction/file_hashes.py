@@ -1,0 +1,121 @@
+"""Hashes of what local files contain, each computed once: a file is known again in another folder."""
+
+import contextlib
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import xxhash
+
+log = logging.getLogger(__name__)
+
+_TABLE = "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, bytes INT, time INT, hash TEXT) WITHOUT ROWID"
+_THREADS = 8
+_BLOCK = 1 << 20
+_SECONDS_TO_WAIT = 60.0
+
+
+class _File(NamedTuple):
+    """A file as a listing has it: its path, its bytes, and its time of change in nanoseconds."""
+
+    path: bytes
+    bytes: int
+    time: int
+
+
+class FileHashes:
+    """Hashes of files, kept in a database under path, size and time of change.
+
+    A file whose content changes, but neither its size nor its time, keeps its hash. Where the database cannot be used,
+    a warning says so, and every file is read.
+
+    Args:
+        database: an SQLite file, made if it is not there; None keeps hashes in memory.
+        is_read_only: nothing is written, as in a dry run.
+        hashed: called with the number of files that have just been read.
+    """
+
+    def __init__(
+        self,
+        database: Path | None = None,
+        is_read_only: bool = False,
+        hashed: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        self._database, self._is_read_only, self._hashed = database, is_read_only, hashed
+        self._connection = self._in_memory()
+        if database is not None and (database.exists() or not is_read_only):
+            with self._or_without_database():
+                self._connection = self._open(database.absolute())
+
+    def stamps(self, paths: Sequence[Path]) -> list[tuple[int, str] | None]:
+        """Return size in bytes and hash of each file; None of those that are missing or cannot be read."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            files = list(pool.map(_listed, paths))
+            known = self._known([file for file in files if file is not None])
+            new = list(dict.fromkeys(file for file in files if file is not None and file not in known))
+            found = {file: found for file, found in zip(new, pool.map(_hash, new), strict=True) if found is not None}
+        self._keep(found)
+        known |= found
+        return [None if file is None or file not in known else (file.bytes, known[file]) for file in files]
+
+    def _known(self, files: list[_File]) -> dict[_File, str]:
+        marks = ",".join("?" * len(files))
+        query = f"SELECT path, bytes, time, hash FROM files WHERE path IN ({marks})"
+        rows: list[tuple[bytes, int, int, str]] = []
+        with self._or_without_database():
+            rows = self._connection.execute(query, [file.path for file in files]).fetchall()
+        return {_File(path, size, time): found for path, size, time, found in rows}
+
+    def _keep(self, found: dict[_File, str]) -> None:
+        if not found:
+            return
+        self._hashed(len(found))
+        if not self._is_read_only:
+            with self._or_without_database(), self._connection:
+                rows = [(*file, of_content) for file, of_content in found.items()]
+                self._connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+
+    def _open(self, database: Path) -> sqlite3.Connection:
+        if self._is_read_only:
+            return sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=_SECONDS_TO_WAIT)
+        database.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(database, timeout=_SECONDS_TO_WAIT)
+        connection.execute(_TABLE)
+        return connection
+
+    @staticmethod
+    def _in_memory() -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:")
+        connection.execute(_TABLE)
+        return connection
+
+    @contextlib.contextmanager
+    def _or_without_database(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            log.warning("%s is not used, and files are read again (%s): remove it", self._database, error)
+            self._connection = self._in_memory()
+
+
+def _listed(path: Path) -> _File | None:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # missing, or a name that no file has: skipped with the reason where it is read
+        return None
+    return _File(os.fsencode(path.absolute()), status.st_size, status.st_mtime_ns)
+
+
+def _hash(listed: _File) -> str | None:
+    of_content = xxhash.xxh3_128()
+    try:
+        with Path(os.fsdecode(listed.path)).open("rb") as file:
+            while block := file.read(_BLOCK):
+                of_content.update(block)
+    except OSError:
+        return None
+    return of_content.hexdigest()
