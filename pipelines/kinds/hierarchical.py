@@ -15,6 +15,7 @@ from pipelines.schema.encoders import Encoder, WordReader
 from pipelines.schema.fields import AbsolutePath, Float, Int
 from pipelines.schema.losses import HingeLoss
 from pipelines.schema.pooling import PoolingConfig
+from vse_core.digests import file_digest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from preprocessing.captions.role_graphs import RoleGraph, RoleGraphTable
     from preprocessing.loading.batch import Batch
     from preprocessing.loading.loader import CaptionInputs
-    from preprocessing.shards.reader import ShardReader
     from vse_core.losses import GlobalLoss
     from vse_core.models import Model
     from vse_core.outputs import ComparedImages, Rows
@@ -97,8 +97,18 @@ class HierarchicalKind(ModelKind):
 
         # Errors in the graphs are raised here, and not in every process of the training.
         for split in (train, evaluation):
-            role_graph_table(_graphs_file(settings.text), split.reader)
+            role_graph_table(_graphs_file(settings.text), split)
         return build_words(settings, directory, lambda count: SpacedWords.build(train.reader.texts(), count))
+
+    def tables_identity(self, settings: KindSettings, split: SplitData) -> dict[str, Any]:
+        """Return the file of the role graphs."""
+        return {"role_graphs": file_digest(_graphs_file(settings.text))}
+
+    def write_tables(
+        self, settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path
+    ) -> None:
+        """Write the role graphs of the captions."""
+        role_graph_table(_graphs_file(settings.text), split).save(directory)
 
     def load_caption_encoder(self, directory: Path) -> CaptionEncoder:
         """Read the words between spaces."""
@@ -123,7 +133,7 @@ class HierarchicalKind(ModelKind):
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return the role graphs of batches."""
-        table = role_graph_table(_graphs_file(settings.text), train.reader)
+        table = role_graph_table(_graphs_file(settings.text), train)
         return lambda captions_B, epoch, longest: _tensors(table, captions_B, longest)
 
     def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
@@ -138,7 +148,7 @@ class HierarchicalKind(ModelKind):
         """Return the role graphs of captions."""
         from vse_core.models.hierarchical import RoleGraphs
 
-        table = role_graph_table(_graphs_file(text), split.reader)
+        table = role_graph_table(_graphs_file(text), split)
         return lambda captions_C, longest: (RoleGraphs(**_tensors(table, captions_C, longest)),)
 
 
@@ -164,14 +174,18 @@ def _role_graphs(path: Path) -> dict[str, RoleGraph]:
     return read_role_graphs(path)
 
 
-def role_graph_table(path: Path, reader: ShardReader) -> RoleGraphTable:
-    """Return the role graphs of a split's captions, from HGR's JSON, which a process reads once.
+def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
+    """Return the role graphs of a split's captions: mapped where training has written them, else from HGR's JSON.
+
+    A process reads the JSON once.
 
     Raises StageError where the file is missing or malformed, or lacks a caption.
     """
     from preprocessing.captions.role_graphs import RoleGraphError, RoleGraphTable
 
+    if split.tables is not None:
+        return RoleGraphTable.load(split.tables)
     try:
-        return RoleGraphTable.build(reader.texts(), _role_graphs(path))
+        return RoleGraphTable.build(split.reader.texts(), _role_graphs(path))
     except RoleGraphError as error:
         raise StageError(f"model.text.graphs: {error}") from error

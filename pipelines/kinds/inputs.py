@@ -29,12 +29,14 @@ class SplitPaths:
 class SplitData:
     """The reader of a split, and the directory of its captions' scene graphs; None where nothing reads them.
 
-    `tokens` of its captions are there once training has chosen what encodes them.
+    `tokens` of its captions, and the directory of `tables` that a kind makes of them, are there once training has
+    chosen what encodes captions.
     """
 
     reader: ShardReader
     graphs: Path | None = None
     tokens: TokenTable | None = None
+    tables: Path | None = None
 
 
 @dataclass(frozen=True)

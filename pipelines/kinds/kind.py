@@ -60,6 +60,16 @@ class ModelKind(Protocol):
 
         return build_caption_encoder(settings, train.reader, directory)
 
+    def tables_identity(self, settings: KindSettings, split: SplitData) -> dict[str, Any]:
+        """Return what decides the kind's tables of a split besides its features and the caption encoder."""
+        return {}
+
+    def write_tables(
+        self, settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path
+    ) -> None:
+        """Write the tables of a split's captions, besides that of their tokens, that training processes map."""
+        return
+
     def load_caption_encoder(self, directory: Path) -> CaptionEncoder:
         """Read the caption encoder next to a model; FileNotFoundError where there is none, ValueError if unreadable."""
         from preprocessing.captions.encoder import load_caption_encoder

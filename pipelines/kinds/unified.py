@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind, TextInputs
-from pipelines.kinds.scene_graphs import graphs_of, write_pools
+from pipelines.kinds.scene_graphs import graphs_of, require_graphs, write_pools
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import Encoder, GRUStart, WordReader
 from pipelines.schema.fields import DurationField, Float, Int
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pipelines.kinds import LossConfig, TextEncoderConfig
     from pipelines.kinds.component_embedder import ComponentEmbedder
+    from preprocessing.captions.components import ComponentTable, RelationForm
     from preprocessing.captions.encoder import CaptionEncoder
     from preprocessing.captions.negatives import NegativeSampler
     from preprocessing.captions.vocabulary import Vocabulary
@@ -140,6 +141,19 @@ class UnifiedKind(ModelKind):
         write_pools(settings, train, directory)
         return words, facts
 
+    def tables_identity(self, settings: KindSettings, split: SplitData) -> dict[str, Any]:
+        """Return the graphs, and how their components are read."""
+        text = _settings(settings.text)
+        read = {"numerals": text.numerals, "relations": text.relations}
+        return {"components": COMPONENTS_VERSION, "graphs": require_graphs(split).name, **read}
+
+    def write_tables(
+        self, settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path
+    ) -> None:
+        """Write the components of the captions."""
+        text = _settings(settings.text)
+        _components(split, _vocabulary(caption_encoder), text.numerals, text.relations).save(directory)
+
     def build_loss(self, name: str, **options: Any) -> GlobalLoss:
         """Build the loss of sentences and components."""
         from vse_core.losses.unified import UnifiedLoss
@@ -170,14 +184,13 @@ class UnifiedKind(ModelKind):
         self, text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
     ) -> TextInputs:
         """Return the source of captions' components."""
-        from preprocessing.captions.components import ComponentTable, attribute_kinds
         from preprocessing.loading.batch import component_tensors
         from vse_core.models.components import Components
         from vse_core.models.unified import UnifiedModel
 
         assert isinstance(model, UnifiedModel)
-        kinds, relations = attribute_kinds(model.text_encoder.numerals), model.text_encoder.relations
-        table = ComponentTable.build(graphs_of(split), _vocabulary(caption_encoder), kinds, relations)
+        encoder = model.text_encoder
+        table = _components(split, _vocabulary(caption_encoder), encoder.numerals, encoder.relations)
         return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
 
     def save_sidecars(self, directory: Path, settings: KindSettings) -> None:
@@ -204,6 +217,15 @@ def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
     return caption_encoder.vocabulary
 
 
+def _components(split: SplitData, vocabulary: Vocabulary, numerals: bool, relations: RelationForm) -> ComponentTable:
+    """Return the components of a split's captions, mapped where training has written them, else of their graphs."""
+    from preprocessing.captions.components import ComponentTable, attribute_kinds
+
+    if split.tables is not None:
+        return ComponentTable.load(split.tables, vocabulary, relations)
+    return ComponentTable.build(graphs_of(split), vocabulary, attribute_kinds(numerals), relations)
+
+
 def _settings(text: TextEncoderConfig) -> ComponentTextEncoderConfig:
     assert isinstance(text, ComponentTextEncoderConfig)
     return text
@@ -213,7 +235,6 @@ def _negative_sampler(
     settings: KindSettings, train: SplitData, vocabulary: Vocabulary, directory: Path
 ) -> NegativeSampler:
     """Return the sampler of negatives, from the pools in a run's directory; StageError where words are too few."""
-    from preprocessing.captions.components import ComponentTable, attribute_kinds
     from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
     from preprocessing.captions.pools import Pools, PoolsError
 
@@ -225,7 +246,7 @@ def _negative_sampler(
     try:
         pools = Pools.load(directory / Pools.FILE)
         text = _settings(settings.text)
-        table = ComponentTable.build(graphs_of(train), vocabulary, attribute_kinds(text.numerals), text.relations)
+        table = _components(train, vocabulary, text.numerals, text.relations)
         return NegativeSampler(table, pools, vocabulary, settings.seed, counts)
     except (NegativesError, PoolsError) as error:
         raise StageError(f"train: {error}") from error

@@ -153,8 +153,9 @@ def _prepare(
     paths = (path for _, path in splits)
     with open_captions(config.mirror, settings.feature, config.training.shuffle_shards, *paths) as data:
         caption_encoder, facts, total_steps = prepare(settings, *data, directory)
+        kind = settings.kind, settings.kind_settings
         tables = {
-            name: make_tables(config.work_dir, name, shards[name], split, caption_encoder, directory)
+            name: make_tables(config.work_dir, name, shards[name], split, caption_encoder, directory, *kind)
             for (name, _), split in zip(splits, data, strict=True)
         }
     places = {name: path.relative_to(config.work_dir).as_posix() for name, path in tables.items()}

@@ -48,14 +48,12 @@ def open_splits(
     """Open readers of a feature of the training and the evaluation split for the block, by their tables.
 
     Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
-    copied as they are needed; the rest, with the directories of captions' graphs, has to fit. Raises as
-    :func:`open_captions`, and ShardError where a table is damaged.
+    copied as they are needed; the rest has to fit. Raises as :func:`open_captions`, and ShardError where a table is
+    damaged.
     """
     window = _window(mirror, shuffle_shards, train, evaluation)
-    graphs = _graphs(train, evaluation)
     tables = [split.tables for split in (train, evaluation) if split.tables is not None]
-    with mirror.pinned(evaluation.shards, *graphs, *tables, *([train.shards] if window is None else [])):
-        check_outputs(*graphs)
+    with mirror.pinned(evaluation.shards, *tables, *([train.shards] if window is None else [])):
         streamed = {} if window is None else {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
         yield _opened(train, feature, **streamed), _opened(evaluation, feature)
 
@@ -64,7 +62,7 @@ def _opened(split: SplitPaths, feature: str, **streamed: Any) -> SplitData:
     assert split.tables is not None, "made before the training processes start"
     index = SplitIndex.load(split.tables, split.shards, are_here=not streamed)
     reader = ShardReader(split.shards, feature, verify=True, index=index, **streamed)
-    return SplitData(reader, split.graphs, TokenTable.load(split.tables))
+    return SplitData(reader, tokens=TokenTable.load(split.tables), tables=split.tables)
 
 
 def _graphs(*splits: SplitPaths) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The tables that training processes map to start: the places of a split's samples, and its captions' tokens.
+"""The tables that training processes map to start: the places of a split's samples, its captions' tokens and more.
 
 They are in `<work_dir>/tables/<split>/<fingerprint>/`, made once for all trainings on the same shards and words.
 """
@@ -6,7 +6,8 @@ They are in `<work_dir>/tables/<split>/<fingerprint>/`, made once for all traini
 import fcntl
 from pathlib import Path
 
-from pipelines.kinds.inputs import SplitData
+from pipelines.kinds.inputs import KindSettings, SplitData
+from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.stage import ShardSet, StageDir, check_outputs, fingerprint
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -18,23 +19,34 @@ VERSION = 2
 _MAKING = ".making.lock"
 
 
-def make_tables(root: Path, name: str, source: ShardSet, split: SplitData, encoder: CaptionEncoder, run: Path) -> Path:
+def make_tables(
+    root: Path,
+    name: str,
+    source: ShardSet,
+    split: SplitData,
+    encoder: CaptionEncoder,
+    run: Path,
+    kind: ModelKind,
+    settings: KindSettings,
+) -> Path:
     """Return the directory of a split's tables in a work folder, made if they are not there.
 
     `source` is the split's extraction; the captions' encoder is in the directory of a run. Raises DigestError where
-    tables that are there were changed.
+    tables that are there were changed, and StageError as the kind's tables.
     """
     identity = {
         "version": VERSION,
         "shards": source.fingerprint,
         "feature": split.reader.feature,
         "encoder": [encoder.FILE, file_digest(run / encoder.FILE)],
+        **kind.tables_identity(settings, split),
     }
     tables = StageDir(root, f"tables/{name}", fingerprint(identity), source.directory.mirror)
     with locked(tables.create() / _MAKING, fcntl.LOCK_EX):
         if not tables.is_complete():
             split.reader.index.save(tables.path)
             TokenTable.encode(split.reader.texts(), encoder).save(tables.path)
+            kind.write_tables(settings, split, encoder, tables.path)
             tables.complete({"captions": split.reader.num_captions})
     tables.pull()
     check_outputs(tables.path)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -10,6 +11,10 @@ import numpy.typing as npt
 
 from preprocessing.captions.graph import AttributeKind, SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.reading import damage_as, parse_json
+from preprocessing.shards.index import ShardError
+from preprocessing.shards.split_index import map_fields, save_fields
+from preprocessing.storage.atomic import write_json_atomic
 
 # C captions of a split, I images; O objects, A pairs, T triples of all captions together; L words of a triple.
 
@@ -26,6 +31,8 @@ RelationForm = Literal["words", "joined"]
 
 NO_WORD = -1
 """Fills triples up that have fewer words than others."""
+
+_RELATIONS = "relations.json"
 
 
 def attribute_kinds(numerals: bool) -> frozenset[AttributeKind]:
@@ -74,13 +81,13 @@ def component_words(
 
 
 class RelationTable:
-    """Relations by number, and the ids of the words that they are read in."""
+    """Relations by number, and the ids of the words that they are read in; `lemmas` has them in this order."""
 
     def __init__(self, vocabulary: Vocabulary, form: RelationForm) -> None:
         self._vocabulary = vocabulary
         self._form: RelationForm = form
         self._numbers: dict[str, int] = {}
-        self._lemmas: list[str] = []
+        self.lemmas: list[str] = []
         self._words: list[list[int]] = []
 
     def find(self, lemma: str) -> int | None:
@@ -91,13 +98,13 @@ class RelationTable:
             if len(known) < len(ids):
                 return None
             self._numbers[lemma] = len(self._words)
-            self._lemmas.append(lemma)
+            self.lemmas.append(lemma)
             self._words.append(known)
         return self._numbers[lemma]
 
     def word(self, number: int) -> str:
         """The relation with this number."""
-        return self._lemmas[number]
+        return self.lemmas[number]
 
     def read(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Replace the relations of triples (..., 3) by their words: (..., L), filled up with :data:`NO_WORD`."""
@@ -171,6 +178,21 @@ class ComponentTable:
             image_C=np.array(images, dtype=np.int64),
             dropped=dropped,
         )
+
+    def save(self, directory: Path) -> None:
+        """Write the table into a directory, but for what was left out."""
+        save_fields(self, directory)
+        write_json_atomic(directory / _RELATIONS, self.relations.lemmas)
+
+    @classmethod
+    def load(cls, directory: Path, vocabulary: Vocabulary, relations: RelationForm = "words") -> Self:
+        """Map what :meth:`save` has written, with the arguments of :meth:`build`; ShardError where it is damaged."""
+        relation_table = RelationTable(vocabulary, relations)
+        with damage_as(ShardError, f"{directory / _RELATIONS}", "delete the folder and train again"):
+            for lemma in parse_json((directory / _RELATIONS).read_bytes()):
+                relation_table.find(lemma)
+        arrays = map_fields(cls, directory, "relations", "dropped")
+        return cls(**arrays, relations=relation_table, dropped=Counter())
 
     def __len__(self) -> int:
         """Number of captions."""

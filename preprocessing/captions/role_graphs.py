@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.reading import damage_as, parse_json
+from preprocessing.shards.split_index import map_fields, save_fields
 
 ROLES = (
     *("V", "ARG1", "ARG0", "ARG2", "ARG3", "ARG4"),
@@ -162,6 +163,15 @@ class RoleGraphTable:
                 )
             table._set_graph(row, graph)
         return table
+
+    def save(self, directory: Path) -> None:
+        """Write the arrays into a directory."""
+        save_fields(self, directory)
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Map the arrays that :meth:`save` has written; ShardError where they are damaged."""
+        return cls(**map_fields(cls, directory))
 
     def __len__(self) -> int:
         """Number of captions."""

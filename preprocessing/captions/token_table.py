@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -12,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.reading import damage_as
-from preprocessing.shards.index import ShardError
-from preprocessing.shards.split_index import map_array, save_array
+from preprocessing.shards.split_index import map_fields, save_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +54,9 @@ class TokenTable:
 
     def save(self, directory: Path) -> None:
         """Write the arrays into a directory."""
-        for field in fields(self):
-            save_array(directory / f"{field.name}.npy", getattr(self, field.name))
+        save_fields(self, directory)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Map the arrays that :meth:`save` has written; ShardError where they are damaged."""
-        with damage_as(ShardError, f"the tokens in {directory} cannot be read", "delete the folder and train again"):
-            return cls(*(map_array(directory / f"{field.name}.npy") for field in fields(cls)))
+        return cls(**map_fields(cls, directory))

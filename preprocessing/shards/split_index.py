@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from preprocessing.shards.index import (
 )
 from preprocessing.shards.open_shards import TarFile
 from preprocessing.storage.atomic import open_atomic, write_json_atomic
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 # Members that are files; any other feature is an array, "<name>.npy".
@@ -124,6 +127,20 @@ def save_array(path: Path, array: npt.NDArray[Any]) -> None:
     """Write a .npy file, atomically: a process that has mapped the one before keeps it."""
     with open_atomic(path) as file:
         np.save(file, array)
+
+
+def save_fields(table: DataclassInstance, directory: Path) -> None:
+    """Write the arrays among the fields of a table into a directory, as NAME.npy."""
+    for field in fields(table):
+        if isinstance(array := getattr(table, field.name), np.ndarray):
+            save_array(directory / f"{field.name}.npy", array)
+
+
+def map_fields(kind: type[Any], directory: Path, *others: str) -> dict[str, npt.NDArray[Any]]:
+    """Map the arrays of a kind of table but for other fields, by name; ShardError where one is missing or damaged."""
+    with damage_as(ShardError, f"the tables in {directory} cannot be read", "delete the folder and train again"):
+        names = [field.name for field in fields(kind) if field.name not in others]
+        return {name: map_array(directory / f"{name}.npy") for name in names}
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from pipelines.config import load_config
 from pipelines.kinds.inputs import SplitData, SplitPaths
+from pipelines.kinds.kind import TwoTowerKind
 from pipelines.runtime.stage import MANIFEST, ShardSet, StageDir, StageError
 from pipelines.training.readers import open_captions, open_splits
 from pipelines.training.tables import make_tables
@@ -54,8 +56,9 @@ def tables(mirror: Mirror, split: str) -> Path:
     reader = ShardReader(mirror.root / split, "grid")
     words = Vocabulary.build(reader.texts(), 1)
     words.save(mirror.root / words.FILE)
+    settings = load_config(None).training_settings.kind_settings
     source = ShardSet(StageDir(mirror.root, split, "f", mirror), (), 0, 0, "f")
-    return make_tables(mirror.root, split, source, SplitData(reader), words, mirror.root)
+    return make_tables(mirror.root, split, source, SplitData(reader), words, mirror.root, TwoTowerKind(), settings)
 
 
 def paths(tmp_path: Path, split: str, graphs: Path | None = None) -> SplitPaths:
@@ -102,14 +105,15 @@ def test_what_fits_is_here_as_a_whole(tmp_path: Path, storage: Path) -> None:
         assert len(list((tmp_path / "machine" / "train").glob("*.tar"))) == SHARDS
 
 
-def test_graphs_of_both_splits_are_here_with_the_shards(tmp_path: Path, storage: Path) -> None:
+def test_graphs_stay_where_they_are(tmp_path: Path, storage: Path) -> None:
+    """Training processes have tables of what they read of them."""
     mirror = Mirror(tmp_path / "machine", str(storage))
-    train, dev = mirror.root / "train", mirror.root / "dev"
-    with open_splits(mirror, "grid", None, paths(tmp_path, "dev", train), paths(tmp_path, "dev", dev)) as (
-        _,
-        evaluation,
-    ):
-        assert evaluation.graphs == dev
+    train, nowhere = mirror.root / "train", mirror.root / "graphs"
+    with open_splits(mirror, "grid", None, paths(tmp_path, "dev", nowhere), paths(tmp_path, "dev", nowhere)) as splits:
+        assert [split.graphs for split in splits] == [None, None]
+        assert splits[1].tables == paths(tmp_path, "dev", nowhere).tables
+    with open_captions(mirror, "grid", None, paths(tmp_path, "dev", train), paths(tmp_path, "dev", train)) as splits:
+        assert [split.graphs for split in splits] == [train, train]
         assert len(list(train.glob("*.tar"))) == SHARDS
 
 
@@ -181,6 +185,6 @@ def test_tables_are_made_once(tmp_path: Path, storage: Path) -> None:
 def test_a_table_that_was_cut_short_is_refused(tmp_path: Path, storage: Path) -> None:
     (tokens,) = storage.glob("tables/train/*/tokens.npy")
     os.truncate(tokens, tokens.stat().st_size - 4)
-    message = r"the tokens in .* cannot be read .*; delete the folder and train again"
+    message = r"the tables in .* cannot be read .*; delete the folder and train again"
     with pytest.raises(ShardError, match=message), opened(tmp_path, storage, 7.5, WINDOW):
         pass

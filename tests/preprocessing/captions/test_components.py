@@ -1,5 +1,7 @@
 """Components of captions: which words, how they are looked up, and what is left out."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from preprocessing.captions.components import (
 )
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards import ShardError
 from tests.preprocessing.captions.markup import graph
 
 TWO_DOGS = graph("[{two#} {black} {smiling*} dogs|dog] (standing in front of|stand in front of) [a tennis_racket]")
@@ -76,6 +79,31 @@ def test_ids_by_caption(form: RelationForm, triples: list[str]) -> None:
     assert components.pair_starts.tolist() == [0, 2, 2, 3]
     assert components.triple_starts.tolist() == [0, 1, 1, 2]
     assert not components.dropped
+
+
+@pytest.mark.parametrize(("form", "triples"), FORMS)
+def test_a_table_is_mapped_as_it_was_built(form: RelationForm, triples: list[str], tmp_path: Path) -> None:
+    images = [[TWO_DOGS, SceneGraph()], [graph("[a {black} dog] (on|on) [grass]")]]
+    words = component_words([each for image in images for each in image], 1, relations=form)
+    vocabulary = Vocabulary.build([], extra_words=words)
+    built = ComponentTable.build(images, vocabulary, relations=form)
+    built.save(tmp_path)
+    mapped = ComponentTable.load(tmp_path, vocabulary, form)
+    assert len(mapped) == 3
+    assert mapped.image_C.tolist() == built.image_C.tolist()
+    assert mapped.relations.lemmas == built.relations.lemmas
+    for captions in (np.arange(3), np.array([2, 0])):
+        for name, ids in built.select(captions).items():
+            assert mapped.select(captions)[name].tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("name", ["relations.json", "pairs_A2.npy"])
+def test_a_damaged_table_is_named(name: str, tmp_path: Path) -> None:
+    vocabulary = Vocabulary.build(["dog"], min_count=1)
+    ComponentTable.build([[TWO_DOGS]], vocabulary).save(tmp_path)
+    (tmp_path / name).write_bytes(b"[")
+    with pytest.raises(ShardError, match=f"{tmp_path}.*delete the folder"):
+        ComponentTable.load(tmp_path, vocabulary)
 
 
 def test_unknown_words_are_left_out_and_counted() -> None:

@@ -2,6 +2,8 @@
 
 import itertools
 from collections import Counter
+from dataclasses import fields
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -53,6 +55,18 @@ splits = st.lists(st.lists(scene_graphs(), min_size=1, max_size=3), min_size=1, 
 
 def sampler(images: list[list[SceneGraph]], counts: NegativeCounts | None = None, seed: int = 5) -> NegativeSampler:
     return NegativeSampler(ComponentTable.build(images, VOCABULARY), POOLS, VOCABULARY, seed, counts)
+
+
+def test_a_mapped_table_gives_the_same_negatives(tmp_path: Path) -> None:
+    """The pools' relations get numbers behind those of the captions, in either."""
+    components = ComponentTable.build(BUSY, VOCABULARY)
+    components.save(tmp_path)
+    built, mapped = (
+        NegativeSampler(table, POOLS, VOCABULARY, 5).batch(np.arange(len(components)), 1)
+        for table in (components, ComponentTable.load(tmp_path, VOCABULARY))
+    )
+    for field in fields(built):
+        assert np.array_equal(getattr(built, field.name), getattr(mapped, field.name))
 
 
 def words(ids: np.ndarray) -> list[tuple[str, ...]]:

@@ -52,7 +52,10 @@ def test_a_table_has_the_graph_of_each_caption(tmp_path: Path) -> None:
     graphs = read(tmp_path, {CAPTION: [NODES, EDGES], "Egg": [{"ROOT": {"role": "ROOT", "spans": [0]}}, []]})
     table = RoleGraphTable.build([CAPTION, "Egg"], graphs)
     assert len(table) == 2
+    table.save(tmp_path)
+    mapped = RoleGraphTable.load(tmp_path).select(np.array([1, 0]), 6)
     found = table.select(np.array([1, 0]), 6)
+    assert all(np.array_equal(mapped[name], found[name]) for name in found)
     assert found["actions_CAL"].shape == (2, ACTIONS, 6)
     assert not found["actions_CAL"][0].any()
     assert not found["entities_CEL"][0].any()
