@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,6 +107,8 @@ def _listed(path: Path) -> _File | None:
     try:
         status = path.stat()
     except (OSError, ValueError):  # missing, or a name that no file has: skipped with the reason where it is read
+        return None
+    if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         return None
     return _File(os.fsencode(path.absolute()), status.st_size, status.st_mtime_ns)
 

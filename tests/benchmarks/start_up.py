@@ -27,6 +27,9 @@ from reader import RESULTS, machine
 from pipelines.config import load_config
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.training.readers import open_splits
+from preprocessing.captions import load_pipeline
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.graph_shards import ParseSpec, parse_shard
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import build_dataset
@@ -42,6 +45,13 @@ TOKENS = 12
 SETTINGS = (
     "training.batch_size=128",
     "model={embed_dim: 512, text: {name: bigru, word_dim: 300, pooling: {name: gpo}}}",
+)
+
+
+UNIVSE = (
+    "preset=univse",
+    "training.batch_size=128",
+    "model={embed_dim: 512, text: {word_vectors: null, train_words: true}}",
 )
 
 
@@ -67,6 +77,26 @@ def make_flickr8k(data: Path, folder: Path) -> None:
     words.save(folder / words.FILE)
     for split in lists:
         make_tables(ShardReader(folder / split, "grid"), words, folder / f"tables-{split}")
+
+
+def make_univse(folder: Path) -> None:
+    """Parse the captions, and write what UniVSE's train stage does: its words, pools of negatives, and tables."""
+    nlp = load_pipeline()
+    settings = load_config(None, UNIVSE).training_settings
+    for split in ("train", "dev"):
+        (folder / f"graphs-{split}").mkdir()
+        for shard in sorted((folder / split).glob("*.tar")):
+            parse_shard(ParseSpec(folder / f"graphs-{split}" / shard.name, shard, "flickr8k"), nlp, 256)
+    run = folder / "univse"
+    run.mkdir()
+    splits = {
+        name: SplitData(ShardReader(folder / name, "grid"), folder / f"graphs-{name}") for name in ("train", "dev")
+    }
+    words, _ = settings.kind.prepare(settings.kind_settings, splits["train"], splits["dev"], run)
+    words.save(run / words.FILE)
+    for name, split in splits.items():
+        make_tables(split.reader, words, run / f"tables-{name}")
+        settings.kind.write_tables(settings.kind_settings, split, words, run / f"tables-{name}")
 
 
 def make_tables(reader: ShardReader, words: Vocabulary, folder: Path) -> None:
@@ -104,13 +134,15 @@ def make_large(folder: Path, images: int) -> None:
         np.save(tables / "token_starts.npy", np.arange(0, count * TOKENS + 1, TOKENS))
 
 
-def without_tables(folder: Path) -> tuple[SplitData, SplitData]:
+def without_tables(folder: Path, words: CaptionEncoder) -> tuple[SplitData, SplitData]:
     """Open both splits by their sidecars, and encode the captions from records in the tars, as it was before."""
-    words = Vocabulary.load(folder / Vocabulary.FILE)
     for table in folder.glob("*/shard-*.tar"):
         table_path(table).unlink(missing_ok=True)
     readers = [ShardReader(folder / split, "grid", verify=True) for split in ("train", "dev")]
-    train, dev = (SplitData(reader, None, TokenTable.encode(reader.texts(), words)) for reader in readers)
+    train, dev = (
+        SplitData(reader, folder / f"graphs-{reader.directory.name}", TokenTable.encode(reader.texts(), words))
+        for reader in readers
+    )
     return train, dev
 
 
@@ -125,18 +157,19 @@ def start(folder: Path, way: str, window: int | None) -> dict[str, float]:
     imported = time.perf_counter() - began
     torch.set_num_threads(1)
     overrides = [] if window is None else [f"training.shuffle_shards={window}"]
-    settings = load_config(None, [*SETTINGS, *overrides]).training_settings
+    is_univse = way.startswith("UniVSE")
+    settings = load_config(None, [*(UNIVSE if is_univse else SETTINGS), *overrides]).training_settings
+    run = folder / "univse" if is_univse else folder
     before, processor, began = memory(), time.process_time(), time.perf_counter()
-    if way == "without tables":
-        train, dev = without_tables(folder)
+    words = Vocabulary.load(run / Vocabulary.FILE)
+    if way.endswith("without tables"):
+        train, dev = without_tables(folder, words)
     else:
-        paths = (SplitPaths(folder / split, None, folder / f"tables-{split}") for split in ("train", "dev"))
+        paths = (SplitPaths(folder / split, None, run / f"tables-{split}") for split in ("train", "dev"))
         opened = open_splits(NO_MIRROR, "grid", window, *paths)
         train, dev = opened.__enter__()
     opened_at, opened_memory = time.perf_counter(), memory()
-    words, out = Vocabulary.load(folder / Vocabulary.FILE), folder / "out"
-    out.mkdir(exist_ok=True)
-    trainer = Trainer(settings, train, dev, words, out, torch.device("cpu"), None, lambda metrics: None)
+    trainer = Trainer(settings, train, dev, words, run, torch.device("cpu"), None, lambda metrics: None)
     built_at = time.perf_counter()
     batch = trainer.loader.batch(0, 0)
     assert 127 <= len(batch) <= 128
@@ -191,7 +224,9 @@ def main() -> None:
         for folder in (flickr8k, large):
             folder.mkdir(exist_ok=True)
         make_large(large, arguments.images)
-        result["flickr8k"] = {way: measured(flickr8k, way) for way in ("with tables", "without tables")}
+        make_univse(flickr8k)
+        ways = ("with tables", "UniVSE with tables", "UniVSE without tables", "without tables")
+        result["flickr8k"] = {way: measured(flickr8k, way) for way in ways}
         result["large"] = {
             "images": arguments.images,
             "with tables": measured(large, "with tables"),

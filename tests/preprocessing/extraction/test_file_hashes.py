@@ -55,8 +55,11 @@ def test_a_change_is_found_by_its_time(tmp_path: Path, files: list[Path]) -> Non
     assert [one == other for one, other in zip(first, changed, strict=True)] == [True, True, False, True, True]
 
 
-def test_missing_files_and_folders_have_none(tmp_path: Path) -> None:
-    assert stamps(tmp_path / "hashes.sqlite", [tmp_path / "missing", tmp_path, Path("a\0b")])[0] == [None, None, None]
+def test_what_is_no_file_has_none(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found, _ = stamps(tmp_path / "hashes.sqlite", [tmp_path / "missing", tmp_path, Path("a\0b"), pipe])
+    assert found == [None] * 4
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
