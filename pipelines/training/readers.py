@@ -43,24 +43,45 @@ def open_captions(
 
 @contextmanager
 def open_splits(
-    mirror: Mirror, feature: str, shuffle_shards: int | None, train: SplitPaths, evaluation: SplitPaths
+    mirror: Mirror,
+    feature: str,
+    shuffle_shards: int | None,
+    train: SplitPaths,
+    evaluation: SplitPaths,
+    machines: int = 1,
 ) -> Iterator[tuple[SplitData, SplitData]]:
     """Open readers of a feature of the training and the evaluation split for the block, by their tables.
 
     Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
-    copied as they are needed; the rest has to fit. Raises as :func:`open_captions`, and ShardError where a table is
+    copied as they are needed; the rest has to fit. On so many machines that each reads less than all of a shard, the
+    training images are fetched one by one instead. Raises as :func:`open_captions`, and ShardError where a table is
     damaged.
     """
     window = _window(mirror, shuffle_shards, train, evaluation)
     tables = [split.tables for split in (train, evaluation) if split.tables is not None]
     with mirror.pinned(evaluation.shards, *tables, *([train.shards] if window is None else [])):
-        streamed = {} if window is None else {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
-        yield _opened(train, feature, **streamed), _opened(evaluation, feature)
+        index = _index(train, are_here=window is None)
+        streamed: dict[str, Any] = {}
+        if window is not None and _reads_less(index, machines):
+            streamed = {"read_range": mirror.read_range}
+        elif window is not None:
+            streamed = {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
+        yield _opened(train, feature, index, **streamed), _opened(evaluation, feature, _index(evaluation))
 
 
-def _opened(split: SplitPaths, feature: str, **streamed: Any) -> SplitData:
+def _reads_less(index: SplitIndex, machines: int) -> bool:
+    """Return whether the captions that a machine reads are fewer than the images, which it would else copy all."""
+    images, captions = len(index.caption_starts) - 1, int(index.caption_starts[-1])
+    return captions < machines * images and len(index.checksums) == images
+
+
+def _index(split: SplitPaths, are_here: bool = True) -> SplitIndex:
     assert split.tables is not None, "made before the training processes start"
-    index = SplitIndex.load(split.tables, split.shards, are_here=not streamed)
+    return SplitIndex.load(split.tables, split.shards, are_here=are_here)
+
+
+def _opened(split: SplitPaths, feature: str, index: SplitIndex, **streamed: Any) -> SplitData:
+    assert split.tables is not None
     reader = ShardReader(split.shards, feature, verify=True, index=index, **streamed)
     return SplitData(reader, tokens=TokenTable.load(split.tables), tables=split.tables)
 

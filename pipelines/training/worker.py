@@ -32,6 +32,7 @@ class TrainingJob:
 
 def train_worker(job: TrainingJob) -> dict[str, Any]:
     """Train as one of the processes; the first one's return value is the outcome of the run."""
+    import ray.train
     import torch
 
     from pipelines.training.checkpoints import adopt_checkpoints
@@ -43,7 +44,10 @@ def train_worker(job: TrainingJob) -> dict[str, Any]:
     # Ray gives a worker one thread whatever it was promised.
     torch.set_num_threads(max(1, int(settings.training.cpus_per_worker)))
     shuffle_shards = settings.training.shuffle_shards
-    with open_splits(mirror, settings.feature, shuffle_shards, job.train, job.evaluation) as (train, evaluation):
+    group = ray.train.get_context()
+    machines = -(-group.get_world_size() // group.get_local_world_size())
+    paths = job.train, job.evaluation
+    with open_splits(mirror, settings.feature, shuffle_shards, *paths, machines) as (train, evaluation):
         adopt_checkpoints(job.directory, mirror)
         check_digests(job.directory)
         return _train(job, train, evaluation)

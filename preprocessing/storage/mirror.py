@@ -87,6 +87,13 @@ class Mirror:
         except FileNotFoundError:
             return None
 
+    def read_range(self, path: Path, start: int, length: int) -> bytes:
+        """Return a part of a file on the storage, shorter than asked for only at its end."""
+        try:
+            return self._storage.read_range(self._name(path), start, length)
+        except FileNotFoundError as error:
+            raise self._gone(path) from error
+
     def copy(self, path: Path, target: Path) -> None:
         """Give a finished file a second name: on the storage, and in the work folder where it is there."""
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -237,9 +244,12 @@ class Mirror:
         try:
             self._storage.download(self._name(path), target)
         except FileNotFoundError as error:
-            raise StorageError(
-                f"there is no {self._name(path)} in {self.address} any more: does another process delete it?"
-            ) from error
+            raise self._gone(path) from error
+
+    def _gone(self, path: Path) -> StorageError:
+        return StorageError(
+            f"there is no {self._name(path)} in {self.address} any more: does another process delete it?"
+        )
 
     def make_room(self, wanted: int = 0) -> None:
         """Remove copies of shards that the storage has and no process pins until the wanted bytes fit the limit."""

@@ -46,7 +46,7 @@ ROOM_IN_SHARDS = 2 * WINDOW + 3
 class WithoutFetching:
     """A reader that has shards only when they are needed: what the prefetch is measured against."""
 
-    is_streamed = False
+    is_streamed = is_remote = False
 
     def __init__(self, reader: ShardReader) -> None:
         self._reader = reader

@@ -186,10 +186,10 @@ def _storage(machines: Machines, measured: Measured) -> list[Limit]:
         (
             fetched,
             [
-                "a batch mixes all shards of a window, so that every machine fetches all of each",
+                "a batch mixes all shards of a window, so that few machines fetch all of each",
                 f"{machines.network_gbit:g} Gbit/s (assumed)",
-                f"{count_text(fetched)} images for an epoch an hour, however many the machines",
-                "fetch the samples of the machine's own ranks alone: sidecars know where in a tar they lie",
+                f"{count_text(fetched)} images for an epoch an hour, on five machines or fewer",
+                "more machines than captions an image: each then fetches the images of its own ranks alone",
             ],
         ),
         (
