@@ -17,7 +17,7 @@ from vse_core.torch_internals import onednn_linear
 def product(left_MK: Tensor, right_KN: Tensor) -> Tensor:
     """Return the matrix product (M, N) of what autograd does not follow."""
     if _is_for_onednn(left_MK):
-        return onednn_linear(left_MK, right_KN.t(), None)
+        return _padded_product(left_MK, right_KN.t(), None)
     return torch.mm(left_MK, right_KN)
 
 
@@ -43,7 +43,7 @@ class _Linear(torch.autograd.Function):
     @override
     def forward(ctx: Any, rows_MF: Tensor, weight_DF: Tensor, bias_D: Tensor | None) -> Tensor:
         ctx.save_for_backward(rows_MF, weight_DF)
-        return onednn_linear(rows_MF, weight_DF, bias_D)
+        return _padded_product(rows_MF, weight_DF, bias_D)
 
     @staticmethod
     @override
@@ -56,6 +56,35 @@ class _Linear(torch.autograd.Function):
             product(gradient_MD.t(), rows_MF) if needs_weight else None,
             gradient_MD.sum(dim=0) if needs_bias else None,
         )
+
+
+def _padded_product(left_MK: Tensor, right_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    """Return ``left @ right.T + bias``, with M and K filled up with zeros to one of few sizes.
+
+    oneDNN keeps the last 1,024 sizes that it was asked for, with some megabytes of code and memory each.
+    """
+    rows, inner = _rounded(len(left_MK)), _rounded(left_MK.shape[1])
+    left, right = _filled(left_MK, rows, inner), _filled(right_NK, len(right_NK), inner)
+    return onednn_linear(left, right, bias_N)[: len(left_MK)]
+
+
+def _filled(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    """Return a matrix filled up with zeros, laid out in memory as it was."""
+    if matrix.shape == (rows, columns):
+        return matrix
+    if not matrix.is_contiguous() and matrix.t().is_contiguous():
+        return _filled(matrix.t(), columns, rows).t()
+    filled = matrix.new_empty(rows, columns)
+    filled[: len(matrix), : matrix.shape[1]] = matrix
+    filled[len(matrix) :] = 0
+    filled[:, matrix.shape[1] :] = 0
+    return filled
+
+
+def _rounded(size: int) -> int:
+    """Return the next size that is a multiple of 16, and of an eighth of its power of two."""
+    step = max(16, 1 << max(size.bit_length() - 4, 0))
+    return -(-size // step) * step
 
 
 def _is_for_onednn(values: Tensor) -> bool:

@@ -4,12 +4,13 @@ Run: python tests/benchmarks/leaderboard.py --directory FOLDER --minilm FOLDER
 A run that was stopped resumes: what is in its result is not trained again, and the pipeline goes on in mid-epoch.
 
 Every row is a configuration of the repository, trained, selected and evaluated on the development images alone, by the
-commands that a user has. What a difference is made of, each image's part of RSUM, stays in the folder.
+commands that a user has. What a difference is made of, each image's part of RSUM, is kept beside the result.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -27,11 +28,12 @@ from reader import RESULTS, machine
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import manifest_in
 from pipelines.stages.runner import plan_stages
-from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "pipelines" / "config" / "data"
 OUTPUT = RESULTS / "leaderboard.json"
+PARTS = RESULTS / "leaderboard_parts.npz"
 DATA = "${VSE_DATA:-../shared/data}"
 FEATURES = {
     "MobileNetV2, 7x7": (),
@@ -59,11 +61,14 @@ ROWS: dict[str, Row] = {
     "UniVSE": Row("flickr8k_univse"),
     "VSE-C": Row("flickr8k_vse_c"),
     "VSE-infinity, MiniLM": Row("flickr8k_bert", reads_minilm=True),
+    "VSE-infinity, MiniLM, learned sigmoid loss": Row("flickr8k_best", reads_minilm=True),
     "VSE++, learned sigmoid loss": Row("flickr8k_vse_pp", (SIGMOID,)),
     "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),
+    "MV-VSE, learned sigmoid loss": Row("flickr8k_mv_vse", (SIGMOID,)),
+    "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),
 }
 
-# tests/benchmarks/linear_cca.py --parts adds the linear rows.
+# tests/benchmarks/linear_cca.py adds the linear rows.
 COMPARED = ("VSE++", "linear CCA TF-IDF", "linear CCA MiniLM")
 
 Parts = npt.NDArray[np.float64]
@@ -98,22 +103,44 @@ def train(config: Path, overrides: list[str], graphs: bool) -> None:
         subprocess.run([sys.executable, f"pipelines/{verb}.py", "--config", str(config), *given], cwd=ROOT, check=True)
 
 
-def measured(config: PipelineConfig, parts: Path) -> dict[str, Any]:
-    """Return the figures of a finished run, and keep each image's part of its RSUM."""
+def read_parts() -> dict[str, Parts]:
+    """Return each image's part of RSUM, by features, row and seed."""
+    if not PARTS.is_file():
+        return {}
+    with np.load(PARTS, allow_pickle=False) as kept:
+        return {name: kept[name].astype(np.float64) for name in kept.files}
+
+
+def keep_parts(features: str, row: str, seed: int, parts: Parts) -> None:
+    """Add a run's parts; single precision tells them apart, and compresses."""
+    data = io.BytesIO()
+    kept = read_parts() | {f"{features} | {row} | {seed}": parts}
+    np.savez_compressed(data, allow_pickle=False, **{name: kept[name].astype(np.float32) for name in sorted(kept)})
+    write_bytes_atomic(PARTS, data.getvalue())
+
+
+def measured(config: PipelineConfig) -> tuple[dict[str, Any], Parts]:
+    """Return the figures of a finished run, and each image's part of its RSUM."""
     plans = plan_stages(config, last="evaluate")
     trained, evaluated = (manifest_in(plans[name].directory) for name in ("train", "evaluate"))
-    np.save(parts, parts_of_rsum(plans["evaluate"].directory / "retrieval_queries.parquet"))
-    return {
+    parts = parts_of_rsum(plans["evaluate"].directory / "retrieval_queries.parquet")
+    figures = {
         "metrics": {name: value for name, value in evaluated["metrics"].items() if "_r" in name or name == "rsum"},
         "rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in trained["history"]],
         "training_seconds": trained["seconds"],
         "fingerprint": trained["fingerprint"],
     }
+    return figures, parts
 
 
-def summary(parts: dict[str, list[Parts]]) -> dict[str, Any]:
+def summarized(features: str) -> dict[str, Any]:
     """Return mean, interval and differences from VSE++ and CCA of every row, over the seeds that it has."""
-    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in parts.items() if of_seeds}
+    parts: dict[str, list[Parts]] = {}
+    for name, of_run in read_parts().items():
+        of_features, row, _ = name.split(" | ")
+        if of_features == features:
+            parts.setdefault(row, []).append(of_run)
+    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in parts.items()}
     return {
         row: {
             "rsum": round(float(mean.sum()), 1),
@@ -149,21 +176,18 @@ def main() -> None:
         for name in arguments.rows
         if arguments.minilm is not None or not ROWS[name].reads_minilm
     ]
-    folder = arguments.directory.resolve() / "parts"
-    folder.mkdir(parents=True, exist_ok=True)
+    work = arguments.directory.resolve()
     for seed, features, name in wanted:
         of_features = result["features"].setdefault(features, {"runs": {}})
         runs = of_features["runs"].setdefault(name, {})
-        parts = folder / f"{features}, {name}, {seed}.npy"
-        if str(seed) not in runs or not parts.is_file():
+        if str(seed) not in runs:
             row = ROWS[name]
-            work = f"work_dir={arguments.directory.resolve()}"
-            overrides = [*FEATURES[features], *row.overrides, *arguments.set, f"seed={seed}", work]
+            overrides = [*FEATURES[features], *row.overrides, *arguments.set, f"seed={seed}", f"work_dir={work}"]
             config = load_config(CONFIGS / f"{row.config}.yaml", overrides)
             train(CONFIGS / f"{row.config}.yaml", overrides, config.reads_graphs)
-            runs[str(seed)] = measured(config, parts)
-        kept = {row: sorted(folder.glob(f"{features}, {row}, [0-9]*.npy")) for row in (*COMPARED, *ROWS)}
-        of_features["summary"] = summary({row: [np.load(path) for path in paths] for row, paths in kept.items()})
+            runs[str(seed)], parts = measured(config)
+            keep_parts(features, name, seed, parts)
+        of_features["summary"] = summarized(features)
         write_json_atomic(OUTPUT, result)
         print(features, name, seed, of_features["summary"][name], flush=True)
 

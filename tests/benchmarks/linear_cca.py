@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from leaderboard import Parts
+from leaderboard import Parts, keep_parts
 from reader import RESULTS, machine
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
@@ -137,8 +137,8 @@ def row(choice: Choice, seconds: float) -> dict[str, Any]:
     return {"chosen": chosen, "metrics": choice.result.as_dict(), "seconds": round(seconds, 1)}
 
 
-def measure(config: PipelineConfig, folder: Path | None, kept: Path | None) -> dict[str, Any]:
-    """Fit and choose for each kind of caption vector; `kept` is for each image's part of RSUM."""
+def measure(config: PipelineConfig, features: str, folder: Path | None) -> dict[str, Any]:
+    """Fit and choose for each kind of caption vector, and keep each image's part of RSUM for the leaderboard."""
     directories = plan_stages(config)["extract"].outputs
     train, dev = (
         read_split(directories[split], config.features.member)
@@ -154,8 +154,7 @@ def measure(config: PipelineConfig, folder: Path | None, kept: Path | None) -> d
         y, y_dev = vectors()
         choice = fit((x[train.owners_C], y), (x_dev, y_dev), dev.counts)
         rows[name] = row(choice, time.perf_counter() - began)
-        if kept is not None:
-            np.save(f"{kept}, linear CCA {name}, 0.npy", parts_of_similarities(choice.similarities_BC, dev.owners_C))
+        keep_parts(features, f"linear CCA {name}", 0, parts_of_similarities(choice.similarities_BC, dev.owners_C))
         print(name, rows[name], flush=True)
     return rows
 
@@ -167,12 +166,10 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--minilm", type=Path, help="folder of MiniLM's weights; without it TF-IDF alone")
     parser.add_argument("--features", required=True, help="name of the features in the record")
-    parser.add_argument("--parts", type=Path, help="folder of the leaderboard's parts of RSUM")
     arguments = parser.parse_args()
     path = RESULTS / "linear_cca.json"
     record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    kept = None if arguments.parts is None else arguments.parts / arguments.features
-    rows = measure(load_config(arguments.config, arguments.set), arguments.minilm, kept)
+    rows = measure(load_config(arguments.config, arguments.set), arguments.features, arguments.minilm)
     record[arguments.features] = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "rows": rows}
     write_json_atomic(path, record)
 

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from vse_core import products
 from vse_core.products import Linear, linear, product
+from vse_core.torch_internals import onednn_linear
 
 
 @pytest.mark.parametrize("rows", [1, 3, 128])
@@ -51,6 +53,22 @@ def test_a_frozen_layer_passes_the_gradient_on() -> None:
 def test_autocast_decides_the_type() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert linear(torch.ones(2, 3), torch.ones(4, 3)).dtype == torch.bfloat16
+
+
+def test_few_sizes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN keeps memory for each."""
+    asked = set()
+
+    def noted(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        asked.add((*rows.shape, *weight.shape))
+        return onednn_linear(rows, weight, bias)
+
+    monkeypatch.setattr(products, "onednn_linear", noted)
+    left, right = torch.randn(5000, 8), torch.randn(8, 8)
+    for rows in range(1, 5001, 7):
+        assert product(left[:rows], right).shape == (rows, 8)
+        product(left[:rows].t(), left[:rows])
+    assert len(asked) < 120
 
 
 def test_products_keep_all_bits_of_float32() -> None:
