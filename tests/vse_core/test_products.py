@@ -56,7 +56,7 @@ def test_autocast_decides_the_type() -> None:
 
 
 def test_few_sizes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN keeps memory for each."""
+    """Memory is kept for each of them."""
     asked = set()
 
     def noted(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
