@@ -24,7 +24,7 @@ CONTENTS = "contents.json"
 _THREADS = 8
 # Only these are removed to make room: sidecars, manifests and models are small.
 _SHARDS = "**/shard-*.tar"
-_IN_USE, _PULLING = ".in-use.lock", ".pulling.lock"
+_IN_USE, _PULLING, _MAKING_ROOM = ".in-use.lock", ".pulling.lock", ".making-room.lock"
 _RESERVED = ".reserved"
 # Locks for files by the hash of their name: files that share one wait for each other, no more.
 _PULLING_ONES = 64
@@ -69,7 +69,9 @@ class Mirror:
         """Copy finished files to the storage, in this order; what was there under their names is replaced."""
         if self.address is not None:
             for path in paths:
-                self._storage.upload(path, self._name(path))
+                # Nobody makes room with a file whose copy is still being checked.
+                with locked(path, fcntl.LOCK_SH, os.O_RDONLY):
+                    self._storage.upload(path, self._name(path))
 
     def has(self, path: Path) -> bool:
         """Return whether a file is on the storage; without one, here."""
@@ -255,16 +257,18 @@ class Mirror:
         """Remove copies of shards that the storage has and no process pins until the wanted bytes fit the limit."""
         if self.address is None or self.limit is None:
             return
-        # Before the shards: one that arrives in between must not be missed in both.
-        copied = _being_copied(self.root)
-        shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
-        used = sum((copied | {path: _room(status) for path, status in shards}).values())
-        excess = used + wanted - self.limit
-        for path, status in shards:
-            if excess <= 0:
-                return
-            if self._remove(path, status.st_size):
-                excess -= _room(status)
+        # One at a time: shards that another one is removing would be counted, and their folders passed over.
+        with locked(self.root / _MAKING_ROOM, fcntl.LOCK_EX):
+            # Before the shards: one that arrives in between must not be missed in both.
+            copied = _being_copied(self.root)
+            shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
+            used = sum((copied | {path: _room(status) for path, status in shards}).values())
+            excess = used + wanted - self.limit
+            for path, status in shards:
+                if excess <= 0:
+                    return
+                if self._remove(path, status.st_size):
+                    excess -= _room(status)
         if wanted and excess > 0:
             raise StorageError(
                 f"{excess + self.limit:,} bytes of shards are needed at once in {self.root}, the limit is "

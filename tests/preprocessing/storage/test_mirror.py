@@ -126,6 +126,20 @@ def test_pinned_shards_and_those_without_a_copy_stay(here: Mirror) -> None:
     assert [path.exists() for path in (*paths, only_here)] == [False, False, True]
 
 
+def test_a_shard_stays_until_its_copy_is_checked(here: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    upload = LocalStorage.upload
+
+    def checked(self: LocalStorage, path: Path, name: str) -> None:
+        upload(self, path, name)
+        limited(here, 0).make_room()
+        assert path.read_bytes() == bytes(100)
+
+    monkeypatch.setattr(LocalStorage, "upload", checked)
+    (path,) = shards(here, 1)
+    limited(here, 0).make_room()
+    assert not path.exists()
+
+
 def test_one_pinned_shard_stays(here: Mirror) -> None:
     first, second = (write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(2))
     here.push(first, second)
