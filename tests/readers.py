@@ -63,7 +63,7 @@ from preprocessing.storage.atomic import write_json_atomic
 from tests.preprocessing.datasets.hgr_files import write_hgr
 from vse_core.models import build_model, load_model
 from vse_core.models.released import CheckpointError, read_released
-from vse_core.training.state import Progress, load_state, read_progress, save_state
+from vse_core.training.state import Progress, load_state, optimizer_tensors, read_progress, save_state
 
 SPECIFICATION = {
     "feature_dim": 4,
@@ -470,13 +470,13 @@ READERS: dict[str, Reader] = {
     "kind of a model": Reader("model.json", write_model, saved_kind, ValueError),
     "optimiser": Reader(
         "optimizer.safetensors",
-        lambda f: save_state(optimizer(), Progress(), f),
+        lambda f: save_state(optimizer_tensors(optimizer()), Progress(), f),
         lambda f: load_state(optimizer(), f),
         ValueError,
     ),
     "progress": Reader(
         "progress.json",
-        lambda f: save_state(optimizer(), Progress(1, 2, 3, ({"rsum": 4.5},), {"scale": 2.0}), f),
+        lambda f: save_state(optimizer_tensors(optimizer()), Progress(1, 2, 3, ({"rsum": 4.5},), {"scale": 2.0}), f),
         lambda f: (progress := read_progress(f), progress.best_epoch),
         ValueError,
     ),

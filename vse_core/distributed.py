@@ -1,5 +1,6 @@
 """All collectives of training: gathering embeddings with gradients, and sums over all processes."""
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,6 +18,18 @@ def world_size() -> int:
 def rank() -> int:
     """Return this process's number, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
+
+
+def first_says(flag: bool) -> bool:
+    """Return the first process's flag to all of them, without a wait for the device."""
+    told = [flag]
+    dist.broadcast_object_list(told, group=_host_group(), device=torch.device("cpu"))
+    return told[0]
+
+
+@lru_cache(maxsize=1)
+def _host_group() -> Any:
+    return dist.new_group(backend="gloo")
 
 
 def gather_rows(local: Tensor, counts: list[int]) -> Tensor:

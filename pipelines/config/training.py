@@ -104,6 +104,11 @@ class TrainingConfig(Strict):
     workers: Annotated[int | tuple[Int, Int], BeforeValidator(_workers)] = Field(
         1, description="training processes that share the global batch; [2, 8] takes as many as there is room for"
     )
+    parallelism: Literal["ddp", "fsdp2"] = Field(
+        "ddp",
+        description="each worker has the model (ddp), or a share of its weights, gradients and optimiser state, for "
+        "towers too large for one GPU (fsdp2)",
+    )
     cpus_per_worker: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, a worker")
     gpus_per_worker: Float = Field(0, ge=0, description="GPUs reserved for a worker; 0 trains on the CPU")
     gpu_type: str | None = Field(
@@ -156,6 +161,16 @@ class TrainingConfig(Strict):
     def backend(self) -> Literal["gloo", "nccl"]:
         """The backend of torch.distributed: NCCL takes no two processes on one GPU."""
         return "nccl" if self.gpus_per_worker >= 1 else "gloo"
+
+    @model_validator(mode="after")
+    def _can_be_sharded(self) -> TrainingConfig:
+        if self.parallelism == "fsdp2" and self.precision == "fp16":
+            raise ValueError(
+                "precision: fp16's scaling needs all gradients in one place; take bf16, or parallelism ddp"
+            )
+        if self.parallelism == "fsdp2" and self.compile:
+            raise ValueError("compile: networks that workers share are not compiled; set it to false, or take ddp")
+        return self
 
     @model_validator(mode="after")
     def _gpu_settings_have_effect(self) -> TrainingConfig:

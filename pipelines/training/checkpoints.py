@@ -6,11 +6,12 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from pipelines.runtime.stage import StageError
 from pipelines.training.checkpoint_uploads import CheckpointUploads
@@ -19,8 +20,10 @@ from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import locked, sync_directory
 from preprocessing.storage.mirror import CONTENTS
 from vse_core.digests import DigestError, check_digests, file_digest, write_digests
+from vse_core.distributed import rank
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
-from vse_core.training.state import Progress, read_progress, save_state
+from vse_core.training.sharding import gathered
+from vse_core.training.state import Progress, optimizer_tensors, read_progress, save_state
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ class Checkpoints:
 
     The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``; the checkpoint before the newest stays
     until there is another, in case the newest is damaged. `write_sidecars` writes next to a model what it is used with.
+
+    All processes of a run save, which gathers weights that they share; the first one writes.
     """
 
     def __init__(self, directory: Path, write_sidecars: Callable[[Path], None], mirror: Mirror) -> None:
@@ -51,11 +56,14 @@ class Checkpoints:
 
     def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the state after ``step`` global steps, then drop what it supersedes; StageError on a full disk."""
+        weights, tensors = gathered(model.state_dict()), optimizer_tensors(optimizer)
+        if rank():
+            return
         (self.directory / "checkpoints").mkdir(exist_ok=True)
         path = self.directory / "checkpoints" / f"step-{step:08d}"
         with _appearing(path) as aside:
-            self._write_model(model, aside)
-            save_state(optimizer, progress, aside)
+            self._write_model(model, weights, aside)
+            save_state(tensors, progress, aside)
         kept = self._keep(path, progress)
         self.uploads.request(kept, [*self._written, path])
         self._written = []
@@ -63,9 +71,12 @@ class Checkpoints:
 
     def save_best(self, epoch: int, model: Model) -> None:
         """Write the model of a finished epoch (from 0) that was the best so far; to be followed by `save`."""
+        weights = gathered(model.state_dict())
+        if rank():
+            return
         path = best_directory(self.directory, epoch)
         with _appearing(path) as aside:
-            self._write_model(model, aside)
+            self._write_model(model, weights, aside)
         self._written.append(path)
 
     def wait(self) -> None:
@@ -82,8 +93,8 @@ class Checkpoints:
         folders = dict.fromkeys(itertools.chain.from_iterable(self._kept.values()))
         return [folder for folder in folders if folder.is_dir()]
 
-    def _write_model(self, model: Model, directory: Path) -> None:
-        model.save(directory)
+    def _write_model(self, model: Model, weights: Mapping[str, Tensor], directory: Path) -> None:
+        model.save(directory, weights)
         self._write_sidecars(directory)
 
     def _prune(self, kept: set[Path]) -> None:

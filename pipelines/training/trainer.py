@@ -43,7 +43,7 @@ from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
-from vse_core.distributed import gather_output, rank, world_size
+from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import build_model, load_weights
@@ -55,6 +55,7 @@ from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
 from vse_core.training.schedule import fixed_blocks
+from vse_core.training.sharding import forget_gathered, shard
 from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
 
@@ -106,8 +107,15 @@ class Trainer:
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, evaluation.reader)
         self.evaluation_inputs = self.kind.text_inputs(settings.model.text, evaluation, caption_encoder, self.model)
-        start_from_word_vectors(self.model, directory)
-        start_from_initial(self.model, caption_encoder, directory)
+        self._checkpoint = self.checkpoints.resume()
+        if self._checkpoint is None:
+            start_from_word_vectors(self.model, directory)
+            start_from_initial(self.model, caption_encoder, directory)
+        else:
+            load_weights(self.model, self._checkpoint)
+        self._is_sharded = training.parallelism == "fsdp2" and world_size() > 1
+        if self._is_sharded:
+            shard(self.model)
         self.losses = LossSchedule(settings.loss, self.steps_per_epoch, device)
         self.optimizer = build_optimizer(
             self.model,
@@ -191,7 +199,7 @@ class Trainer:
             self.model.image_encoder.fix_blocks(fixed)
         chunk_size = self.training.chunk_size
         trained = self.kind.trained(self.model if chunk_size is None else ChunkedModel(self.model, chunk_size))
-        if world_size() == 1:
+        if world_size() == 1 or self._is_sharded:
             return trained
         devices = [self.device] if self.device.type == "cuda" else None
         # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
@@ -217,11 +225,17 @@ class Trainer:
                 stepped()
                 if done % self.training.checkpoint_steps == 0:
                     self._save(done)
-                if self.observer is not None and self.observer.wants_checkpoint():
+                if self._is_checkpoint_wanted():
                     self._save(done)
-                    self.checkpoints.wait()
-                    self.observer.checkpoint_is_safe()
+                    if self.observer is not None:
+                        self.checkpoints.wait()
+                        self.observer.checkpoint_is_safe()
         self._read_reports()
+
+    def _is_checkpoint_wanted(self) -> bool:
+        wanted = self.observer is not None and self.observer.wants_checkpoint()
+        # Where the processes share the weights they save together.
+        return first_says(wanted) if self._is_sharded else wanted
 
     def _sampled(self, epoch: int, step: int) -> list[IntArray]:
         """Return the captions of the global batches of an optimiser step."""
@@ -282,29 +296,29 @@ class Trainer:
         step = finished * self.steps_per_epoch
         with averaged(self.optimizer):
             metrics = self._evaluate()
+            if self._is_sharded:
+                forget_gathered(self.model)
             self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
             if self.observer is not None:
                 named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
                 self.observer.log({"epoch": finished}, step)
                 self.observer.log_model(f"epoch-{finished:03d}", named, step)
-                if self.progress.best_epoch == epoch:
-                    self.checkpoints.save_best(epoch, self.model)
+            if self.progress.best_epoch == epoch:
+                self.checkpoints.save_best(epoch, self.model)
         self._save(step)
         self.on_epoch(metrics)
 
     def _save(self, step: int) -> None:
         self._read_reports()
         self.progress = replace(self.progress, scaler=self.precision.state(), learned=self.losses.state())
+        self.checkpoints.save(step, self.model, self.optimizer, self.progress)
         if self.observer is not None:
-            self.checkpoints.save(step, self.model, self.optimizer, self.progress)
             self.observer.flush()
 
     def _restore(self) -> None:
         """Go back to the newest checkpoint; what was logged after it will be logged again."""
-        checkpoint = self.checkpoints.resume()
-        if checkpoint is not None:
-            load_weights(self.model, checkpoint)
-            self.progress = load_state(self.optimizer, checkpoint)
+        if self._checkpoint is not None:
+            self.progress = load_state(self.optimizer, self._checkpoint)
             self.losses.resume(self.progress)
             self.precision.load_state(self.progress.scaler)
         if self.observer is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 import time
@@ -32,7 +31,7 @@ from evaluation import forget_peak, held_bytes  # noqa: E402
 from reader import RESULTS, machine  # noqa: E402
 
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
-from tests.ports import free_port  # noqa: E402
+from tests.ranks import run_ranks  # noqa: E402
 from vse_core.losses import build_loss  # noqa: E402
 from vse_core.models import build_model  # noqa: E402
 from vse_core.similarity import unit_length  # noqa: E402
@@ -109,22 +108,17 @@ def big_step(name: str, rank: int, counts: list[int]) -> dict[str, float]:
     return {"megabytes": held_bytes("VmHWM") / 1e6, "seconds": seconds, "loss": result.loss.item()}
 
 
-def one_of_several(rank: int, way: Any, name: str, counts: list[int], port: int, queue: Any) -> None:
+def one_of_several(rank: int, way: Any, name: str, counts: list[int], queue: Any) -> None:
     """Measure as one of several processes."""
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=len(counts))
     dist.barrier()
     queue.put(way(name, rank, counts))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def measure(way: Any, name: str, pairs: int, world: int) -> dict[str, Any]:
     """Return the largest memory and CPU time of any of the processes."""
     counts = local_counts(pairs, world)
     queue = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(one_of_several, (way, name, counts, free_port(), queue), nprocs=world)
+    run_ranks(one_of_several, world, way, name, counts, queue)
     found = [queue.get() for _ in counts]
     return {
         "loss": name,

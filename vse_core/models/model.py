@@ -3,6 +3,7 @@
 import json
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ class Model(nn.Module, ABC):
         self.image_encoder = image_encoder
         self.text_encoder = text_encoder
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write ``model.safetensors`` and ``model.json``, the specification, with their digests.
 
-        Where an encoder started from pretrained weights, its architecture takes their place in the JSON: they are all
-        in the model now, and are not needed to load it.
+        ``weights`` are the model's, gathered, where processes share them. Where an encoder started from pretrained
+        weights, its architecture takes their place in the JSON: they are all in the model now, and are not needed to
+        load it.
         """
-        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        weights = self.state_dict() if weights is None else weights
+        tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
         save_file(tensors, directory / WEIGHTS)
         content = json.dumps(self._self_contained(), indent=2)
         (directory / SPECIFICATION).write_text(content + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """The state that an exact resume needs besides the model, as safetensors and JSON."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vse_core.digests import damage_named
+from vse_core.training.sharding import gathered, share_of
 
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "progress.json"
@@ -43,14 +45,19 @@ class Progress:
         return max(range(len(self.history)), key=lambda e: self.history[e]["rsum"]) if self.history else None
 
 
-def save_state(optimizer: torch.optim.Optimizer, progress: Progress, directory: Path) -> None:
-    """Write the optimiser's tensors and the progress into a directory that exists."""
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return an optimiser's state by ``INDEX.NAME``; where processes share it, to the first of them."""
     tensors = {
-        f"{index}.{name}": torch.as_tensor(value).contiguous()
+        f"{index}.{name}": torch.as_tensor(value)
         for index, state in optimizer.state_dict()["state"].items()
         for name, value in state.items()
     }
-    save_file(tensors, directory / OPTIMIZER)
+    return gathered(tensors)
+
+
+def save_state(tensors: Mapping[str, Tensor], progress: Progress, directory: Path) -> None:
+    """Write :func:`optimizer_tensors` and the progress into a directory that exists."""
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, directory / OPTIMIZER)
     (directory / PROGRESS).write_text(json.dumps(asdict(progress)) + "\n", encoding="utf-8")
 
 
@@ -71,7 +78,7 @@ def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
         for name, value in values.items():
             if value.shape == parameter.shape:
                 # In the parameter's own layout (channels last, say), over which a fused optimiser walks without asking.
-                values[name] = torch.empty_like(parameter, requires_grad=False).copy_(value)
+                values[name] = torch.empty_like(parameter, requires_grad=False).copy_(share_of(value, parameter))
     return read_progress(directory)
 
 

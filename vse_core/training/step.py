@@ -17,6 +17,7 @@ from vse_core.distributed import average_gradients
 from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.torch_internals import step_if_finite
 from vse_core.training.mixed_precision import MixedPrecision
+from vse_core.training.sharding import clip_gradients
 
 
 class NonFiniteLossError(RuntimeError):
@@ -87,14 +88,14 @@ def training_step(
 
     A loss or a gradient that is not finite leaves the weights and the optimiser as they are;
     :meth:`StepResult.check`, or :func:`check_finite` later, tells of it. Among several processes the model is wrapped
-    in DistributedDataParallel, which averages gradients; those of the loss's own parameters are averaged here. The
-    gradient's global L2 norm is at most ``gradient_clip``.
+    in DistributedDataParallel, or sharded (:mod:`~vse_core.training.sharding`), which average gradients; those of the
+    loss's own parameters are averaged here. The gradient's global L2 norm is at most ``gradient_clip``.
     """
     precision = precision or MixedPrecision()
     optimizer.zero_grad(set_to_none=True)
     results = []
     for number, local in enumerate(local_batches, start=1):
-        # Processes exchange gradients once, after the last batch.
+        # Processes exchange gradients once, after the last batch; sharded ones after each, of which none has them all.
         with _no_exchange(model) if number < len(local_batches) else nullcontext():
             with precision.autocast():
                 output = model(*local.inputs)
@@ -105,7 +106,7 @@ def training_step(
     precision.unscale(optimizer)
     average_gradients(loss)
     learned = [*model.parameters(), *loss.parameters()]
-    gradient_norm = nn.utils.clip_grad_norm_(learned, gradient_clip).detach()
+    gradient_norm = clip_gradients(learned, gradient_clip)
     scale = precision.scale(total)
     step_if_finite(optimizer, total.isfinite() & gradient_norm.isfinite())
     precision.adapt()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
@@ -19,7 +16,7 @@ from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.shards.reader import ShardReader
-from tests.ports import free_port
+from tests.ranks import run_ranks
 
 
 class Quiet:
@@ -76,26 +73,12 @@ def train_by_hand(
         threads: of each.
         observer: of the first process, into which it is pickled; by default one that ignores all it is told.
     """
-    port = free_port()
     out.mkdir()
-    mp.spawn(_rank, args=(workers, threads, port, settings, trained, out, observer or Quiet()), nprocs=workers)
+    run_ranks(_train, workers, settings, trained, out, observer or Quiet(), threads=threads)
 
 
-def _rank(
-    rank: int,
-    workers: int,
-    threads: int,
-    port: int,
-    settings: Sequence[str],
-    trained: Path,
-    out: Path,
-    observer: Quiet,
-) -> None:
-    torch.set_num_threads(threads)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=workers)
+def _train(rank: int, settings: Sequence[str], trained: Path, out: Path, observer: Quiet) -> None:
     config = load_config(None, settings)
     outputs = extract.plan(config, {}).outputs
     train, dev = (SplitData(ShardReader(outputs[split], config.features.member)) for split in ("train", "dev"))
     quiet_trainer(config, train, dev, load_caption_encoder(trained), out, observer if rank == 0 else None).run()
-    dist.destroy_process_group()

@@ -1,14 +1,10 @@
 """Training with the components of captions, and against adversarial captions: learns, resumes, is the same in parts."""
 
 import json
-import os
 from itertools import chain
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.adversarial import ADVERSARIAL, _write_tokens
@@ -25,7 +21,7 @@ from preprocessing.shards.reader import ShardReader
 from tests.pipelines.tiny_graphs import write_split
 from tests.pipelines.training.by_hand import quiet_trainer
 from tests.pipelines.training.test_trainer import KilledError, Recorder
-from tests.ports import free_port
+from tests.ranks import run_ranks
 from vse_core.models import load_model
 from vse_core.models.unified import UnifiedModel
 
@@ -154,23 +150,20 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(undisturbed, shards: Pa
     assert list(found) == history
 
 
-def run_rank(rank: int, world: int, port: int, system: str, shards: str, out: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+def run_rank(rank: int, config: PipelineConfig, shards: Path, out: Path) -> None:
     observer = Recorder() if rank == 0 else None
-    history = make_trainer(make_config(system), Path(shards), Path(out), observer, prepared=True).run()
-    Path(out, f"history-{rank}.json").write_text(json.dumps(history))
-    dist.destroy_process_group()
+    history = make_trainer(config, shards, out, observer, prepared=True).run()
+    (out / f"history-{rank}.json").write_text(json.dumps(history))
 
 
 @pytest.mark.integration
-def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_path: Path):
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
+def test_two_processes_have_the_losses_of_one(undisturbed, shards: Path, tmp_path: Path, parallelism: str):
     system, losses, _ = undisturbed
-    port = free_port()
+    config = make_config(system, f"training.parallelism={parallelism}")
     # The files that all processes read are written once, as the stage does it.
-    make_trainer(make_config(system), shards, tmp_path, None)
-    mp.spawn(run_rank, args=(2, port, system, str(shards), str(tmp_path)), nprocs=2)
+    make_trainer(config, shards, tmp_path, None)
+    run_ranks(run_rank, 2, config, shards, tmp_path)
     assert losses_of(tmp_path) == pytest.approx(losses, rel=1e-5, abs=1e-5)
     assert (tmp_path / "history-0.json").read_text() == (tmp_path / "history-1.json").read_text()
 

@@ -1,14 +1,12 @@
 """A backbone trained from images in shards to a model that can be searched, on a network small enough for a test."""
 
 import json
-import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from PIL import Image
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
@@ -28,9 +26,10 @@ from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.by_hand import Quiet, quiet_trainer
-from tests.ports import free_port
+from tests.ranks import run_ranks
 from vse_core.encoders import resnet
 from vse_core.models import build_model, load_model
+from vse_core.training.sharding import whole
 
 NETWORK = (
     "{model_type: resnet, embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], layer_type: basic}"
@@ -152,22 +151,19 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed[0]), abs=1e-5)
 
 
-def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=world)
-    trainer = make_trainer(make_config(), Path(shards), Path(out), Recorder() if rank == 0 else None)
+def run_rank(rank: int, shards: Path, out: Path, settings: Sequence[str]) -> None:
+    trainer = make_trainer(make_config(*settings), shards, out, Recorder() if rank == 0 else None)
     trainer.run()
-    torch.save(trainer.model.state_dict(), Path(out) / f"state-{rank}.pt")
-    dist.destroy_process_group()
+    state = {name: whole(tensor) for name, tensor in trainer.model.state_dict().items()}
+    torch.save(state, out / f"state-{rank}.pt")
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
 def test_two_processes_train_the_same_model_through_all_stages(
-    shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer]
+    shards: Path, tmp_path: Path, undisturbed: tuple[Path, Recorder, Trainer], parallelism: str
 ) -> None:
-    port = free_port()
-    mp.spawn(run_rank, args=(2, port, str(shards), str(tmp_path)), nprocs=2)
+    run_ranks(run_rank, 2, shards, tmp_path, [f"training.parallelism={parallelism}"])
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed[0]), rel=1e-4, abs=1e-4)
     states = [torch.load(tmp_path / f"state-{rank}.pt", weights_only=True) for rank in range(2)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -1,13 +1,9 @@
 """HGR-infinity in the pipeline: it learns, resumes, is the same on two processes; galleries rank as training does."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.kinds import saved_kind
@@ -21,7 +17,7 @@ from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.by_hand import quiet_trainer
 from tests.pipelines.training.test_trainer import KilledError, Recorder, losses_of, write_split
-from tests.ports import free_port
+from tests.ranks import run_ranks
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses.hierarchical import VideoLevels
 from vse_core.models import load_model
@@ -121,22 +117,18 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     assert losses_of(tmp_path) == pytest.approx(undisturbed, abs=1e-6)
 
 
-def run_rank(rank: int, world: int, port: int, shards: str, out: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=world)
-    config = make_config(Path(shards), *NO_DROPOUT)
-    history = make_trainer(config, Path(shards), Path(out), Recorder() if rank == 0 else None).run()
-    Path(out, f"history-{rank}.json").write_text(json.dumps(history))
-    dist.destroy_process_group()
+def run_rank(rank: int, shards: Path, out: Path, parallelism: str) -> None:
+    config = make_config(shards, *NO_DROPOUT, f"training.parallelism={parallelism}")
+    history = make_trainer(config, shards, out, Recorder() if rank == 0 else None).run()
+    (out / f"history-{rank}.json").write_text(json.dumps(history))
 
 
 @pytest.mark.integration
-def test_two_processes_have_the_losses_of_one(shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
+def test_two_processes_have_the_losses_of_one(shards: Path, tmp_path: Path, parallelism: str) -> None:
     alone = make_trainer(make_config(shards, *NO_DROPOUT), shards, tmp_path / "one", Recorder()).run()
-    port = free_port()
     (tmp_path / "two").mkdir()
-    mp.spawn(run_rank, args=(2, port, str(shards), str(tmp_path / "two")), nprocs=2)
+    run_ranks(run_rank, 2, shards, tmp_path / "two", parallelism)
     assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-5, abs=1e-5)
     together = [json.loads((tmp_path / "two" / f"history-{rank}.json").read_text()) for rank in (0, 1)]
     assert together[0] == together[1]

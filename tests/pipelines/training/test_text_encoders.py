@@ -1,14 +1,12 @@
 """From captions to a trained and searchable model, with BERT and with given word vectors, on small networks."""
 
 import json
-import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from transformers import AutoModel, BertConfig, BertModel
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
@@ -25,7 +23,7 @@ from preprocessing.shards.reader import ShardReader
 from tests.dual_encoders import write_dual_encoder
 from tests.pipelines.training.by_hand import quiet_trainer, with_tokens
 from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
-from tests.ports import free_port
+from tests.ranks import run_ranks
 from vse_core.encoders.pretrained import load_pretrained
 from vse_core.models import load_model
 
@@ -141,22 +139,20 @@ def test_dropout_and_augmentation_go_on_where_a_kill_interrupted_them(
     assert losses_of(tmp_path / "killed") == losses_of(tmp_path / "undisturbed")
 
 
-def run_rank(rank: int, world: int, port: int, shards: str, bert: str, out: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=world)
-    config = make_config(bert_text(Path(bert)), "training.epochs=1")
-    make_trainer(config, Path(shards), Path(out), Recorder() if rank == 0 else None).run()
-    dist.destroy_process_group()
+def run_rank(rank: int, shards: Path, bert: Path, out: Path, settings: Sequence[str]) -> None:
+    config = make_config(bert_text(bert), "training.epochs=1", *settings)
+    make_trainer(config, shards, out, Recorder() if rank == 0 else None).run()
 
 
 @pytest.mark.integration
-def test_two_processes_give_the_losses_of_one_where_nothing_drops_out(shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
+def test_two_processes_give_the_losses_of_one_where_nothing_drops_out(
+    shards: Path, tmp_path: Path, parallelism: str
+) -> None:
     folder = write_bert(tmp_path / "bert", dropout=0.0)
     config = make_config(bert_text(folder), "training.epochs=1")
     make_trainer(config, shards, tmp_path / "one", Recorder()).run()
-    port = free_port()
-    mp.spawn(run_rank, args=(2, port, str(shards), str(folder), str(tmp_path / "two")), nprocs=2)
+    run_ranks(run_rank, 2, shards, folder, tmp_path / "two", [f"training.parallelism={parallelism}"])
     assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-4)
 
 

@@ -2,14 +2,11 @@
 
 import gzip
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
@@ -21,7 +18,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
 from tests.pipelines.training.by_hand import Quiet, quiet_trainer
-from tests.ports import free_port
+from tests.ranks import run_ranks
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
 from vse_core.training.step import NonFiniteLossError
@@ -158,21 +155,14 @@ def test_two_checkpoints_are_kept(shards: Path, tmp_path: Path):
     assert progress["epoch"] == 3
 
 
-def run_rank(
-    rank: int, world: int, port: int, shards: str, out: str, die_at: int | None, settings: Sequence[str]
-) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+def run_rank(rank: int, shards: Path, out: Path, die_at: int | None, settings: Sequence[str]) -> None:
     observer = Recorder(die_at) if rank == 0 else None
-    history = make_trainer(make_config(*settings), Path(shards), Path(out), observer).run()
-    Path(out, f"history-{rank}.json").write_text(json.dumps(history))
-    dist.destroy_process_group()
+    history = make_trainer(make_config(*settings), shards, out, observer).run()
+    (out / f"history-{rank}.json").write_text(json.dumps(history))
 
 
 def run_group(world: int, shards: Path, out: Path, die_at: int | None = None, settings: Sequence[str] = ()) -> None:
-    port = free_port()
-    mp.spawn(run_rank, args=(world, port, str(shards), str(out), die_at, settings), nprocs=world)
+    run_ranks(run_rank, world, shards, out, die_at, settings)
 
 
 @pytest.mark.integration

@@ -7,7 +7,7 @@ from torch import nn
 
 from vse_core.training.average import averaged, update_average
 from vse_core.training.optim import build_optimizer
-from vse_core.training.state import Progress, load_state, save_state
+from vse_core.training.state import Progress, load_state, optimizer_tensors, save_state
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
@@ -31,7 +31,7 @@ def test_the_average_of_all_steps_and_the_weights_after_it(tmp_path: Path) -> No
         torch.testing.assert_close([parameter.detach() for parameter in model.parameters()], expected)
     assert all(map(torch.equal, model.parameters(), now))
 
-    save_state(optimizer, Progress(), tmp_path)
+    save_state(optimizer_tensors(optimizer), Progress(), tmp_path)
     again = nn.Linear(3, 2)
     again.load_state_dict(model.state_dict())
     restored = build_optimizer(again, 0.1, 0.0)

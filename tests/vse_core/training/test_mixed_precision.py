@@ -12,7 +12,7 @@ from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
 from vse_core.precision import full_precision, use_tf32
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
-from vse_core.training.state import Progress, load_state, save_state
+from vse_core.training.state import Progress, load_state, optimizer_tensors, save_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, check_finite, training_step
 
 SIZE = 12
@@ -99,7 +99,7 @@ def test_a_resumed_run_goes_on_with_the_scale(tmp_path: Path):
     first = Run("infonce", "fp16", 2.0**20)
     for seed in range(6):
         first.step(seed)
-    save_state(first.optimizer, Progress(scaler=first.precision.state()), tmp_path)
+    save_state(optimizer_tensors(first.optimizer), Progress(scaler=first.precision.state()), tmp_path)
     json.loads((tmp_path / "progress.json").read_text())
     second = Run("infonce", "fp16")
     second.model.load_state_dict(first.model.state_dict())

@@ -2,15 +2,14 @@
 loss, gradients and statistics of one.
 """
 
-import os
+from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from tests.ports import free_port
+from tests.ranks import run_ranks
 from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from tests.vse_core.training.tiny_unified import (
@@ -54,12 +53,9 @@ CHUNK = 2  # shares of 11 have up to two chunks more on one process than on anot
 BLOCK = 70  # numbers: an anchor compares 11 candidates with 3 views, so two at once; with the frames of a video, one
 
 
-def all_steps(rank: int, world: int, port: int, out: str) -> None:
+def all_steps(rank: int, world: int, out: Path) -> None:
     """One step from the same weights with each loss, as one of several processes."""
     torch.set_num_threads(1)
-    if world > 1:
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-        dist.init_process_group("gloo", rank=rank, world_size=world)
     found = {}
     systems = (
         (TinyViews(views=3), LOSSES),
@@ -86,8 +82,6 @@ def all_steps(rank: int, world: int, port: int, out: str) -> None:
                 found["accumulated"] = one_step(wrapped, name, rank, world, seeds=(1, 2, 3))
     if rank == world - 1:  # not the first: every process must have the same
         torch.save(found, out)
-    if world > 1:
-        dist.destroy_process_group()
 
 
 def distributed(model: torch.nn.Module, world: int) -> torch.nn.Module:
@@ -142,10 +136,9 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[
     """Results by number of processes; importing torch takes long, so each process does all losses at once."""
     folder = tmp_path_factory.mktemp("steps")
     mp.get_context("forkserver").set_forkserver_preload([__name__, "torch._dynamo"])
-    all_steps(0, 1, 0, str(folder / "1.pt"))
+    all_steps(0, 1, folder / "1.pt")
     for world in (2, 4):
-        arguments = (world, free_port(), str(folder / f"{world}.pt"))
-        mp.start_processes(all_steps, args=arguments, nprocs=world, start_method="forkserver")
+        run_ranks(all_steps, world, world, folder / f"{world}.pt", start_method="forkserver")
     return {world: torch.load(folder / f"{world}.pt", weights_only=True) for world in (1, 2, 4)}
 
 

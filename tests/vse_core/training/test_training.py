@@ -10,7 +10,7 @@ from vse_core.models import build_model
 from vse_core.training.collapse import CollapseDetector, CollapseError
 from vse_core.training.optim import build_optimizer
 from vse_core.training.schedule import constant, cosine_decay, step_decay, with_warmup
-from vse_core.training.state import Progress, load_state, save_state
+from vse_core.training.state import Progress, load_state, optimizer_tensors, save_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, training_step
 
 SPECIFICATION = {
@@ -70,7 +70,7 @@ def test_a_saved_run_goes_on_with_the_same_losses(tmp_path: Path):
     model, loss, optimizer = make_run()
     run_steps(model, loss, optimizer, range(3))
     progress = Progress(epoch=2, step=3, plateau_steps=4, history=({"rsum": 12.5}, {"rsum": 11.0}))
-    save_state(optimizer, progress, tmp_path)
+    save_state(optimizer_tensors(optimizer), progress, tmp_path)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model, loss, optimizer = make_run()
     model.load_state_dict(weights)
@@ -96,7 +96,7 @@ def test_a_saved_run_goes_on_with_parameters_in_another_layout(tmp_path: Path):
     train(undisturbed, optimizer, range(6))
     model, optimizer = make()
     train(model, optimizer, range(3))
-    save_state(optimizer, Progress(), tmp_path)
+    save_state(optimizer_tensors(optimizer), Progress(), tmp_path)
     resumed = build_optimizer(model, 0.1, 0.0)
     load_state(resumed, tmp_path)
     train(model, resumed, range(3, 6))
@@ -106,7 +106,7 @@ def test_a_saved_run_goes_on_with_parameters_in_another_layout(tmp_path: Path):
 def test_another_models_optimiser_state_is_refused(tmp_path: Path):
     model, loss, optimizer = make_run()
     run_steps(model, loss, optimizer, range(1))
-    save_state(optimizer, Progress(), tmp_path)
+    save_state(optimizer_tensors(optimizer), Progress(), tmp_path)
     with pytest.raises(ValueError, match="not this model's"):
         load_state(build_optimizer(torch.nn.Linear(2, 2), 1e-3, 0.0), tmp_path)
 

@@ -1,0 +1,100 @@
+"""FSDP2: of the weights, their gradients and the optimiser's state each process keeps a share, and gathers the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from vse_core.distributed import rank
+from vse_core.encoders.image import FeatureEncoder
+from vse_core.encoders.layers import layers_of
+from vse_core.torch_internals import begin_at_the_root
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+# What the encoders call their pretrained networks.
+_NETWORKS = ("bert", "backbone", "tower")
+
+
+def shard(model: nn.Module) -> None:
+    """Leave this process its share of a model whose weights all processes have, before the optimiser is made.
+
+    Where a layer of a pretrained network is needed, all its weights are there, and its gradients leave for their owners
+    when it is done; the rest of the model is gathered at once (Zhao et al. 2023, PyTorch FSDP; `fully_shard`). Losses
+    and gradients are DistributedDataParallel's, up to the order of sums.
+
+    Parameters are DTensors from here on: :func:`gathered` makes them whole, :func:`share_of` is its opposite.
+    """
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    for parameter in model.parameters():
+        # Convolutions are kept channels last, which fully_shard refuses.
+        parameter.data = parameter.data.contiguous()
+    for name, network in model.named_modules():
+        if name.rpartition(".")[2] in _NETWORKS:
+            for layer in layers_of(network):
+                fully_shard(network.get_submodule(layer))
+    for encoder in model.modules():
+        if isinstance(encoder, FeatureEncoder):
+            # Chunks ask for the statistics of its batch norm before the model is called.
+            fully_shard(encoder)
+            register_fsdp_forward_method(encoder, "norm_sums")
+    fully_shard(model)
+    for method in ("encode_images", "encode_texts"):
+        register_fsdp_forward_method(model, method)
+    begin_at_the_root(model)
+
+
+def forget_gathered(model: nn.Module) -> None:
+    """Free the weights of others that the last call of a model without gradients has left, and may soon be old."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a tensor with the shares of all processes, all of which call this; any other as it is."""
+    return tensor.full_tensor() if _is_share(tensor) else tensor
+
+
+def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors whole to the first process, in the host's memory where they were shared; nothing to the others."""
+    kept = {}
+    for name, tensor in tensors.items():
+        value = whole(tensor)
+        if rank() == 0:
+            kept[name] = value.cpu() if _is_share(tensor) else value
+    return kept
+
+
+def share_of(tensor: Tensor, like: Tensor) -> Tensor:
+    """Return this process's share of a tensor that all have, shared like another one; where that is not, the tensor."""
+    if not _is_share(like):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> Tensor:
+    """Scale gradients to a global L2 norm of at most this; return the norm before, the same on all processes."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    kinds: list[list[Tensor]] = [
+        [gradient for gradient in gradients if _is_share(gradient)],
+        [gradient for gradient in gradients if not _is_share(gradient)],
+    ]
+    norms = [whole(nn.utils.get_total_norm(kind)) for kind in kinds if kind]
+    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms or [torch.zeros(())]))
+    nn.utils.clip_grads_with_norm_(parameters, most, norm)
+    return norm
+
+
+def _is_share(tensor: Tensor) -> TypeGuard[DTensor]:
+    # The class takes half a second to import, which most runs can do without.
+    return hasattr(tensor, "full_tensor")
