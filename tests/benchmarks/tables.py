@@ -361,6 +361,19 @@ def _local_rows_rows(result: dict[str, Any]) -> list[list[str]]:
     return [*rows, [label, f"{step['megabytes']:,} MB in all, {step['cpu_seconds']:.0f} s", "cached gradients"]]
 
 
+def _shared_weights_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for whole, shared in itertools.pairwise(result["runs"]):
+        if shared["parallelism"] == "fsdp2":
+            label = (
+                f"weights, gradients, AdamW's moments of a process, FSDP2, {shared['processes']} processes on one core"
+            )
+            ratios = [shared[name] / whole[name] for name in ("megabytes", "step_seconds")]
+            compared = f"{ratios[0]:.2f} x the memory and {ratios[1]:.1f} x the time of DDP"
+            rows.append([label, f"{shared['megabytes']:.0f} MB, {shared['step_seconds']:.1f} s a step", compared])
+    return rows
+
+
 def _feeding_rows(result: dict[str, Any]) -> list[list[str]]:
     found = result["medians"]
     rows = []
@@ -482,6 +495,7 @@ SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "scaling": _scaling_rows,
     "big_batch": _big_batch_rows,
     "local_rows": _local_rows_rows,
+    "shared_weights": _shared_weights_rows,
     "extraction": _extraction_rows,
     "feeding": _feeding_rows,
     "butd": _butd_rows,
