@@ -36,8 +36,8 @@ OUTPUT = RESULTS / "leaderboard.json"
 PARTS = RESULTS / "leaderboard_parts.npz"
 DATA = "${VSE_DATA:-../shared/data}"
 FEATURES = {
-    "MobileNetV2, 7x7": (),
-    "EfficientNet-Lite2, 7x7": (f"features={{extractor: grid, weights: '{DATA}/efficientnet_lite2', actors: 2}}",),
+    name: (f"features={{extractor: grid, weights: '{DATA}/{folder}', actors: 2}}",)
+    for name, folder in (("MobileNetV2, 7x7", "mobilenet_v2"), ("EfficientNet-Lite2, 7x7", "efficientnet_lite2"))
 }
 MINILM = "MiniLM"
 RESAMPLES = 10_000
