@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 INTEGRATION = ROOT / "tests" / "integration"
+
+# No example fails for the time that it took: the machine may be busy.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 # Before anything is imported that reads them, and for the processes that tests start.
 # A token of this session alone: a local cluster would write one into the home folder.

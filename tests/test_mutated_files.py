@@ -91,7 +91,6 @@ def test_a_damaged_file_is_data_or_a_declared_error(tmp_path: Path, name: str) -
 
     @settings(
         max_examples=60,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large],

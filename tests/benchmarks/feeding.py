@@ -4,6 +4,8 @@ The stage's own actors and pool make shards of Flickr8k's photographs. Only the 
 and is in one place of the machine at a time, as a GPU is. "decoding" is a bare loop that loads the same photographs in
 as many threads and does nothing else, timed before and after each extraction: what the machine can give at that moment.
 An image keeps the network longer than it takes to decode, so that a network that waits has been made to wait.
+Rates are taken of the photographs as they are, of about 500 x 375 pixels or fewer, and of the same enlarged to a width
+that cameras give, whose decoding is nearly all of the work.
 
 Run: python tests/benchmarks/feeding.py
 """
@@ -41,6 +43,7 @@ from preprocessing.storage.atomic import write_json_atomic
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results") / "feeding.json"
 BATCH, SHARD, CELLS, WIDTH = 16, 100, 49, 2048
+CAMERA_WIDTH = 2048
 
 
 class SleepingNetwork(FileExtractor):
@@ -89,6 +92,16 @@ class Extraction(_Extraction):
 
         torch.set_num_threads(self._threads)
         self._extractor = self._network
+
+
+def enlarged(images: Path, names: Sequence[str], folder: Path) -> Path:
+    """Write the photographs at a camera's width; return their folder."""
+    folder.mkdir()
+    for name in names:
+        with Image.open(images / name) as image:
+            size = (CAMERA_WIDTH, round(image.height * CAMERA_WIDTH / image.width))
+            image.resize(size, Image.Resampling.BICUBIC).save(folder / name, quality=90)
+    return folder
 
 
 def decoding_rate(data: Dataset, threads: int) -> float:
@@ -170,10 +183,19 @@ def main() -> None:
         listed, tokens = folder / "images.txt", pictures / "Flickr8k.token.txt"
         names = (pictures / "Flickr_8k.trainImages.txt").read_text().split()
         listed.write_text("\n".join(names[: arguments.images]) + "\n")
-        data = build_dataset("flickr", images=pictures / "images", tokens=tokens, splits={"train": listed})
+        large = enlarged(pictures / "images", names[: arguments.images], folder / "large")
+        data, enlarged_data = (
+            build_dataset("flickr", images=images, tokens=tokens, splits={"train": listed})
+            for images in (pictures / "images", large)
+        )
+        sizes = {"": data, f", photographs of {CAMERA_WIDTH:,} pixels": enlarged_data}
         cluster.connect(None)
         for _ in range(arguments.turns):
-            rate = {f"{threads} threads": rates(data, folder, threads) for threads in (1, 2)}
+            rate = {
+                f"{threads} {'thread' if threads == 1 else 'threads'}{size}": rates(photographs, folder, threads)
+                for size, photographs in sizes.items()
+                for threads in (1, 2)
+            }
             wait = {
                 f"{actors} actors, {where}, {way}": waiting(data, folder, actors, mirror, arguments.seconds, at_once)
                 for where, mirror in (("shards stay here", Mirror), ("a second to send a shard", SlowStorage))

@@ -11,7 +11,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,25 @@ def leaderboard_table() -> str:
             rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
             rows.append([features, name, rsum, *differences, str(row["seeds"]), minutes])
     return _table(["features", "", "RSUM", "over VSE++", "over linear CCA, TF-IDF", "seeds", "minutes"], rows)
+
+
+def views_table() -> str:
+    """How alike the views of MV-VSE are, and what each is worth."""
+
+    def listed(values: Sequence[float], digits: int) -> str:
+        return ", ".join(f"{value:.{digits}f}" for value in values)
+
+    rows = [
+        [
+            name,
+            listed(model["cosines"], 3),
+            listed(model["weights_apart"], 2),
+            f"{model['rsum']:.1f}",
+            listed(model["rsum_of_each_view"], 1),
+        ]
+        for name, model in _read("views_study")["models"].items()
+    ]
+    return _table(["", "cosines", "GPO weights apart", "RSUM", "of each view alone"], rows)
 
 
 def released_step_table() -> str:
@@ -609,6 +628,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gru start": gru_start_table,
     "losses": losses_table,
     "leaderboard": leaderboard_table,
+    "views": views_table,
     "released step": released_step_table,
     "parser quality": parser_table,
     "univse balance": balance_table,

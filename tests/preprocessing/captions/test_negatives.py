@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocessing.captions.components import (
@@ -79,7 +79,6 @@ def triples(ids: np.ndarray) -> list[tuple[str, str, str]]:
     return [(subject, " ".join(relation), thing) for subject, *relation, thing in rows]
 
 
-@settings(deadline=None)
 @given(splits, st.integers(0, 3))
 def test_a_negative_differs_in_its_word_and_is_true_of_no_caption(images: list[list[SceneGraph]], epoch: int) -> None:
     captions = [(image, one) for image in images for one in image]
@@ -107,7 +106,6 @@ def test_a_negative_differs_in_its_word_and_is_true_of_no_caption(images: list[l
             assert changed(triple, triples(negatives)) == [0] * 2 + [1] * 4 + [2] * 2
 
 
-@settings(deadline=None)
 @given(splits)
 def test_numbers_tell_which_triples_are_true_of_an_image(images: list[list[SceneGraph]]) -> None:
     captions = [(image, one) for image in images for one in image]
@@ -134,7 +132,6 @@ def changed(component: tuple[str, ...], negatives: list[tuple[str, ...]]) -> lis
 ARRAYS = [field for field in ComponentBatch.__slots__ if "owner" not in field]
 
 
-@settings(deadline=None)
 @given(splits, st.randoms(use_true_random=False))
 def test_a_caption_gets_the_same_negatives_in_every_batch(images: list[list[SceneGraph]], random: Random) -> None:
     drawn = sampler(images)

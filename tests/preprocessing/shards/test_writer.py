@@ -99,7 +99,7 @@ def test_bytes_depend_on_the_samples_alone(tmp_path: Path, sample: MakeSample, m
     assert contents[0] == contents[1]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.lists(
         st.tuples(st.integers(1, 5), st.integers(0, 3), st.binary(max_size=700), st.text(max_size=30)),

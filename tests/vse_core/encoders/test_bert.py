@@ -121,7 +121,7 @@ def test_caption_by_caption(folder: Path) -> None:
         torch.testing.assert_close(found, pooled / pooled.norm(), atol=1e-5, rtol=1e-4)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 4))
 def test_a_caption_alone_and_in_a_batch_is_the_same(fixed: BertEncoder, lengths: list[int], more: int) -> None:
     # Padding is told by the lengths, not by the ids that stand there.

@@ -14,7 +14,7 @@ def unit(*shape: int, seed: int) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(captions=st.integers(1, 6), alpha=st.floats(0, 1), seed=st.integers(0, 99))
 def test_combination_is_the_formula_s(captions: int, alpha: float, seed: int):
     sentences, components = unit(captions, 5, seed=seed), unit(captions, 5, seed=seed + 100)

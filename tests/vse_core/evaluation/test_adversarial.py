@@ -36,7 +36,7 @@ def naive_ranks(
     return ranks, ties
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(
     counts=st.lists(st.integers(1, 4), min_size=1, max_size=6),
     views=st.integers(1, 3),

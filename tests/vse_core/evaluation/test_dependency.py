@@ -78,7 +78,7 @@ def test_a_noun_that_is_no_object_is_refused():
         relation_dependencies([([GIRL], [(GIRL, EAT, BURGER)])])
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(sizes=st.lists(st.integers(2, 6), min_size=1, max_size=8), levels=st.integers(1, 6), data=st.data())
 def test_accuracy_chance_and_ties_are_counted(sizes: list[int], levels: int, data: st.DataObject):
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))

@@ -23,7 +23,7 @@ def naive_similarity(
     return sum(each) / len(each)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     direction=st.sampled_from(DIRECTIONS),
     images=st.integers(2, 6),

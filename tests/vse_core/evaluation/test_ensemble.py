@@ -15,7 +15,7 @@ def as_one_model(mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return mean, torch.eye(mean.shape[1])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     counts=st.lists(st.integers(1, 6), min_size=1, max_size=8),
     views=st.lists(st.integers(1, 3), min_size=1, max_size=4),

@@ -26,7 +26,7 @@ def rows(ranks: Ranks) -> list[tuple[int, bool, int, float, int, float]]:
     return list(zip(*(values.tolist() for values in vars(ranks).values()), strict=True))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     folds=st.sampled_from([1, 2, 3]),
     each=st.integers(1, 4),
@@ -56,7 +56,7 @@ def test_both_ways_within_folds_and_in_the_whole(folds: int, each: int, views: i
         assert rows(ranks.text_to_image) == [naive(inside[:, c].tolist(), {owner[c]}) for c in range(len(owner))]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     queries=st.integers(1, 9),
     items=st.integers(1, 12),

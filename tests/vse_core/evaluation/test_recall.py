@@ -32,7 +32,7 @@ def check(direction: recall.DirectionMetrics, ranks: list[int]) -> None:
     assert direction.mean_rank == pytest.approx(np.mean(ranks) + 1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     counts=st.lists(st.integers(1, 6), min_size=1, max_size=11),
     views=st.integers(1, 3),

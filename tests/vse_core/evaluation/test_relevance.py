@@ -27,7 +27,7 @@ def heat(axes: Axes) -> np.ndarray:
     return np.asarray(overlay.get_array())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(queries=st.integers(1, 4), regions=st.integers(1, 6), temperature=st.floats(0.02, 5), seed=st.integers(0, 99))
 def test_relevance_is_a_softmax_over_regions(queries: int, regions: int, temperature: float, seed: int):
     generator = torch.Generator().manual_seed(seed)

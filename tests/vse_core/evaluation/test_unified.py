@@ -30,7 +30,7 @@ def items(relevant: list[list[int]]) -> RelevantItems:
     return RelevantItems.of_pairs(*torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).unbind(1), len(relevant))
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(
     images=st.integers(1, 9),
     views=st.integers(1, 3),

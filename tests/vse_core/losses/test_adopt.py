@@ -46,7 +46,7 @@ def test_number_of_negatives_at_a_batch_of_128(variant: str, others: float, expe
     assert [int(number) for number in found] == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=seeds, pairs=pair_counts, views=view_counts, variant=st.sampled_from(VARIANTS), mask=st.booleans())
 def test_against_loops_over_the_definitions(seed, pairs, views, variant, mask):
     images, texts, ids = random_batch(seed, pairs, views)

@@ -31,7 +31,7 @@ def test_recorded_values(bound: str, expected: float):
     assert result.total.item() == pytest.approx(expected, abs=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=seeds,
     pairs=pair_counts,
@@ -50,7 +50,7 @@ def test_against_loops_over_the_equations(seed, pairs, views, bound, negatives, 
     assert result.total.item() == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=seeds, pairs=pair_counts, views=view_counts, negatives=st.sampled_from(["hardest", "all"]))
 def test_bounds_are_ordered(seed, pairs, views, negatives):
     """Equation (14), with the lower bound of the journal variant below."""

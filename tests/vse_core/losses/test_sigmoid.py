@@ -12,7 +12,7 @@ from tests.vse_core.losses.batches import nested, pair_counts, random_batch, see
 from vse_core.losses import build_loss
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(seed=seeds, pairs=pair_counts, views=view_counts, mask=st.booleans())
 def test_against_loops_over_the_definition(seed, pairs, views, mask):
     images, texts, ids = random_batch(seed, pairs, views)

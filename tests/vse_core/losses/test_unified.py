@@ -61,7 +61,7 @@ def true_triples(
     return torch.tensor([[*row, *[-1] * (9 - len(row))] for row in rows])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     images=st.integers(1, 6),

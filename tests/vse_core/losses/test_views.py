@@ -14,7 +14,7 @@ from vse_core.losses.views import view_diagnostics
 LOSSES = ("triplet", "multi_view", "adopt", "infonce")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=seeds, views=view_counts, mask=st.booleans())
 def test_bounds_of_infonce_by_loops(seed, views, mask):
     images, texts, ids = random_batch(seed, 5, views)

@@ -51,7 +51,7 @@ def test_last_is_the_last_real_element():
 
 
 @pytest.mark.parametrize("name", POOLINGS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5), padding=st.integers(0, 4), seed=st.integers(0, 99))
 def test_padding_and_order_never_change_the_result(name: str, lengths: list[int], padding: int, seed: int):
     module = make_pooling(name)

@@ -10,7 +10,7 @@ from vse_core.pooling.rank_gru import bidirectional_states
 from vse_core.recurrent import gru_states
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(sizes=st.sets(st.integers(1, 40), min_size=1, max_size=4), width=st.integers(1, 5), seed=st.integers(0, 99))
 def test_states_and_gradients_are_those_of_pytorch_in_float64(sizes: set[int], width: int, seed: int) -> None:
     torch.manual_seed(seed)

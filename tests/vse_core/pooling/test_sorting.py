@@ -42,7 +42,7 @@ SETS = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SETS)
 def test_sums_and_both_gradients(
     dtype: torch.dtype, lengths: list[int], padding: int, dim: int, views: int, seed: int
@@ -63,7 +63,7 @@ def test_sums_and_both_gradients(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SETS)
 def test_sorted_sets_and_their_gradient(
     dtype: torch.dtype, lengths: list[int], padding: int, dim: int, views: int, seed: int

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocessing.captions.adversarial.files import (
@@ -23,7 +23,6 @@ ENTRIES = [
 entries = st.builds(Adversarial, st.text(), st.text(), st.text(), st.text(), st.lists(st.text()).map(tuple), st.text())
 
 
-@settings(deadline=None)  # a disk may be slow
 @given(st.lists(entries))
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, written: list[Adversarial]) -> None:
     path = tmp_path_factory.mktemp("adversarial") / "object.jsonl"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from spacy.tokens import Doc
 from spacy.vocab import Vocab
@@ -361,7 +361,6 @@ def wild_parses(draw: st.DrawFn) -> tuple[str, str]:
     return " ".join(words), " ".join(arcs)
 
 
-@settings(deadline=None)
 @given(wild_parses())
 @example(("runs/VBZ dog/NN", "acl>2 conj>0"))  # the last word is a conjunct of nothing
 def test_no_parse_is_too_strange(parse: tuple[str, str]) -> None:

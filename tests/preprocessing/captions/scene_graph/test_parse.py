@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import spacy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -121,7 +121,6 @@ def test_a_pipeline_without_parser_is_refused() -> None:
         list(parse_captions(spacy.blank("en"), ["a dog"]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(), max_size=30), max_size=5))
 def test_no_caption_raises(nlp: Language, texts: list[str]) -> None:
     results = list(parse_captions(nlp, texts))
