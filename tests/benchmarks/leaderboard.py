@@ -37,7 +37,7 @@ PARTS = RESULTS / "leaderboard_parts.npz"
 DATA = "${VSE_DATA:-../shared/data}"
 FEATURES = {
     name: (f"features={{extractor: grid, weights: '{DATA}/{folder}', actors: 2}}",)
-    for name, folder in (("MobileNetV2, 7x7", "mobilenet_v2"), ("EfficientNet-Lite2, 7x7", "efficientnet_lite2"))
+    for name, folder in (("MobileNetV2, 7x7", "mobilenet_v2"), ("EfficientNet-Lite2, 9x9", "efficientnet_lite2"))
 }
 MINILM = "MiniLM"
 RESAMPLES = 10_000
