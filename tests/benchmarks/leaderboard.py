@@ -16,6 +16,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,6 @@ from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "pipelines" / "config" / "data"
-OUTPUT = RESULTS / "leaderboard.json"
-PARTS = RESULTS / "leaderboard_parts.npz"
 DATA = "${VSE_DATA:-../shared/data}"
 FEATURES = {
     name: (f"features={{extractor: grid, weights: '{DATA}/{folder}', actors: 2}}",)
@@ -68,9 +67,6 @@ ROWS: dict[str, Row] = {
     "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),
 }
 
-# tests/benchmarks/linear_cca.py adds the linear rows.
-COMPARED = ("VSE++", "linear CCA TF-IDF", "linear CCA MiniLM")
-
 Parts = npt.NDArray[np.float64]
 
 
@@ -103,22 +99,6 @@ def train(config: Path, overrides: list[str], graphs: bool) -> None:
         subprocess.run([sys.executable, f"pipelines/{verb}.py", "--config", str(config), *given], cwd=ROOT, check=True)
 
 
-def read_parts() -> dict[str, Parts]:
-    """Return each image's part of RSUM, by features, row and seed."""
-    if not PARTS.is_file():
-        return {}
-    with np.load(PARTS, allow_pickle=False) as kept:
-        return {name: kept[name].astype(np.float64) for name in kept.files}
-
-
-def keep_parts(features: str, row: str, seed: int, parts: Parts) -> None:
-    """Add a run's parts; single precision tells them apart, and compresses."""
-    data = io.BytesIO()
-    kept = read_parts() | {f"{features} | {row} | {seed}": parts}
-    np.savez_compressed(data, allow_pickle=False, **{name: kept[name].astype(np.float32) for name in sorted(kept)})
-    write_bytes_atomic(PARTS, data.getvalue())
-
-
 def measured(config: PipelineConfig) -> tuple[dict[str, Any], Parts]:
     """Return the figures of a finished run, and each image's part of its RSUM."""
     plans = plan_stages(config, last="evaluate")
@@ -133,64 +113,100 @@ def measured(config: PipelineConfig) -> tuple[dict[str, Any], Parts]:
     return figures, parts
 
 
-def summarized(features: str) -> dict[str, Any]:
-    """Return mean, interval and differences from VSE++ and CCA of every row, over the seeds that it has."""
-    parts: dict[str, list[Parts]] = {}
-    for name, of_run in read_parts().items():
-        of_features, row, _ = name.split(" | ")
-        if of_features == features:
-            parts.setdefault(row, []).append(of_run)
-    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in parts.items()}
-    return {
-        row: {
-            "rsum": round(float(mean.sum()), 1),
-            "interval": interval(mean),
-            "seeds": len(parts[row]),
-            "over": {
-                name: [round(float((mean - means[name]).sum()), 1), *interval(mean - means[name])]
-                for name in COMPARED
-                if name in means and name != row
-            },
+@dataclass(frozen=True)
+class Board:
+    """A table of rows: what it is called, and the rows from which each of them is told apart."""
+
+    name: str
+    rows: Mapping[str, Row]
+    compared: tuple[str, ...]
+
+    @property
+    def output(self) -> Path:
+        return RESULTS / f"{self.name}.json"
+
+    @property
+    def _parts(self) -> Path:
+        return RESULTS / f"{self.name}_parts.npz"
+
+    def read_parts(self) -> dict[str, Parts]:
+        """Return each image's part of RSUM, by features, row and seed."""
+        if not self._parts.is_file():
+            return {}
+        with np.load(self._parts, allow_pickle=False) as kept:
+            return {name: kept[name].astype(np.float64) for name in kept.files}
+
+    def keep_parts(self, features: str, row: str, seed: int, parts: Parts) -> None:
+        """Add a run's parts; single precision tells them apart, and compresses."""
+        data = io.BytesIO()
+        kept = self.read_parts() | {f"{features} | {row} | {seed}": parts}
+        np.savez_compressed(data, allow_pickle=False, **{name: kept[name].astype(np.float32) for name in sorted(kept)})
+        write_bytes_atomic(self._parts, data.getvalue())
+
+    def summarized(self, features: str) -> dict[str, Any]:
+        """Return mean, interval and differences of every row, over the seeds that it has."""
+        parts: dict[str, list[Parts]] = {}
+        for name, of_run in self.read_parts().items():
+            of_features, row, _ = name.split(" | ")
+            if of_features == features:
+                parts.setdefault(row, []).append(of_run)
+        means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in parts.items()}
+        return {
+            row: {
+                "rsum": round(float(mean.sum()), 1),
+                "interval": interval(mean),
+                "seeds": len(parts[row]),
+                "over": {
+                    name: [round(float((mean - means[name]).sum()), 1), *interval(mean - means[name])]
+                    for name in self.compared
+                    if name in means and name != row
+                },
+            }
+            for row, mean in means.items()
         }
-        for row, mean in means.items()
-    }
 
 
-def main() -> None:
+# tests/benchmarks/linear_cca.py adds the linear rows.
+LEADERBOARD = Board("leaderboard", ROWS, ("VSE++", "linear CCA TF-IDF", "linear CCA MiniLM"))
+
+
+def main(board: Board) -> None:
     """Train what is missing, seed by seed, and write each row as soon as it is there."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=f"Train the missing rows of {board.output.name}.")
     parser.add_argument("--directory", type=Path, required=True, help="of the runs")
     parser.add_argument("--minilm", help="folder of MiniLM's weights; without it the rows that read it are left out")
     parser.add_argument("--features", nargs="+", default=list(FEATURES), choices=list(FEATURES))
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--rows", nargs="+", default=list(board.rows), choices=list(board.rows))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all rows")
     arguments = parser.parse_args()
     os.environ |= {} if arguments.minilm is None else {"VSE_MINILM": arguments.minilm}
-    result: dict[str, Any] = json.loads(OUTPUT.read_text(encoding="utf-8")) if OUTPUT.is_file() else {"features": {}}
+    result: dict[str, Any] = (
+        json.loads(board.output.read_text(encoding="utf-8")) if board.output.is_file() else {"features": {}}
+    )
     result |= {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "set_for_all": arguments.set}
     wanted = [
         (seed, features, name)
         for seed in range(arguments.seeds)
         for features in arguments.features
         for name in arguments.rows
-        if arguments.minilm is not None or not ROWS[name].reads_minilm
+        if arguments.minilm is not None or not board.rows[name].reads_minilm
     ]
     work = arguments.directory.resolve()
     for seed, features, name in wanted:
         of_features = result["features"].setdefault(features, {"runs": {}})
         runs = of_features["runs"].setdefault(name, {})
         if str(seed) not in runs:
-            row = ROWS[name]
+            row = board.rows[name]
             overrides = [*FEATURES[features], *row.overrides, *arguments.set, f"seed={seed}", f"work_dir={work}"]
             config = load_config(CONFIGS / f"{row.config}.yaml", overrides)
             train(CONFIGS / f"{row.config}.yaml", overrides, config.reads_graphs)
             runs[str(seed)], parts = measured(config)
-            keep_parts(features, name, seed, parts)
-        of_features["summary"] = summarized(features)
-        write_json_atomic(OUTPUT, result)
+            board.keep_parts(features, name, seed, parts)
+        of_features["summary"] = board.summarized(features)
+        write_json_atomic(board.output, result)
         print(features, name, seed, of_features["summary"][name], flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(LEADERBOARD)

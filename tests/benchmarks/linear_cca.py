@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from leaderboard import Parts, keep_parts
+from leaderboard import LEADERBOARD, Parts
 from reader import RESULTS, machine
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
@@ -154,7 +154,9 @@ def measure(config: PipelineConfig, features: str, folder: Path | None) -> dict[
         y, y_dev = vectors()
         choice = fit((x[train.owners_C], y), (x_dev, y_dev), dev.counts)
         rows[name] = row(choice, time.perf_counter() - began)
-        keep_parts(features, f"linear CCA {name}", 0, parts_of_similarities(choice.similarities_BC, dev.owners_C))
+        LEADERBOARD.keep_parts(
+            features, f"linear CCA {name}", 0, parts_of_similarities(choice.similarities_BC, dev.owners_C)
+        )
         print(name, rows[name], flush=True)
     return rows
 
