@@ -20,7 +20,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 }
 OTHER_LOSSES: dict[str, tuple[str, ...]] = {
     "learned sigmoid loss": (SIGMOID,),
-    "learned InfoNCE": ("loss={name: infonce, learned: true, mask_same_image: true}",),
+    "learned InfoNCE": ("loss={name: infonce, learned: true, temperature: 0.07, mask_same_image: true}",),
     "loss of VSE+2AD": ("loss={name: adopt, temperature: 0.05, margin: 0.2, mask_same_image: true}",),
 }
 BASES = ("published loss", "learned sigmoid loss")

@@ -28,7 +28,7 @@ def shipped_figures(results: Path) -> dict[str, Any]:
         "sizing": {key: value for key, value in sizing.items() if key not in ("command", "machine")},
         "samples_per_second": reader["region 36x2048"]["ways"]["random, TrainLoader"]["samples_per_second"],
         "captions_per_second": parsing["one_core"]["stage_captions_per_second"],
-        "decoded_per_second": feeding["medians"]["rates"]["1 threads"]["decoding_images_per_second"],
+        "decoded_per_second": feeding["medians"]["rates"]["1 thread"]["decoding_images_per_second"],
     }
 
 
