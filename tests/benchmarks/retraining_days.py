@@ -29,7 +29,7 @@ from pipelines.config import PipelineConfig, load_config
 from preprocessing.storage.atomic import write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = ROOT / "pipelines" / "config" / "data" / "flickr8k.yaml"
+CONFIGS = ROOT / "pipelines" / "config" / "data"
 
 
 class ArrivingPhotographs:
@@ -85,9 +85,10 @@ class ArrivingPhotographs:
             tokens.writelines(f"{name}#{number}\t{text}\n" for number, text in enumerate(captions))
 
 
-def start(config: PipelineConfig, settings: Sequence[str]) -> dict[str, Any]:
+def start(path: Path, settings: Sequence[str]) -> dict[str, Any]:
     """One start of the schedule; returns what came of it, and where the time went."""
-    command = [sys.executable, str(ROOT / "pipelines" / "retrain.py"), "--config", str(CONFIG)]
+    config = load_config(path, settings)
+    command = [sys.executable, str(ROOT / "pipelines" / "retrain.py"), "--config", str(path)]
     began = time.perf_counter()
     done = subprocess.run([*command, *(f"--set={item}" for item in settings)], check=False)
     seconds = time.perf_counter() - began
@@ -131,7 +132,7 @@ def simulate(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     def on(work_dir: str, *settings: str) -> dict[str, Any]:
         own = [*common, f"work_dir={folder / work_dir}", *settings]
-        result = start(load_config(CONFIG, own), own)
+        result = start(CONFIGS / f"{arguments.config}.yaml", own)
         print(json.dumps(result, indent=1), flush=True)
         return result
 
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=RESULTS / "retraining_days.json", help="JSON file for the result"
     )
+    parser.add_argument("--config", default="flickr8k", help="configuration of Flickr8k")
     parser.add_argument("--epochs", type=int, default=7, help="of each training")
     parser.add_argument("--first", type=int, default=4000, help="photographs of the first day")
     parser.add_argument("--more", type=int, default=2000, help="photographs of the second day")
