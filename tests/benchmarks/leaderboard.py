@@ -52,6 +52,7 @@ class Row:
 
 
 SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
+EQUAL_LEVELS = tuple(f"model.{side}.pooling={{name: adpool, token_share: 0.5}}" for side in ("image", "text"))
 ROWS: dict[str, Row] = {
     "VSE++": Row("flickr8k_vse_pp"),
     "VSE-infinity": Row("flickr8k"),
@@ -65,6 +66,7 @@ ROWS: dict[str, Row] = {
     "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),
     "MV-VSE, learned sigmoid loss": Row("flickr8k_mv_vse", (SIGMOID,)),
     "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),
+    "VSE+2AD, learned sigmoid loss, levels in equal parts": Row("flickr8k_vse_2ad", (SIGMOID, *EQUAL_LEVELS)),
 }
 
 Parts = npt.NDArray[np.float64]
