@@ -11,6 +11,7 @@ from leaderboard import SIGMOID, Board, Row, main
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "feature dropout 0.3": ("training.feature_dropout=0.3",),
+    "feature dropout 0.5": ("training.feature_dropout=0.5",),
     "moving average 0.999": ("training.ema_decay=0.999",),
     "MLP head": ("model.image.mlp=true",),
     "no caption augmentation": ("training.caption_augmentation=false",),

@@ -153,6 +153,44 @@ def _ranked(found: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield name, [name, rsum, *differences, str(row["seeds"]) if runs else "", minutes]
 
 
+def regularisers_table() -> str:
+    """What each candidate adds to VSE-infinity, on both losses, the best first."""
+    found = _read("regularisers")["features"]["EfficientNet-Lite2, 9x9"]["summary"]
+    rows = []
+    for name, row in sorted(found.items(), key=lambda item: -item[1]["rsum"]):
+        base = "learned sigmoid loss" if name.startswith("learned sigmoid loss,") else "published loss"
+        over = row["over"].get(base)
+        difference = "" if over is None else f"{over[0]:+.1f} ({over[1]:+.1f} to {over[2]:+.1f})"
+        rows.append([name, f"**{row['rsum']:.1f}**", difference, "" if over is None else base, str(row["seeds"])])
+    return _table(["VSE-infinity with", "RSUM", "difference", "from", "seeds"], rows)
+
+
+def adpool_table() -> str:
+    """What each level of VSE+2AD's aggregator is worth."""
+    header = [
+        "",
+        "token level's share",
+        "cells it weighs",
+        "cells the embedding level weighs",
+        "RSUM",
+        "token level alone",
+        "embedding level alone",
+        "mean instead",
+    ]
+    rows = [
+        [
+            label,
+            f"{model['token_share']:.2f}",
+            f"{model['cells_of_the_token_level']:.0f} of {model['cells']}",
+            f"{model['cells_of_the_embedding_level']:.0f} of {model['cells']}",
+            f"**{model['rsum']:.1f}**",
+            *(f"{model[f'rsum_{way}']:.1f}" for way in ("token_level", "embedding_level", "mean")),
+        ]
+        for label, model in _read("adpool_study")["models"].items()
+    ]
+    return _table(header, rows)
+
+
 def views_table() -> str:
     """How alike the views of MV-VSE are, and what each is worth."""
 
@@ -652,6 +690,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses": losses_table,
     "leaderboard": leaderboard_table,
     "short leaderboard": short_leaderboard_table,
+    "regularisers": regularisers_table,
+    "adpool": adpool_table,
     "views": views_table,
     "released step": released_step_table,
     "parser quality": parser_table,
