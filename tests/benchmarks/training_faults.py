@@ -221,7 +221,8 @@ class Faults:
     def _signalled(self, number: signal.Signals, chosen: Callable[[Job], list[int]]) -> dict[str, Any]:
         epochs = SHORT
         quiet = self.quiet(epochs)
-        work_dir = self._begun("signalled")
+        # A folder of its own: MLflow keeps connections to a database whose file has been replaced.
+        work_dir = self._begun(f"signalled-{time.time_ns()}")
         job = Job(work_dir, epochs)
         job.wait_for(len(quiet) // 2 + 4)
         for pid in chosen(job):
