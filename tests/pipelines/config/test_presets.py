@@ -98,7 +98,8 @@ def test_small_data_is_vse_infinity_with_the_learned_sigmoid_loss(tmp_path: Path
         True,
         True,
     )
-    assert (small["training"]["epochs"], small["training"]["weight_decay"]) == (7, 0.3)
+    training = small["training"]
+    assert (training["epochs"], training["weight_decay"], training["feature_dropout"]) == (7, 0.3, 0.3)
 
 
 def test_univse_is_the_paper_s_but_for_its_start(tmp_path: Path) -> None:
