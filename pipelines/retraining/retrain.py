@@ -119,7 +119,7 @@ def _train_and_judge(
 
 
 def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
-    """Return the hashes of each split's images and captions."""
+    """Return the hashes of what each split consists of."""
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     splits = dict.fromkeys((config.dataset.train_split, config.dataset.eval_split))
     with kept_hashes(config.work_dir, config.mirror.is_read_only) as hashes:
@@ -194,7 +194,7 @@ def _shards(manifest: dict[str, Any]) -> dict[str, int]:
 def _log(record: dict[str, Any], tracker: Tracker) -> None:
     tracker.set_tags({"vse.outcome": record["outcome"]})
     tracker.describe(_summary(record))
-    counts = ("new_images", "gone_images", "new_captions", "gone_captions", "images", "captions")
+    counts = (*(field.name for field in fields(DatasetDiff)), "images", "captions")
     tracker.log_metrics(
         {f"{NAME}/{split}_{name}": data[name] for split, data in record["data"].items() for name in counts}
     )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pipelines.retraining.promotion import Decision
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError
 from pipelines.stages import extract
+from preprocessing.extraction.split_hashes import DatasetDiff
 from preprocessing.storage.errors import BusyError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,7 +50,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def train(config: PipelineConfig, journal: Any, identity: str, last: Any) -> dict[str, Any]:
         identities.append(identity)
-        data = {"train": dict.fromkeys(("new_images", "gone_images", "new_captions", "gone_captions"), 0)}
+        data = {"train": asdict(DatasetDiff())}
         return {
             "identity": identity,
             "outcome": "refused",
