@@ -343,12 +343,12 @@ def _training_failure(case: dict[str, Any]) -> str:
 
 def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
     ways = result["grid 49x1280"]["ways"]
+    augmented = "random, TrainLoader, augmented"
     labels = {
         "samples from shards, random access": ways["random, TrainLoader"],
-        "the same, augmented": ways["random, TrainLoader, augmented"],
-        "and compared with its checksum, as in a first epoch": ways[
-            "random, TrainLoader, augmented, every sample compared"
-        ],
+        "the same, augmented": ways[augmented],
+        "and in a process's first epoch": ways[f"{augmented}, first epoch"],
+        "and each sample compared with its checksum": ways[f"{augmented}, first epoch, every sample compared"],
     }
     return [
         [label, f"{way['samples_per_second']:,.0f} a second", f"{way['times_webdataset']:.1f} x webdataset, in order"]
