@@ -52,6 +52,7 @@ class Row:
 
 
 SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
+DROPOUT = "training.feature_dropout=0.3"
 EQUAL_LEVELS = tuple(f"model.{side}.pooling={{name: adpool, token_share: 0.5}}" for side in ("image", "text"))
 ROWS: dict[str, Row] = {
     "VSE++": Row("flickr8k_vse_pp"),
@@ -64,10 +65,13 @@ ROWS: dict[str, Row] = {
     "VSE-infinity, MiniLM, learned sigmoid loss": Row("flickr8k_best", ("training.feature_dropout=0",), True),
     "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", reads_minilm=True),
     "VSE++, learned sigmoid loss": Row("flickr8k_vse_pp", (SIGMOID,)),
+    "VSE++, learned sigmoid loss, feature dropout": Row("flickr8k_vse_pp", (SIGMOID, DROPOUT)),
     "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),
-    "VSE-infinity, learned sigmoid loss, feature dropout": Row("flickr8k", (SIGMOID, "training.feature_dropout=0.3")),
+    "VSE-infinity, learned sigmoid loss, feature dropout": Row("flickr8k", (SIGMOID, DROPOUT)),
     "MV-VSE, learned sigmoid loss": Row("flickr8k_mv_vse", (SIGMOID,)),
+    "MV-VSE, learned sigmoid loss, feature dropout": Row("flickr8k_mv_vse", (SIGMOID, DROPOUT)),
     "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),
+    "VSE+2AD, learned sigmoid loss, feature dropout": Row("flickr8k_vse_2ad", (SIGMOID, DROPOUT)),
     "VSE+2AD, learned sigmoid loss, levels in equal parts": Row("flickr8k_vse_2ad", (SIGMOID, *EQUAL_LEVELS)),
 }
 
