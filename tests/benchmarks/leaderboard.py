@@ -67,7 +67,7 @@ ROWS: dict[str, Row] = {
     "VSE++, learned sigmoid loss": Row("flickr8k_vse_pp", (SIGMOID,)),
     "VSE++, learned sigmoid loss, feature dropout": Row("flickr8k_vse_pp", (SIGMOID, DROPOUT)),
     "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),
-    "VSE-infinity, learned sigmoid loss, feature dropout": Row("flickr8k", (SIGMOID, DROPOUT)),
+    "VSE-infinity, learned sigmoid loss, feature dropout": Row("flickr8k_small_data"),
     "MV-VSE, learned sigmoid loss": Row("flickr8k_mv_vse", (SIGMOID,)),
     "MV-VSE, learned sigmoid loss, feature dropout": Row("flickr8k_mv_vse", (SIGMOID, DROPOUT)),
     "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),

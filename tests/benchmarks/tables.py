@@ -149,7 +149,8 @@ def _ranked(found: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         over = (row["over"].get(other) for other in ("VSE++", "linear CCA TF-IDF"))
         differences = ["" if each is None else f"{each[0]:+.1f} ({each[1]:+.1f} to {each[2]:+.1f})" for each in over]
         runs = found["runs"].get(name, {}).values()
-        minutes = f"{statistics.mean(run['training_seconds'] for run in runs) / 60:.0f}" if runs else ""
+        # Of a training that was stopped and resumed, the seconds are those since then.
+        minutes = f"{max(run['training_seconds'] for run in runs) / 60:.0f}" if runs else ""
         rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
         yield name, [name, rsum, *differences, str(row["seeds"]) if runs else "", minutes]
 
