@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 from typing_extensions import override
 
+from vse_core.precision import product_type
 from vse_core.products import product
 
 
@@ -24,10 +25,10 @@ def packed_gru_states(gru: nn.GRU, elements_UE: Tensor, packed: PackedSequence) 
     ``gru(elements_UE[packed])``, up to rounding.
     """
     # Autocast computes products in its type; everything else stays in float32.
-    product_type = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else elements_UE.dtype
+    of_products = product_type(elements_UE, elements_UE.dtype)
     sizes = packed.batch_sizes.tolist()
     states: list[Tensor] = [
-        _PackedGRU.apply(elements_UE, packed.data, sizes, bool(reverse), product_type, *weights)
+        _PackedGRU.apply(elements_UE, packed.data, sizes, bool(reverse), of_products, *weights)
         for reverse, weights in enumerate(gru.all_weights)
     ]
     return states[0] if len(states) == 1 else (states[0] + states[1]) / 2
@@ -44,7 +45,7 @@ class _PackedGRU(torch.autograd.Function):
         rows_T: Tensor,
         sizes: list[int],
         reverse: bool,
-        product_type: torch.dtype,
+        of_products: torch.dtype,
         input_weight: Tensor,
         state_weight: Tensor,
         input_bias: Tensor,
@@ -52,7 +53,7 @@ class _PackedGRU(torch.autograd.Function):
     ) -> Tensor:
         width = state_weight.shape[1]
         tensors = (elements_UE, input_weight, state_weight)
-        elements_UE, input_weight, weight = (each.to(product_type) for each in tensors)
+        elements_UE, input_weight, weight = (each.to(of_products) for each in tensors)
         gates_TG = product(elements_UE, input_weight.t()).to(state_bias.dtype).add_(input_bias)[rows_T]
         candidates_TH, before_TH = (gates_TG.new_empty(len(gates_TG), width) for _ in range(2))
         states_TH = torch.empty_like(before_TH)
@@ -61,7 +62,7 @@ class _PackedGRU(torch.autograd.Function):
             count = rows.stop - rows.start
             state_NH = state_nH[:count]
             before_TH[rows] = state_NH
-            from_state_NG = product(state_NH.to(product_type), weight.t()).to(state_bias.dtype).add_(state_bias)
+            from_state_NG = product(state_NH.to(of_products), weight.t()).to(state_bias.dtype).add_(state_bias)
             candidates_TH[rows] = from_state_NG[:, 2 * width :]
             reset_update_NG = gates_TG[rows, : 2 * width]
             reset_update_NG.add_(from_state_NG[:, : 2 * width]).sigmoid_()
@@ -78,7 +79,7 @@ class _PackedGRU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_TH: Tensor) -> tuple[Tensor | None, ...]:
         elements_UE, rows_T, input_weight, weight, gates_TG, candidates_TH, before_TH = ctx.saved_tensors
-        width, product_type = weight.shape[1], weight.dtype
+        width, of_products = weight.shape[1], weight.dtype
         by_gates_TG = torch.empty_like(gates_TG)
         by_new_TH = torch.empty_like(before_TH)
         carried_nH = gates_TG.new_zeros(max(ctx.sizes, default=0), width)
@@ -95,14 +96,14 @@ class _PackedGRU(torch.autograd.Function):
             torch.mul(by_candidate_NH, candidates_TH[rows], out=by_reset_NH)
             by_reset_NH.mul_(1 - reset_NH)
             carried_NH.mul_(update_NH)
-            carried_NH.add_(product(by_gates_TG[rows].to(product_type), weight))
-        by_recurrent_TG = by_gates_TG.to(product_type)
-        by_state_weight = product(by_recurrent_TG.t(), before_TH.to(product_type)).to(gates_TG.dtype)
+            carried_NH.add_(product(by_gates_TG[rows].to(of_products), weight))
+        by_recurrent_TG = by_gates_TG.to(of_products)
+        by_state_weight = product(by_recurrent_TG.t(), before_TH.to(of_products)).to(gates_TG.dtype)
         by_state_bias = by_gates_TG.sum(dim=0)
         by_gates_TG[:, 2 * width :] = by_new_TH
         by_inputs_UG = by_gates_TG.new_zeros(len(elements_UE), 3 * width).index_add_(0, rows_T, by_gates_TG)
         by_input_bias = by_inputs_UG.sum(dim=0)
-        by_inputs_UG = by_inputs_UG.to(product_type)
+        by_inputs_UG = by_inputs_UG.to(of_products)
         by_input_weight = product(by_inputs_UG.t(), elements_UE).to(gates_TG.dtype)
         by_elements_UE = product(by_inputs_UG, input_weight).to(gates_TG.dtype)
         by_weights = by_input_weight, by_state_weight, by_input_bias, by_state_bias

@@ -12,6 +12,12 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
+def product_type(values: Tensor, default: torch.dtype) -> torch.dtype:
+    """Return the type that autocast computes products of values in on their device; the default without autocast."""
+    device = values.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else default
+
+
 @contextmanager
 def full_precision(values: Tensor) -> Iterator[None]:
     """Keep the precision of operands in products on the values' device, within a context.

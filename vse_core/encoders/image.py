@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from vse_core.encoders.normalize import GlobalBatchNorm
 from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask
+from vse_core.precision import product_type
 from vse_core.products import Linear
 from vse_core.similarity import unit_length
 
@@ -95,7 +96,9 @@ class FeatureEncoder(nn.Module):
 
     def _rows(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         mask_BN = valid_mask(features_BNF, lengths_B)
-        return real_rows(features_BNF, mask_BN).to(self.fc.weight.dtype), mask_BN
+        # Autocast would convert them once for each layer that reads them.
+        row_type = product_type(features_BNF, self.fc.weight.dtype)
+        return real_rows(features_BNF, mask_BN).to(row_type), mask_BN
 
     def _padding(self, mask_BN: Tensor, rows_MF: Tensor) -> int:
         return mask_BN.numel() - len(rows_MF) if self.norm_rows == "padded" and self.training else 0
