@@ -82,9 +82,10 @@ class FeatureSource:
         """Return images without some elements of their sets, and some dimensions of all their elements."""
         features_BNF, lengths_B = self._without_elements(images, epoch, samples)
         if self.feature_dropout:
-            for features_NF, sample in zip(features_BNF.numpy(), samples, strict=True):
-                rng = sample_rng(self.seed, epoch, sample, FEATURE_STREAM)
-                features_NF *= drop_dimensions(features_NF.shape[1], self.feature_dropout, rng)
+            rngs = (sample_rng(self.seed, epoch, sample, FEATURE_STREAM) for sample in samples)
+            factors_BF = [drop_dimensions(features_BNF.shape[2], self.feature_dropout, rng) for rng in rngs]
+            # By torch: NumPy multiplies float16 twenty times as slowly.
+            features_BNF *= torch.from_numpy(np.stack(factors_BF)).unsqueeze(1)
         return features_BNF, lengths_B
 
     def _without_elements(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
