@@ -16,8 +16,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from reader import RESULTS, machine
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import manifest_in
+from pipelines.stages.model_evaluation import NamedModel, evaluate_models
 from pipelines.stages.runner import plan_stages
 from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 
@@ -44,15 +45,21 @@ RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Row:
-    """A system: its configuration, what is set beyond it, and whether its texts are read by MiniLM."""
+    """A system: its configuration, what is set beyond it, and whether its texts are read by MiniLM.
+
+    `others` are the models that are evaluated together with it, each by what is set beyond the row's own settings.
+    """
 
     config: str
     overrides: tuple[str, ...] = ()
     reads_minilm: bool = False
+    others: tuple[tuple[str, ...], ...] = ()
 
 
 SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
 DROPOUT = "training.feature_dropout=0.3"
+# The boxes of a pyramid stand for a detector's regions.
+REGIONS = (("features.extractor=pyramid",),)
 EQUAL_LEVELS = tuple(f"model.{side}.pooling={{name: adpool, token_share: 0.5}}" for side in ("image", "text"))
 ROWS: dict[str, Row] = {
     "VSE++": Row("flickr8k_vse_pp"),
@@ -73,6 +80,16 @@ ROWS: dict[str, Row] = {
     "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),
     "VSE+2AD, learned sigmoid loss, feature dropout": Row("flickr8k_vse_2ad", (SIGMOID, DROPOUT)),
     "VSE+2AD, learned sigmoid loss, levels in equal parts": Row("flickr8k_vse_2ad", (SIGMOID, *EQUAL_LEVELS)),
+}
+
+ROWS |= {
+    f"{name}, R+G": replace(ROWS[name], others=REGIONS)
+    for name in (
+        "VSE++",
+        "VSE-infinity",
+        "VSE-infinity, learned sigmoid loss, feature dropout",
+        "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout",
+    )
 }
 
 Parts = npt.NDArray[np.float64]
@@ -100,25 +117,32 @@ def interval(parts: Parts) -> list[float]:
     return [round(float(value), 1) for value in np.quantile(drawn @ parts, (0.025, 0.975))]
 
 
-def train(config: Path, overrides: list[str], graphs: bool) -> None:
-    """Run the pipeline up to the evaluation."""
+def trained(config: Path, overrides: list[str]) -> PipelineConfig:
+    """Run the pipeline up to the evaluation; return its configuration."""
     given = [part for override in overrides for part in ("--set", override)]
-    for verb in ("extract", *(["parse"] if graphs else []), "train", "evaluate"):
+    loaded = load_config(config, overrides)
+    for verb in ("extract", *(["parse"] if loaded.reads_graphs else []), "train", "evaluate"):
         subprocess.run([sys.executable, f"pipelines/{verb}.py", "--config", str(config), *given], cwd=ROOT, check=True)
+    return loaded
 
 
-def measured(config: PipelineConfig) -> tuple[dict[str, Any], Parts]:
-    """Return the figures of a finished run, and each image's part of its RSUM."""
-    plans = plan_stages(config, last="evaluate")
-    trained, evaluated = (manifest_in(plans[name].directory) for name in ("train", "evaluate"))
-    parts = parts_of_rsum(plans["evaluate"].directory / "retrieval_queries.parquet")
+def measured(configs: Sequence[PipelineConfig]) -> tuple[dict[str, Any], Parts]:
+    """Return the figures of a finished run, and each image's part of its RSUM; of several, of all together."""
+    plans = [plan_stages(config, last="evaluate") for config in configs]
+    manifests = [manifest_in(each["train"].directory) for each in plans]
+    evaluated = plans[0]["evaluate"].directory
+    if len(plans) > 1:
+        pairs = zip(configs, plans, strict=True)
+        models = [NamedModel(each["train"].fingerprint, config, each["train"].output("best")) for config, each in pairs]
+        evaluated = evaluate_models(models).directory
+    metrics = manifest_in(evaluated)["metrics"]
     figures = {
-        "metrics": {name: value for name, value in evaluated["metrics"].items() if "_r" in name or name == "rsum"},
-        "rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in trained["history"]],
-        "training_seconds": trained["seconds"],
-        "fingerprint": trained["fingerprint"],
+        "metrics": {name: value for name, value in metrics.items() if "_r" in name or name == "rsum"},
+        "rsum_by_epoch": [round(epoch["rsum"], 2) for epoch in manifests[0]["history"]],
+        "training_seconds": sum(manifest["seconds"] for manifest in manifests),
+        "fingerprint": " ".join(manifest["fingerprint"] for manifest in manifests),
     }
-    return figures, parts
+    return figures, parts_of_rsum(evaluated / "retrieval_queries.parquet")
 
 
 @dataclass(frozen=True)
@@ -206,10 +230,10 @@ def main(board: Board) -> None:
         runs = of_features["runs"].setdefault(name, {})
         if str(seed) not in runs:
             row = board.rows[name]
-            overrides = [*FEATURES[features], *row.overrides, *arguments.set, f"seed={seed}", f"work_dir={work}"]
-            config = load_config(CONFIGS / f"{row.config}.yaml", overrides)
-            train(CONFIGS / f"{row.config}.yaml", overrides, config.reads_graphs)
-            runs[str(seed)], parts = measured(config)
+            own = [*FEATURES[features], *row.overrides, *arguments.set, f"seed={seed}", f"work_dir={work}"]
+            models = [[*own, *more] for more in ((), *row.others)]
+            path = CONFIGS / f"{row.config}.yaml"
+            runs[str(seed)], parts = measured([trained(path, overrides) for overrides in models])
             board.keep_parts(features, name, seed, parts)
         of_features["summary"] = board.summarized(features)
         write_json_atomic(board.output, result)

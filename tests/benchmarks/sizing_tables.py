@@ -64,12 +64,13 @@ def run_table(results: Path) -> Table:
         ["samples that a rank reads", "36 x 2048, from the page cache", f"{samples:,.0f} a second"],
         *(
             [
-                f"training step of VSE-infinity, {label}",
+                f"training step of VSE-infinity, {label}, {processor}",
                 "128 pairs",
                 f"{128 / row['seconds']['float32']:,.0f} pairs a second in float32, "
                 f"{128 / row['seconds']['bf16']:,.0f} in bf16",
             ]
-            for label, row in step["rows"].items()
+            for processor, measured in step["processors"].items()
+            for label, row in measured["rows"].items()
         ),
     ]
     return ["what was run", "size", "result"], rows

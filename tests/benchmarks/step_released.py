@@ -126,7 +126,7 @@ def measure(folder: Path, size: tuple[int, int, int], threads: int, rounds: int)
 
 
 def main() -> None:
-    """Measure both sizes on one thread and on two, and write the result."""
+    """Measure both sizes on one thread and on two, and add the result to those of other processors."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--released", type=Path, required=True, help="checkout of the released code, branch bigru")
     parser.add_argument("--rounds", type=int, default=9)
@@ -138,9 +138,12 @@ def main() -> None:
         for threads in (1, 2)
     }
     command = shlex.join(["python", *sys.argv])
-    result = {"command": command, "machine": machine(), "rounds": arguments.rounds, "rows": rows}
-    write_json_atomic(arguments.output, result)
-    print(json.dumps(result, indent=1))
+    measured = {"command": command, "machine": machine(), "rounds": arguments.rounds, "rows": rows}
+    output = arguments.output
+    result = json.loads(output.read_text(encoding="utf-8")) if output.is_file() else {"processors": {}}
+    result["processors"][torch.cpu.get_capabilities()["cpu_name"]] = measured
+    write_json_atomic(output, result)
+    print(json.dumps(measured, indent=1))
 
 
 if __name__ == "__main__":

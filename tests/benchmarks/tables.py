@@ -219,10 +219,13 @@ def views_table() -> str:
 def released_step_table() -> str:
     """Seconds of a training step, the released code's and ours in turns."""
     rows = []
-    for label, row in _read("step_released")["rows"].items():
-        seconds = [f"{row['seconds'][way]:.2f} s" for way in ("released", "float32", "bf16")]
-        rows.append([label, *seconds, *(f"{row['times_faster'][way]:.2f} x" for way in ("float32", "bf16"))])
-    return _table(["B = 128", "released", "here, float32", "here, bf16", "float32 is faster by", "bf16 by"], rows)
+    for processor, measured in _read("step_released")["processors"].items():
+        for label, row in measured["rows"].items():
+            seconds = [f"{row['seconds'][way]:.2f} s" for way in ("released", "float32", "bf16")]
+            faster = [f"{row['times_faster'][way]:.2f} x" for way in ("float32", "bf16")]
+            rows.append([processor, label, *seconds, *faster])
+    head = ["processor", "B = 128", "released", "here, float32", "here, bf16", "float32 is faster by", "bf16 by"]
+    return _table(head, rows)
 
 
 def parser_table() -> str:
