@@ -265,9 +265,29 @@ def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
         layers.preset_layers("_one")
 
 
-def test_projections_and_the_mlp_exclude_each_other() -> None:
-    assert "set views to 1 and mlp to false" in message("model.image.projections=2")
+def test_projections_and_views_exclude_each_other() -> None:
+    assert "set views to 1, or projections to 1" in message("model.image.projections=2", "model.image.views=2")
     assert "no effect without the MLP" in message("model.image={mlp: false, norm_rows: padded}")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("model", "view_projections", True), ("loss", "view_orthogonality", 0.1), ("training", "view_dropout", 0.2)],
+)
+def test_what_makes_views_differ_takes_several_of_them(section: str, key: str, value: float) -> None:
+    where = "model.image" if section == "model" else section
+    option = f"{where}.{key}={str(value).lower()}"
+    assert f"{key}{' ' if section == 'model' else ': '}has no effect on one view" in message(option)
+    config = load_config(None, [option, "model.image.views=2"])
+    assert getattr(config.model.image if section == "model" else getattr(config, section), key) == value
+    # Left out where it has no effect: the fingerprints of runs without it stay as they were.
+    assert key in str(config.model_dump())
+    assert key not in str(load_config(None, ["model.image.views=2"]).model_dump())
+
+
+def test_views_by_projections_are_views() -> None:
+    load_config(None, ["preset=mv_vse_release", "loss.view_orthogonality=0.1", "training.view_dropout=0.2"])
+    assert "has no effect on one view" in message("preset=univse", "training.view_dropout=0.2")
 
 
 @pytest.mark.parametrize("name", sorted(POOLINGS))
