@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -36,41 +36,21 @@ class Encoder(Strict):
         return self.model_dump(mode="json", exclude=self.others)
 
 
-class ViewsEncoder(Encoder):
-    """Settings of the image encoders that may give several views."""
-
-    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
-    view_projections: bool = Field(
-        False,
-        # A new setting leaves the fingerprints of earlier runs as they were.
-        exclude_if=lambda has_own: not has_own,
-        description="give each view a projection of its own as well, against views that are all the same (no paper "
-        "has it)",
-    )
-
-    @property
-    def view_count(self) -> int:
-        """K, the vectors of an image."""
-        return self.views
-
-    @model_validator(mode="after")
-    def _projections_have_views(self) -> Self:
-        if self.view_projections and self.views == 1:
-            raise ValueError("view_projections has no effect on one view; set it to false, or views to 2 or more")
-        return self
-
-
-class FeatureImageEncoderConfig(ViewsEncoder):
+class FeatureImageEncoderConfig(Encoder):
     """From a set of region or grid features to a vector."""
 
     name: Literal["features"]
     pooling: PoolingConfig = Field(description="aggregator of the projected features")
+    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
     mlp: bool = Field(description="add the residual two-layer MLP to the linear projection (VSE-infinity, regions)")
     norm_rows: Literal["real", "padded"] = Field(
         "real", description="rows in the MLP's batch statistics; the released code lets those of padding in"
     )
     projections: Int = Field(
-        1, gt=0, description="linear projections, each a view of its own by one aggregator (released MV-VSE code: 2)"
+        1,
+        gt=0,
+        description="linear projections without MLP: each a view by the same aggregator (released MV-VSE code: 2), or "
+        "one for each of several views, against views that are all the same (no paper has it)",
     )
     dropout: Float = Field(
         0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
@@ -83,10 +63,10 @@ class FeatureImageEncoderConfig(ViewsEncoder):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FeatureImageEncoderConfig:
-        if self.projections > 1 and self.views > 1:
+        if self.projections > 1 and (self.mlp or self.views not in (1, self.projections)):
             raise ValueError(
-                "projections are views already: set views to 1, or projections to 1 (view_projections gives each view "
-                "its own)"
+                "projections are views, or one for each of the views: set views to 1 or to their number, and mlp to "
+                "false; or projections to 1"
             )
         if self.norm_rows == "padded" and not self.mlp:
             raise ValueError("norm_rows has no effect without the MLP; leave it out, or set mlp to true")
@@ -99,13 +79,14 @@ def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | 
     return value
 
 
-class BackboneImageEncoderConfig(ViewsEncoder):
+class BackboneImageEncoderConfig(Encoder):
     """From pixels to a vector: a fine-tuned CNN or ViT, its cells projected and aggregated."""
 
     others: ClassVar[set[str]] = {"frozen_epochs", "block_epochs", "release_warmup", "learning_rate_factor"}
 
     name: Literal["backbone"]
     pooling: PoolingConfig = Field(description="aggregator of the projected cells")
+    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
     weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
         None,
         description="folder or hub name of a network of transformers or timm, or of a dual encoder; for a ResNet of "
@@ -131,6 +112,11 @@ class BackboneImageEncoderConfig(ViewsEncoder):
     learning_rate_factor: Float = Field(
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
     )
+
+    @property
+    def view_count(self) -> int:
+        """K, the vectors of an image."""
+        return self.views
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> BackboneImageEncoderConfig:

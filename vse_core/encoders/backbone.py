@@ -41,7 +41,6 @@ class BackboneEncoder(nn.Module):
         image_size: S, height and width of the pixels.
         pixels: how the network wants them: ``mean`` and ``std``, three numbers each on a scale of 255 in the order in
             which it takes the channels, and ``bgr`` where that is blue first.
-        projections: as of :class:`FeatureEncoder`.
 
     Attributes:
         rebuilt_by: options of :func:`vse_core.models.build_model` that take the place of pretrained weights.
@@ -60,7 +59,6 @@ class BackboneEncoder(nn.Module):
         pooling: nn.Module,
         image_size: int,
         pixels: Mapping[str, Any],
-        projections: int = 1,
     ) -> None:
         super().__init__()
         shape = _probe(network, image_size)
@@ -74,7 +72,7 @@ class BackboneEncoder(nn.Module):
         self.register_buffer("std", torch.tensor(pixels["std"]).reshape(3, 1, 1), persistent=False)
         # The layout in which convolutions are fastest, on CPUs as on GPUs.
         self.backbone = _avoiding_overflow(network.to(memory_format=torch.channels_last))
-        self.head = FeatureEncoder(shape.width, embed_dim, pooling, mlp=False, projections=projections)
+        self.head = FeatureEncoder(shape.width, embed_dim, pooling, mlp=False)
         self._block_of = {name: block for name, block in parameter_blocks(network).items() if name in shape.used}
         self.fix_blocks(0)
         self.train()

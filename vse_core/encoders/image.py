@@ -27,16 +27,14 @@ class FeatureEncoder(nn.Module):
         mlp: add the residual MLP.
         projections: K linear layers instead of one, each with a view of its own: the K embeddings come from different
             projections and the same aggregator, which must treat every dimension alike (``max``, ``mean``, ``kmax``,
-            ``gpo``). So does the released MV-VSE code, where the paper has one projection and K aggregators. An
-            aggregator that gives K views of their own columns makes it both (no paper has it). The MLP then has a last
-            layer for each, after the same hidden one.
+            ``gpo``). So does the released MV-VSE code, where the paper has one projection and K aggregators.
         dropout: share of the projected values that training leaves out, before pooling (0.2 in HGR's code, over which
             VSE-infinity ran its video experiments).
         norm_rows: rows that the MLP's batch norm takes its statistics from in training: ``real``, or ``padded`` for
             real and padded ones, the latter as rows of zeros.
 
     Raises:
-        ValueError: ``norm_rows`` is unknown, or ``padded`` without an MLP; or there is no projection.
+        ValueError: ``norm_rows`` is unknown, or ``padded`` without an MLP; or there is an MLP with several projections.
     """
 
     def __init__(
@@ -54,15 +52,15 @@ class FeatureEncoder(nn.Module):
             raise ValueError(f"unknown norm_rows {norm_rows!r}; known: real, padded")
         if norm_rows == "padded" and not mlp:
             raise ValueError("norm_rows='padded' has no effect without the MLP, which holds the batch norm")
-        if projections < 1:
-            raise ValueError(f"projections must be at least 1, got {projections}")
+        if projections < 1 or (projections > 1 and mlp):
+            raise ValueError(f"projections must be at least 1, and 1 with the MLP; got {projections} with mlp={mlp}")
         self.feature_dim = feature_dim
         self.projections = projections
         self.fc = Linear(feature_dim, projections * embed_dim)
         for weight_DF in self.fc.weight.chunk(projections):
             nn.init.xavier_uniform_(weight_DF)
         nn.init.zeros_(self.fc.bias)
-        self.mlp = ResidualMLP(feature_dim, embed_dim, projections) if mlp else None
+        self.mlp = ResidualMLP(feature_dim, embed_dim) if mlp else None
         self.norm_rows = norm_rows
         self.dropout = nn.Dropout(dropout)
         self.pooling = pooling
@@ -109,14 +107,14 @@ class FeatureEncoder(nn.Module):
 class ResidualMLP(nn.Module):
     """Linear to half the embedding, batch norm, ReLU, linear: the parallel branch of the region encoder."""
 
-    def __init__(self, feature_dim: int, embed_dim: int, projections: int = 1) -> None:
+    def __init__(self, feature_dim: int, embed_dim: int) -> None:
         super().__init__()
         self.hidden = Linear(feature_dim, embed_dim // 2)
         self.norm = GlobalBatchNorm(embed_dim // 2)
-        self.out = Linear(embed_dim // 2, projections * embed_dim)
+        self.out = Linear(embed_dim // 2, embed_dim)
 
     def forward(self, rows_MF: Tensor, padding: int = 0) -> Tensor:
-        """Map rows (M, F) to (M, K D); ``padding`` rows of zeros join them in the statistics of the batch norm."""
+        """Map rows (M, F) to (M, D); ``padding`` rows of zeros join them in the statistics of the batch norm."""
         normed_MH = self.norm(self.hidden_rows(rows_MF, padding))[: rows_MF.shape[0]]
         out: Tensor = self.out(torch.relu(normed_MH))
         return out

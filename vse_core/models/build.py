@@ -25,7 +25,6 @@ def _build_backbone(
     weights: str | None = None,
     architecture: str | dict[str, Any] | None = None,
     pixels: str | Mapping[str, Any] | None = None,
-    projections: int = 1,
 ) -> nn.Module:
     # Imported when asked for: torchvision takes seconds, and features need none of it.
     from vse_core.encoders.backbone import BackboneEncoder
@@ -33,7 +32,7 @@ def _build_backbone(
 
     network, architecture = build_network(architecture, weights)
     pixels = resolve_pixels(pixels, architecture, weights)
-    return BackboneEncoder(network, architecture, embed_dim, pooling, image_size, pixels, projections)
+    return BackboneEncoder(network, architecture, embed_dim, pooling, image_size, pixels)
 
 
 IMAGE_ENCODERS: dict[str, Callable[..., nn.Module]] = {
@@ -77,7 +76,7 @@ def build_model(
         vocabulary_size: number of token ids that captions consist of.
         embed_dim: D, width of the joint space; None for a dual encoder, which has one of its own.
         image: ``{"name": one of `IMAGE_ENCODERS` ("features"), "pooling": {"name": ..., **options}, **options}``, with
-            ``"views": K`` for features and a backbone, and ``"view_projections": True`` for a projection of each; the
+            ``"views": K`` for features and a backbone, for features with ``"projections": K`` for one of each; the
             options of a backbone are those of
             :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`; or those of
             :func:`~vse_core.encoders.dual.build_dual_encoders`.
@@ -125,9 +124,7 @@ def _with_pooling(name: str, embed_dim: int, side: dict[str, Any]) -> dict[str, 
     options.pop("name", None)
     if options["pooling"] is not None:
         views = options.pop("views", 1) if name in _WITH_VIEWS else 1
-        own_columns = name in _WITH_VIEWS and options.pop("view_projections", False)
-        if own_columns:
-            options["projections"] = views
+        own_columns = options.get("projections", 1) > 1
         options["pooling"] = build_views(views, dim=embed_dim, own_columns=own_columns, **options["pooling"])
     return options
 

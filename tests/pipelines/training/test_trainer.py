@@ -243,7 +243,8 @@ def test_chunks_do_not_change_the_losses(
 
 VIEWS = [
     "model.image.views=3",
-    "model.image.view_projections=true",
+    "model.image.projections=3",
+    "model.image.mlp=false",
     "loss.view_orthogonality=1",
     "training.view_dropout=0.4",
 ]

@@ -99,7 +99,7 @@ def test_views_change_the_names_of_the_pooling_alone():
 
 def test_views_of_their_own_projections_are_saved(tmp_path: Path):
     torch.manual_seed(0)
-    image = {"pooling": {"name": "gpo"}, "views": 3, "view_projections": True, "mlp": True}
+    image = {"pooling": {"name": "gpo"}, "views": 3, "projections": 3, "mlp": False}
     model = build_model(**SPECIFICATION | {"image": image}).eval()
     assert model.image_encoder.fc.weight.shape == (3 * 8, 5)
     model.save(tmp_path)
