@@ -317,6 +317,19 @@ class PipelineConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def _views_are_several(self) -> PipelineConfig:
+        if self.model.image.view_count > 1:
+            return self
+        options = {
+            "loss.view_orthogonality": self.loss.view_orthogonality,
+            "training.view_dropout": self.training.view_dropout,
+        }
+        for key, value in options.items():
+            if value:
+                raise ValueError(f"{key}: has no effect on one view; set it to 0, or model.image.views to 2 or more")
+        return self
+
+    @model_validator(mode="after")
     def _compilation_has_effect(self) -> PipelineConfig:
         if self.training.compile and self.model.text.name != "bert" and self.model.image.name != "backbone":
             raise ValueError(

@@ -40,11 +40,13 @@ ADVERSARIAL = "adversarial.jsonl"
 class WrongCaptionsLoss(HingeLoss):
     """Settings of the triplet loss with a hinge against wrong captions."""
 
-    # Without that of the adversarial captions, which a batch may lack.
-    plateau_values: ClassVar[tuple[str, ...]] = ("part/image_to_text", "part/text_to_image")
-
     adversarial_after: DurationField = Field(description="train without wrong captions for so long (VSE-C: 1 epoch)")
     adversarial_captions: Int = Field(5, gt=0, description="wrong captions drawn a caption and step (VSE-C: 5)")
+
+    @property
+    def plateau_values(self) -> tuple[str, ...]:
+        """The values without that of the adversarial captions, which a batch may lack."""
+        return ("part/image_to_text", "part/text_to_image")
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.adversarial.AdversarialLoss` but the negatives."""

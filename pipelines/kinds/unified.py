@@ -77,8 +77,6 @@ class ComponentTextEncoderConfig(WordReader):
 class UnifiedLoss(MarginLoss):
     """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
 
-    plateau_values: ClassVar[tuple[str, ...]] = ("part/sent",)
-
     name: Literal["unified"]
     component_weight: Float = Field(ge=0, description="weight of a caption's components taken together (UniVSE: 0.5)")
     object_weight: Float = Field(ge=0, description="weight of objects (UniVSE: 0.5)")
@@ -95,6 +93,11 @@ class UnifiedLoss(MarginLoss):
     relevance_temperature: Float = Field(
         1.0, gt=0, description="of the regions' relevance to an object (UniVSE: 1, nearly even; its figure 6: 0.1)"
     )
+
+    @property
+    def plateau_values(self) -> tuple[str, ...]:
+        """The values of sentences, which the plateau is of."""
+        return ("part/sent",)
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.unified.UnifiedLoss` but those that change."""

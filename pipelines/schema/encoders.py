@@ -26,6 +26,11 @@ class Encoder(Strict):
 
     others: ClassVar[set[str]] = set()
 
+    @property
+    def view_count(self) -> int:
+        """K, the vectors of an image: 1 unless an encoder says otherwise."""
+        return 1
+
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of the encoder's builder in `vse_core`, the aggregator as a mapping."""
         return self.model_dump(mode="json", exclude=self.others)
@@ -42,16 +47,27 @@ class FeatureImageEncoderConfig(Encoder):
         "real", description="rows in the MLP's batch statistics; the released code lets those of padding in"
     )
     projections: Int = Field(
-        1, gt=0, description="linear projections, each a view of its own (released MV-VSE code: 2, without MLP)"
+        1,
+        gt=0,
+        description="linear projections without MLP: each a view by the same aggregator (released MV-VSE code: 2), or "
+        "one for each of several views, against views that are all the same (no paper has it)",
     )
     dropout: Float = Field(
         0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
     )
 
+    @property
+    def view_count(self) -> int:
+        """K, the vectors of an image."""
+        return max(self.views, self.projections)
+
     @model_validator(mode="after")
     def _fits_together(self) -> FeatureImageEncoderConfig:
-        if self.projections > 1 and (self.mlp or self.views > 1):
-            raise ValueError("projections are views already: set views to 1 and mlp to false, or projections to 1")
+        if self.projections > 1 and (self.mlp or self.views not in (1, self.projections)):
+            raise ValueError(
+                "projections are views, or one for each of the views: set views to 1 or to their number, and mlp to "
+                "false; or projections to 1"
+            )
         if self.norm_rows == "padded" and not self.mlp:
             raise ValueError("norm_rows has no effect without the MLP; leave it out, or set mlp to true")
         return self
@@ -96,6 +112,11 @@ class BackboneImageEncoderConfig(Encoder):
     learning_rate_factor: Float = Field(
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
     )
+
+    @property
+    def view_count(self) -> int:
+        """K, the vectors of an image."""
+        return self.views
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> BackboneImageEncoderConfig:

@@ -1,6 +1,6 @@
 """Settings of the objectives of two-tower models, and what all objectives share."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -11,10 +11,18 @@ class Loss(Strict):
     """Settings of every objective."""
 
     mask_same_image: bool = Field(description="leave other captions of the same image out of the negatives")
+    view_orthogonality: Float = Field(
+        0.0,
+        ge=0,
+        # A new setting leaves the fingerprints of earlier runs as they were.
+        exclude_if=lambda weight: weight == 0,
+        description="weight of the mean squared cosine of an image's different views, added to the loss, against views "
+        "that are all the same (no paper has it)",
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and the negatives."""
-        return self.model_dump(exclude={"name", "all_negatives"})
+        return self.model_dump(exclude={"name", "all_negatives", "view_orthogonality"})
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.build_loss` at a step, counted from 0."""
@@ -24,13 +32,15 @@ class Loss(Strict):
 class MarginLoss(Loss):
     """Settings of the losses with a margin, which begin with all negatives and go over to the hardest."""
 
-    # Of the values that a step reports, those whose sum has a plateau.
-    plateau_values: ClassVar[tuple[str, ...]] = ("loss",)
-
     margin: Float = Field(gt=0, description="margin in cosine similarity (VSE++, VSE-infinity and UniVSE: 0.2)")
     all_negatives: DurationField = Field(
         description="begin with all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
     )
+
+    @property
+    def plateau_values(self) -> tuple[str, ...]:
+        """Of the values that a step reports, those whose sum has a plateau."""
+        return ("part/pair_loss",) if self.view_orthogonality else ("loss",)
 
     @property
     def pair_plateau(self) -> float:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import nn
 
 from pipelines.kinds import LossConfig, trained_kind
 from pipelines.schema.losses import MarginLoss
-from vse_core.losses import GlobalLoss
+from vse_core.losses import GlobalLoss, OrthogonalViewsLoss
 from vse_core.training.collapse import CollapseDetector
 from vse_core.training.state import Progress
 
@@ -22,8 +23,7 @@ class LossSchedule:
     def __init__(self, config: LossConfig, steps_per_epoch: int, device: torch.device | None = None) -> None:
         self._config = config
         self._steps_per_epoch = steps_per_epoch
-        kind = trained_kind(config.name)
-        self._build = lru_cache(lambda items: kind.build_loss(config.name, **dict(items)).to(device))
+        self._build = lru_cache(lambda items: _built(config, dict(items)).to(device))
         self._plateau = config if isinstance(config, MarginLoss) else None
         if self._plateau is not None:
             self._collapse = CollapseDetector(self._plateau.pair_plateau, COLLAPSE_PATIENCE)
@@ -61,3 +61,8 @@ class LossSchedule:
         with torch.no_grad():
             for name, parameter in self.at(0).named_parameters():
                 parameter.fill_(progress.learned[name])
+
+
+def _built(config: LossConfig, options: dict[str, Any]) -> GlobalLoss:
+    loss = trained_kind(config.name).build_loss(config.name, **options)
+    return OrthogonalViewsLoss(loss, config.view_orthogonality) if config.view_orthogonality else loss

@@ -130,7 +130,7 @@ def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
     for key, domain in search.space.items():
         node = values
         for part in key.split("."):
-            node = node[part]
+            node = node.get(part, "")  # unset ones that have no effect are left out
         table.add_row(key, str(domain.model_dump(exclude_none=True)), str(node))
     console().print(table)
 

@@ -139,7 +139,7 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
         node: Any = values
         for part in above:
             node = node.get(part) if isinstance(node, dict) else None
-        if not isinstance(node, dict) or last not in node:
+        if not isinstance(node, dict):
             raise ConfigError(f"the search sets {key}: there is no such key in the configuration {config.name!r}")
         node[last] = value
     values["seed"] = seed

@@ -71,16 +71,24 @@ def view_diagnostics(pairs: GlobalPairs) -> dict[str, Tensor]:
     ``view_<k>_share`` for k from 1 is the share of the (image, text) pairs whose best view is the k-th; one share near
     1 means that the other views are idle. ``view_similarity`` is the mean cosine between different views of an image.
     """
-    images_bKD = pairs.images
-    views = images_bKD.shape[1]
-    if views == 1:
+    if pairs.images.shape[1] == 1:
         return {}
+    shares = {name: chosen / len(pairs) ** 2 for name, chosen in pairs.sums(_chosen_views, (IMAGES,)).items()}
+    return shares | {"view_similarity": mean_between_views(pairs.images, len(pairs), torch.Tensor.sum)}
+
+
+def mean_between_views(images_bKD: Tensor, total: int, summed: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return a mean over pairs of different views, in either order, of the images of all processes, ``total`` of them.
+
+    ``summed`` adds up what the mean is of, given the cosines (b, K, K) of this process's images, 0 of a view with
+    itself. The gradient is as :func:`~vse_core.distributed.all_reduce_sum` says.
+    """
+    views = images_bKD.shape[1]
     with full_precision(images_bKD):
         units_bKD = nn.functional.normalize(at_least_float32(images_bKD), dim=-1)
         cosines_bKK = units_bKD @ units_bKD.transpose(1, 2)
-    others = all_reduce_sum(cosines_bKK.sum() - cosines_bKK.diagonal(dim1=1, dim2=2).sum())
-    shares = {name: chosen / len(pairs) ** 2 for name, chosen in pairs.sums(_chosen_views, (IMAGES,)).items()}
-    return shares | {"view_similarity": others / (len(pairs) * views * (views - 1))}
+    same_KK = torch.eye(views, dtype=torch.bool, device=images_bKD.device)
+    return all_reduce_sum(summed(cosines_bKK.masked_fill(same_KK, 0.0))) / (total * views * (views - 1))
 
 
 def _chosen_views(block: Block) -> dict[str, Tensor]:

@@ -265,9 +265,28 @@ def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
         layers.preset_layers("_one")
 
 
-def test_projections_and_the_mlp_exclude_each_other() -> None:
-    assert "set views to 1 and mlp to false" in message("model.image.projections=2")
+def test_projections_are_views_or_one_for_each() -> None:
+    for other in ("model.image.views=3", "model.image.mlp=true"):
+        assert "or projections to 1" in message("model.image={projections: 2, mlp: false}", other)
     assert "no effect without the MLP" in message("model.image={mlp: false, norm_rows: padded}")
+    config = load_config(None, ["model.image={projections: 2, views: 2, mlp: false}"])
+    assert config.model.image.view_count == 2
+
+
+@pytest.mark.parametrize("option", ["loss.view_orthogonality", "training.view_dropout"])
+def test_what_makes_views_differ_takes_several_of_them(option: str) -> None:
+    assert f"{option}: has no effect on one view" in message(f"{option}=0.1")
+    section, key = option.split(".")
+    config = load_config(None, [f"{option}=0.1", "model.image.views=2"])
+    assert getattr(getattr(config, section), key) == 0.1
+    # Left out where it has no effect: the fingerprints of runs without it stay as they were.
+    assert key in str(config.model_dump())
+    assert key not in str(load_config(None, ["model.image.views=2"]).model_dump())
+
+
+def test_views_by_projections_are_views() -> None:
+    load_config(None, ["preset=mv_vse_release", "loss.view_orthogonality=0.1", "training.view_dropout=0.2"])
+    assert "has no effect on one view" in message("preset=univse", "training.view_dropout=0.2")
 
 
 @pytest.mark.parametrize("name", sorted(POOLINGS))

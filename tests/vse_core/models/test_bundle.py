@@ -95,3 +95,15 @@ def test_views_change_the_names_of_the_pooling_alone():
     images = three.encode_images(torch.randn(2, 3, 5), torch.tensor([3, 1]))
     assert images.shape == (2, 3, 8)
     torch.testing.assert_close(images.norm(dim=-1), torch.ones(2, 3))
+
+
+def test_views_of_their_own_projections_are_saved(tmp_path: Path):
+    torch.manual_seed(0)
+    image = {"pooling": {"name": "gpo"}, "views": 3, "projections": 3, "mlp": False}
+    model = build_model(**SPECIFICATION | {"image": image}).eval()
+    assert model.image_encoder.fc.weight.shape == (3 * 8, 5)
+    model.save(tmp_path)
+    features, lengths = torch.randn(2, 3, 5), torch.tensor([3, 1])
+    images = load_model(tmp_path).encode_images(features, lengths)
+    assert images.shape == (2, 3, 8)
+    assert torch.equal(images, model.encode_images(features, lengths))
