@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,16 @@ def parts_of_rsum(queries: Path) -> Parts:
     return total
 
 
+@cache
+def resamples(images: int) -> Parts:
+    """Return how often each image is drawn, in each of many draws of as many images."""
+    drawn = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=RESAMPLES)
+    return drawn.astype(np.float64)
+
+
 def interval(parts: Parts) -> list[float]:
     """Return the 95 % interval of the sum over images that are drawn again and again."""
-    drawn = np.random.default_rng(0).multinomial(len(parts), np.full(len(parts), 1 / len(parts)), size=RESAMPLES)
-    return [round(float(value), 1) for value in np.quantile(drawn @ parts, (0.025, 0.975))]
+    return [round(float(value), 1) for value in np.quantile(resamples(len(parts)) @ parts, (0.025, 0.975))]
 
 
 def trained(config: Path, overrides: list[str]) -> PipelineConfig:
