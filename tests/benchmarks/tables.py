@@ -296,9 +296,20 @@ def speed_table() -> str:
 
 
 def scale_table() -> str:
-    """What starting, planning and the loss cost, and what they did before."""
+    """What starting, planning, the loss and the step cost, and what they did before."""
     rows = [row for name, rows in SCALE.items() for row in rows(_read(name))]
     return _table(["what", "now", "before"], rows)
+
+
+def _faster_step_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for processor, before in _read("step_released_before")["processors"].items():
+        now = result["processors"][processor]["rows"]
+        for label, row in before["rows"].items():
+            ways = [each["times_faster"] for each in (now[label], row)]
+            cells = [f"{way['float32']:.2f} x in float32, {way['bf16']:.2f} x in bf16" for way in ways]
+            rows.append([f"rate of the training step, {label}, {processor}, over the released code", *cells])
+    return rows
 
 
 def failures_table() -> str:
@@ -596,6 +607,7 @@ SCALE: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "start_up": _start_up_rows,
     "planning": _planning_rows,
     "local_rows": _local_rows_rows,
+    "step_released": _faster_step_rows,
 }
 # Kinds of work that the aggregators are timed at.
 WORKS = ("training_step", "inference")
