@@ -42,11 +42,12 @@ def tokenize(text: str) -> list[str]:
     caption is one sentence and no data files are needed, so a full stop inside a caption stays on its word ("ran. she"
     -> "ran.", "she"); the last one is cut off as usual.
     """
-    lowered = text.lower().strip(" ")
-    plain = _PLAIN.fullmatch(lowered)
-    if plain and not _CONTRACTED.search(lowered):
+    lowered = text.lower()
+    stripped = lowered.strip(" ")
+    plain = _PLAIN.fullmatch(stripped)
+    if plain and not _CONTRACTED.search(stripped):
         # None of the tokeniser's sixty substitutions changes such a caption, and they take a hundred times as long.
-        words = lowered[: plain.start(1)].split()
+        words = stripped[: plain.start(1)].split()
         return [*words, "."] if plain[1] else words
     return list(_word_tokenizer().tokenize(lowered))
 

@@ -135,7 +135,9 @@ class BatchSampler:
         # Raw output of Philox, which comes in blocks of four: numpy promises to keep that stream, but not
         # Generator.permutation.
         blocks, before = divmod(start, 4)
-        return np.random.Philox(key=[self.seed, epoch], counter=blocks).random_raw(before + count)[before:]
+        # As unsigned integers: of a list, keys from 2**63 on would become floating-point numbers, many of them the same.
+        key = np.array([self.seed, epoch], dtype=np.uint64)
+        return np.random.Philox(key=key, counter=blocks).random_raw(before + count)[before:]
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:

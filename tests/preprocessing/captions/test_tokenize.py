@@ -55,6 +55,7 @@ PIECES = [
 @example(" a , dog,. ")
 @example("a . dog .")
 @example("cannot")
+@example(" ''")
 def test_the_words_are_those_of_nltk(text: str) -> None:
     assert tokenize(text) == NLTKWordTokenizer().tokenize(text.lower())
 

@@ -142,7 +142,7 @@ def test_windows_are_cut_from_an_order_of_the_whole_epoch(counts: list[int], win
     samples = sum(counts)
     if not samples:
         return
-    draws = np.random.Philox(key=[seed, 3]).random_raw(samples + len(counts))
+    draws = np.random.Philox(key=np.array([seed, 3], dtype=np.uint64)).random_raw(samples + len(counts))
     place = {int(shard): number for number, shard in enumerate(np.argsort(draws[samples:], kind="stable"))}
     of_sample = [place[shard] // window for shard, count in enumerate(counts) for _ in range(count)]
     expected = sorted(range(samples), key=lambda sample: (of_sample[sample], draws[sample]))
@@ -192,7 +192,11 @@ def test_groups_of_captions_of_an_image(shards: list[list[int]], together: int, 
     samples, starts = sum(captions), [0, *itertools.accumulate(captions)]
     if not samples:
         return
-    draws = np.random.Philox(key=[seed, 3]).random_raw(samples + (len(shards) if window else 1)).tolist()
+    draws = (
+        np.random.Philox(key=np.array([seed, 3], dtype=np.uint64))
+        .random_raw(samples + (len(shards) if window else 1))
+        .tolist()
+    )
     places = sorted(range(len(shards)), key=lambda shard: draws[samples + shard]) if window else []
     window_of = [places.index(s) // window if window else 0 for s, of_shard in enumerate(shards) for _ in of_shard]
     groups = []
