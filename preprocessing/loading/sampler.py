@@ -135,7 +135,7 @@ class BatchSampler:
         # Raw output of Philox, which comes in blocks of four: numpy promises to keep that stream, but not
         # Generator.permutation.
         blocks, before = divmod(start, 4)
-        # As unsigned integers: of a list, keys from 2**63 on would become floating-point numbers, many of them the same.
+        # In a list, keys from 2**63 on would become floating-point numbers, many of them the same.
         key = np.array([self.seed, epoch], dtype=np.uint64)
         return np.random.Philox(key=key, counter=blocks).random_raw(before + count)[before:]
 
