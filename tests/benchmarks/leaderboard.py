@@ -36,10 +36,8 @@ from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "pipelines" / "config" / "data"
 DATA = "${VSE_DATA:-../shared/data}"
-FEATURES = {
-    name: (f"features={{extractor: grid, weights: '{DATA}/{folder}', actors: 2}}",)
-    for name, folder in (("MobileNetV2, 7x7", "mobilenet_v2"), ("EfficientNet-Lite2, 9x9", "efficientnet_lite2"))
-}
+# Folders of the networks' weights.
+FEATURES = {"MobileNetV2, 7x7": "mobilenet_v2", "EfficientNet-Lite2, 9x9": "efficientnet_lite2"}
 MINILM = "MiniLM"
 RESAMPLES = 10_000
 
@@ -48,19 +46,19 @@ RESAMPLES = 10_000
 class Row:
     """A system: its configuration, what is set beyond it, and whether its texts are read by MiniLM.
 
-    `others` are the models that are evaluated together with it, each by what is set beyond the row's own settings.
+    It is evaluated together with a model for each of `others`, extractors that read the same network otherwise.
     """
 
     config: str
     overrides: tuple[str, ...] = ()
     reads_minilm: bool = False
-    others: tuple[tuple[str, ...], ...] = ()
+    others: tuple[str, ...] = ()
 
 
 SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
 DROPOUT = "training.feature_dropout=0.3"
 # The boxes of a pyramid stand for a detector's regions.
-REGIONS = (("features.extractor=pyramid",),)
+REGIONS = ("pyramid",)
 # Of a loss that is a mean over pairs; next to the published one, a sum, a pair's weight is divided by their number.
 ORTHOGONAL = "loss.view_orthogonality"
 EQUAL_LEVELS = tuple(f"model.{side}.pooling={{name: adpool, token_share: 0.5}}" for side in ("image", "text"))
@@ -143,6 +141,14 @@ def trained(config: Path, overrides: list[str]) -> PipelineConfig:
     for verb in ("extract", *(["parse"] if loaded.reads_graphs else []), "train", "evaluate"):
         subprocess.run([sys.executable, f"pipelines/{verb}.py", "--config", str(config), *given], cwd=ROOT, check=True)
     return loaded
+
+
+def run(row: Row, features: str, settings: list[str]) -> tuple[dict[str, Any], Parts]:
+    """Train and evaluate the models of a row; return what is kept of them."""
+    config, weights = CONFIGS / f"{row.config}.yaml", f"{DATA}/{FEATURES[features]}"
+    extractors = ("grid", *row.others)
+    reads = [f"features={{extractor: {extractor}, weights: '{weights}', actors: 2}}" for extractor in extractors]
+    return measured([trained(config, [read, *settings]) for read in reads])
 
 
 def measured(configs: Sequence[PipelineConfig]) -> tuple[dict[str, Any], Parts]:
@@ -249,10 +255,8 @@ def main(board: Board) -> None:
         runs = of_features["runs"].setdefault(name, {})
         if str(seed) not in runs:
             row = board.rows[name]
-            own = [*FEATURES[features], *row.overrides, *arguments.set, f"seed={seed}", f"work_dir={work}"]
-            models = [[*own, *more] for more in ((), *row.others)]
-            path = CONFIGS / f"{row.config}.yaml"
-            runs[str(seed)], parts = measured([trained(path, overrides) for overrides in models])
+            settings = [*row.overrides, *arguments.set, f"seed={seed}", f"work_dir={work}"]
+            runs[str(seed)], parts = run(row, features, settings)
             board.keep_parts(features, name, seed, parts)
         of_features["summary"] = board.summarized(features)
         write_json_atomic(board.output, result)
