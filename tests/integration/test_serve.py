@@ -193,4 +193,4 @@ def test_ctrl_c_ends_a_service_under_load_in_time(tmp_path: Path) -> None:
     assert service.returncode == 0, output
     assert "failed to shut down" not in output
     assert "Traceback" not in output, output
-    assert took < 10, output
+    assert took < 30, output
