@@ -312,9 +312,8 @@ class PipelineConfig(Strict):
             raise ValueError(
                 "training.image_augmentation: has no effect on features, which were computed before; set it to false"
             )
-        for name in ("feature_dropout", "feature_mixing"):
-            if getattr(self.training, name) and takes_images:
-                raise ValueError(f"training.{name}: there are no features before the backbone; set it to 0")
+        if self.training.feature_dropout and takes_images:
+            raise ValueError("training.feature_dropout: there are no features before the backbone; set it to 0")
         return self
 
     @model_validator(mode="after")

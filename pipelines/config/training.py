@@ -97,13 +97,6 @@ class TrainingConfig(Strict):
         description="probability that a view of a training image is left out of the comparison, though never all of "
         "them, so that each learns to do alone (no paper has it)",
     )
-    feature_mixing: Float = Field(
-        0.0,
-        ge=0,
-        exclude_if=lambda mixing: mixing == 0,
-        description="mix each training image's features with those of another, whose smaller share is drawn from "
-        "Beta(a, a), and keep its captions; this is a, 0 mixes none (no paper has it)",
-    )
     image_augmentation: bool = Field(
         False, description="crop and mirror images at random, if a backbone is fine-tuned (VSE-infinity's code)"
     )
@@ -193,15 +186,6 @@ class TrainingConfig(Strict):
             )
         if self.parallelism == "fsdp2" and self.compile:
             raise ValueError("compile: networks that workers share are not compiled; set it to false, or take ddp")
-        return self
-
-    @model_validator(mode="after")
-    def _mixes_what_is_there(self) -> TrainingConfig:
-        if self.feature_mixing and self.shuffle_shards is not None:
-            raise ValueError(
-                "feature_mixing: takes images of all shards, of which shuffle_shards has a few at a time; set one of "
-                "them to its default (0, or null)"
-            )
         return self
 
     @model_validator(mode="after")

@@ -71,17 +71,15 @@ def image_source(
     image_augmentation: bool = False,
     size_augmentation: SizeAugmentation = "none",
     feature_dropout: float = 0.0,
-    feature_mixing: float = 0.0,
 ) -> ImageSource:
     """Return the source of a split's images for a model, with the augmentations of training.
 
     The image augmentation crops and mirrors, that of the size leaves out features or cells, and `feature_dropout` is
-    the share of the features' dimensions to leave out; `feature_mixing` is a of Beta(a, a), which the shares of images
-    that are mixed are drawn from. As many image files are decoded at a time as torch has threads.
+    the share of the features' dimensions to leave out. As many image files are decoded at a time as torch has threads.
     """
     pixels = pixel_format(model)
     if pixels is None:
-        return FeatureSource(reader, seed, size_augmentation, feature_dropout, feature_mixing)
+        return FeatureSource(reader, seed, size_augmentation, feature_dropout)
     return PixelSource(reader, pixels, torch.get_num_threads(), seed, image_augmentation, size_augmentation)
 
 

@@ -170,7 +170,6 @@ class Trainer:
                 training.image_augmentation,
                 training.size_augmentation,
                 training.feature_dropout,
-                training.feature_mixing,
             ),
             train.tokens,
             self.caption_encoder,

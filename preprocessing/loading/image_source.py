@@ -32,7 +32,6 @@ CAPTION_STREAM = 1
 PIXEL_STREAM = 2
 FEATURE_STREAM = 5  # negatives and adversarial captions have 3 and 4
 VIEW_STREAM = 6
-MIXING_STREAM = 7
 # Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
 _ALIVE = 5
 
@@ -59,21 +58,16 @@ class FeatureSource:
         seed: of the augmentation.
         size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
         feature_dropout: share of the F dimensions that an image is trained without (:func:`drop_dimensions`).
-        feature_mixing: a of Beta(a, a), from which the shares of an image and of another that is mixed with it are
-            drawn; 0 mixes none.
     """
 
     reader: ShardReader
     seed: int = 0
     size_augmentation: SizeAugmentation = "none"
     feature_dropout: float = 0.0
-    feature_mixing: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.feature_dropout < 1:
             raise ValueError(f"feature_dropout is a share from 0 to below 1, got {self.feature_dropout}")
-        if self.feature_mixing < 0:
-            raise ValueError(f"feature_mixing must be at least 0, got {self.feature_mixing}")
         self._buffers = FeatureBuffers(_ALIVE)
         self._drop = _drop(self.size_augmentation)
 
@@ -86,15 +80,8 @@ class FeatureSource:
         return pad_features([self.reader.features(image) for image in images], None, self._buffers)
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
-        """Return images mixed with others, without some elements of their sets and dimensions of all elements."""
-        features = [self._mixed(image, epoch, sample) for image, sample in zip(images, samples, strict=True)]
-        kept = None
-        if self._drop is not None:
-            kept = [
-                self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, SIZE_STREAM))
-                for array_NF, sample in zip(features, samples, strict=True)
-            ]
-        features_BNF, lengths_B = pad_features(features, kept, self._buffers)
+        """Return images without some elements of their sets, and some dimensions of all their elements."""
+        features_BNF, lengths_B = self._without_elements(images, epoch, samples)
         if self.feature_dropout:
             rngs = (sample_rng(self.seed, epoch, sample, FEATURE_STREAM) for sample in samples)
             factors_BF = [drop_dimensions(features_BNF.shape[2], self.feature_dropout, rng) for rng in rngs]
@@ -102,20 +89,15 @@ class FeatureSource:
             features_BNF *= torch.from_numpy(np.stack(factors_BF)).unsqueeze(1)
         return features_BNF, lengths_B
 
-    def _mixed(self, image: int, epoch: int, sample: int) -> npt.NDArray[np.float16]:
-        """Return an image's features, the first of them mixed with those of any image of the split.
-
-        As many are mixed as both images have. The larger share is the image's own, whose captions stay its positives.
-        """
-        own_NF = self.reader.features(image)
-        if not self.feature_mixing:
-            return own_NF
-        rng = sample_rng(self.seed, epoch, sample, MIXING_STREAM)
-        other_NF = self.reader.features(int(rng.integers(len(self))))
-        share = rng.beta(self.feature_mixing, self.feature_mixing)
-        mixed_NF, rows = torch.tensor(own_NF), min(len(own_NF), len(other_NF))
-        mixed_NF[:rows].lerp_(torch.tensor(other_NF[:rows]), min(share, 1 - share))
-        return mixed_NF.numpy()
+    def _without_elements(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
+        if self._drop is None:
+            return self.unaugmented(images)
+        features = [self.reader.features(image) for image in images]
+        kept = [
+            self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, SIZE_STREAM))
+            for array_NF, sample in zip(features, samples, strict=True)
+        ]
+        return pad_features(features, kept, self._buffers)
 
 
 @dataclass(eq=False)

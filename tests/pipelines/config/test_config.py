@@ -379,14 +379,6 @@ def test_captions_of_an_image_in_a_batch_are_no_negatives() -> None:
     assert "positives" not in published.loss.model_dump()
 
 
-def test_features_are_mixed_with_those_of_all_shards() -> None:
-    assert "takes images of all shards" in message("training.feature_mixing=0.4", "training.shuffle_shards=2")
-    mixed, published = load_config(None, ["training.feature_mixing=0.4"]), load_config(None)
-    assert mixed.training.model_dump()["feature_mixing"] == 0.4
-    # Left out it is in no dump: the fingerprints of earlier runs stay.
-    assert "feature_mixing" not in published.training.model_dump()
-
-
 def test_the_password_of_an_address_is_in_no_dump() -> None:
     uri = "postgresql://mlflow:planted%40word@db/mlflow"
     config = load_config(None, [f"tracking.uri={uri}"])

@@ -204,7 +204,6 @@ MISTAKES = {
     "model.image.weights=some/network": "leave out the one given",
     "model.image.frozen_epochs=-1": "model.image.frozen_epochs",
     "training.feature_dropout=0.5": "there are no features before the backbone",
-    "training.feature_mixing=0.5": "there are no features before the backbone",
 }
 
 

@@ -257,7 +257,6 @@ VARIANTS = {
     "fp16": ["training.precision=fp16"],
     "learned": [LEARNED, "training.ema_decay=0.9"],
     "positives": ["loss={name: sigmoid, mask_same_image: true, positives: image}", "training.captions_per_image=3"],
-    "mixed": ["training.feature_mixing=0.4"],
     "all": ["training.accumulation=3", "training.precision=fp16", "training.chunk_size=5"],
     "views": VIEWS,
 }

@@ -48,10 +48,9 @@ def make_loader(
     batch: int = BATCH,
     dropout: float = 0.0,
     view_dropout: float = 0.0,
-    mixing: float = 0.0,
 ) -> TrainLoader:
     sampler = BatchSampler(reader.num_captions, batch, SEED)
-    images = FeatureSource(reader, SEED, size, dropout, mixing)
+    images = FeatureSource(reader, SEED, size, dropout)
     tokens = TokenTable.encode(reader.texts(), vocabulary)
     return TrainLoader(
         reader, images, tokens, vocabulary, sampler, rank, world, SEED, captions, views=3, view_dropout=view_dropout
@@ -144,53 +143,6 @@ def test_views_that_an_image_is_trained_without(reader: ShardReader, vocabulary:
 def test_dropout_that_is_no_share_is_refused(reader: ShardReader, share: float) -> None:
     with pytest.raises(ValueError, match="feature_dropout is a share from 0 to below 1"):
         FeatureSource(reader, feature_dropout=share)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_an_image_is_mixed_with_any_of_the_split(
-    reader: ShardReader, vocabulary: Vocabulary, size: SizeAugmentation
-) -> None:
-    """Oracle: by loops over elements, in float32."""
-    batches = list(make_loader(reader, vocabulary, size=size, mixing=0.4).epoch(1))
-    partners, shares, lengths = set(), [], set()
-    for batch in batches:
-        for b, caption in enumerate(batch.caption_indices_B.tolist()):
-            own = reader.features(int(batch.image_indices_B[b])).astype(np.float32)
-            rng = sample_rng(SEED, 1, caption, 7)
-            partner, share = int(rng.integers(len(reader))), float(rng.beta(0.4, 0.4))
-            share = max(share, 1 - share)
-            other = reader.features(partner).astype(np.float32)
-            mixed = [share * own[n] + (1 - share) * other[n] if n < len(other) else own[n] for n in range(len(own))]
-            kept = range(len(own))
-            if size != "none":
-                kept = {"region": drop_regions, "grid": drop_grids}[size](len(own), sample_rng(SEED, 1, caption, 0))
-            expected = np.stack([mixed[n] for n in kept])
-            np.testing.assert_allclose(batch.images[b, : batch.lengths_or_mask[b]], expected, rtol=2e-3, atol=2e-3)
-            partners.add(partner)
-            shares.append(share)
-            lengths.add(np.sign(len(own) - len(other)))
-    assert len(partners) > 5
-    assert min(shares) < 0.8
-    assert lengths == {-1, 0, 1}
-    alone = {row[0]: row for batch in make_loader(reader, vocabulary, size=size).epoch(1) for row in rows(batch)}
-    assert all(alone[row[0]][3] == row[3] for batch in batches for row in rows(batch))  # the captions
-    halves = [list(make_loader(reader, vocabulary, rank, 2, size, mixing=0.4).epoch(1)) for rank in range(2)]
-    joined = [list(itertools.chain(*map(rows, parts))) for parts in zip(*halves, strict=True)]
-    assert joined == [rows(batch) for batch in batches]
-
-
-def test_mixing_leaves_what_was_read_as_it_was(reader: ShardReader) -> None:
-    source = FeatureSource(reader, SEED, feature_mixing=1.0)
-    first, second, plain = (
-        source.augmented([0, 1], 0, [0, 5])[0],
-        source.augmented([0, 1], 0, [0, 5])[0],
-        source.unaugmented([0, 1])[0],
-    )
-    assert torch.equal(first, second)
-    assert not torch.equal(first, plain)
-    assert torch.equal(plain, FeatureSource(reader).unaugmented([0, 1])[0])
-    with pytest.raises(ValueError, match="feature_mixing must be at least 0, got -1"):
-        FeatureSource(reader, feature_mixing=-1.0)
 
 
 def test_every_caption_once_an_epoch(reader: ShardReader, vocabulary: Vocabulary) -> None:
