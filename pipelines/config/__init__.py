@@ -330,15 +330,6 @@ class PipelineConfig(Strict):
         return self
 
     @model_validator(mode="after")
-    def _captions_of_an_image_are_no_negatives(self) -> PipelineConfig:
-        if self.training.captions_per_image > 1 and not self.loss.mask_same_image:
-            raise ValueError(
-                f"training.captions_per_image: {self.training.captions_per_image} captions of an image in each batch "
-                "would be negatives of their own image; set loss.mask_same_image to true, or captions_per_image to 1"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _compilation_has_effect(self) -> PipelineConfig:
         if self.training.compile and self.model.text.name != "bert" and self.model.image.name != "backbone":
             raise ValueError(

@@ -110,13 +110,6 @@ class TrainingConfig(Strict):
         description="draw samples from this number of shards at a time, others each epoch: for splits larger than "
         "storage.cache_gb; by default from all",
     )
-    captions_per_image: Int = Field(
-        1,
-        gt=0,
-        exclude_if=lambda captions: captions == 1,
-        description="captions of the same image that are drawn into a batch together, as pairs of their own: positives "
-        "with loss.positives 'image', otherwise no negatives by mask_same_image (no paper has it)",
-    )
     workers: Annotated[int | tuple[Int, Int], BeforeValidator(_workers)] = Field(
         1, description="training processes that share the global batch; [2, 8] takes as many as there is room for"
     )

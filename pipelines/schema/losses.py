@@ -1,8 +1,8 @@
 """Settings of the objectives of two-tower models, and what all objectives share."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pipelines.schema.fields import DurationField, Float, Int, Strict
 
@@ -127,18 +127,3 @@ class SigmoidLoss(SoftmaxLoss):
     temperature: Float = Field(0.1, gt=0, description="divisor of the similarities (SigLIP begins with 0.1)")
     bias: Float = Field(-10.0, description="added to the divided similarities (SigLIP begins with -10)")
     learned: bool = Field(False, description="learn temperature and bias, from these values on (SigLIP)")
-    positives: Literal["pair", "image"] = Field(
-        "pair",
-        exclude_if=lambda positives: positives == "pair",
-        description="an image's caption of its pair alone (SigLIP), or all captions of the image in the batch, which "
-        "mask_same_image leaves out of the negatives (no paper has it)",
-    )
-
-    @model_validator(mode="after")
-    def _positives_are_no_negatives(self) -> Self:
-        if self.positives == "image" and not self.mask_same_image:
-            raise ValueError(
-                "positives: 'image' takes the other captions of an image as positives, which mask_same_image leaves "
-                "out of the negatives; set mask_same_image to true"
-            )
-        return self

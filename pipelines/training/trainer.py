@@ -103,8 +103,6 @@ class Trainer:
             settings.seed,
             train.reader.shard_captions,
             training.shuffle_shards,
-            training.captions_per_image,
-            train.reader.caption_starts,
         )
         self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)

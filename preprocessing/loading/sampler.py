@@ -19,18 +19,12 @@ class BatchSampler:
     themselves are put in a new order each epoch and cut into windows, and the samples are drawn within one window
     after the other; one window of all shards is the order without windows. Only the windows in use are in memory.
 
-    With several captions per image, the captions of each image are put in a new order each epoch and cut into groups of
-    that size, the last of which may be smaller. The groups are then drawn in place of the samples. The sizes of batches
-    stay the same, so the edge of a batch may cut a group in two.
-
     Args:
         num_samples: samples of an epoch (captions).
         batch_size: the global batch size, over all ranks.
         seed: the run's seed.
         shard_samples: samples of each shard, in order; read with a window alone.
         window: shards that samples are drawn from at a time; None draws from all.
-        captions_per_image: samples of one image that follow each other.
-        caption_starts: number of each image's first sample, then of all samples; read with several captions alone.
     """
 
     def __init__(
@@ -40,8 +34,6 @@ class BatchSampler:
         seed: int,
         shard_samples: Sequence[int] = (),
         window: int | None = None,
-        captions_per_image: int = 1,
-        caption_starts: Sequence[int] | npt.NDArray[np.int64] = (0,),
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -55,12 +47,6 @@ class BatchSampler:
             raise ValueError(
                 f"a window of {window} shards of {sum(shard_samples)} samples does not go with {num_samples} samples"
             )
-        if captions_per_image < 1:
-            raise ValueError(f"captions_per_image must be at least 1, got {captions_per_image}")
-        if captions_per_image > 1 and caption_starts[-1] != num_samples:
-            raise ValueError(f"images with {caption_starts[-1]} captions do not go with {num_samples} samples")
-        self._captions_per_image = captions_per_image
-        self._caption_starts = np.asarray(caption_starts)
         self._window = window
         self._shard_starts = np.cumsum([0, *shard_samples] if window else [0, num_samples])
         self.num_samples = num_samples
@@ -116,19 +102,7 @@ class BatchSampler:
         edges = list(zip(self._shard_starts[shards].tolist(), self._shard_starts[shards + 1].tolist(), strict=True))
         draws = np.concatenate([self._draws(epoch, start, end - start) for start, end in edges])
         samples = np.concatenate([np.arange(*edge, dtype=np.min_scalar_type(self.num_samples)) for edge in edges])
-        if self._captions_per_image > 1:
-            samples, draws = self._grouped(samples, draws)
         return samples[np.argsort(draws, kind="stable")]
-
-    def _grouped(
-        self, samples: npt.NDArray[np.unsignedinteger[Any]], draws: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.uint64]]:
-        """Return samples, in ascending order, with each image's in an order of their own, and the draw of its group."""
-        images = np.searchsorted(self._caption_starts, samples, side="right") - 1
-        begins = (samples - self._caption_starts[images]) % self._captions_per_image == 0
-        # The low bits order the captions of an image, the high ones the groups: neither order tells of the other.
-        order = np.lexsort((draws & 0xFFFFFFFF, images))
-        return samples[order], draws[order[begins]][np.cumsum(begins) - 1]
 
     def _draws(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
         """Return some of an epoch's draws: one for each sample, then one for each shard."""

@@ -1,7 +1,5 @@
 """Sigmoid loss: each pair of the batch is a binary decision of its own, true or not."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -9,8 +7,6 @@ from typing_extensions import override
 from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs
 from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
 from vse_core.losses.views import Bound
-
-Positives = Literal["pair", "image"]
 
 
 class SigmoidLoss(SoftmaxLoss):
@@ -25,8 +21,6 @@ class SigmoidLoss(SoftmaxLoss):
         temperature: divisor of the similarities (SigLIP begins with 0.1).
         bias: added to the divided similarities (SigLIP begins with -10, as nearly all pairs are negatives).
         learned: temperature and bias are learned, from these values on, as in the paper.
-        positives: z is 1 for pairs alone, as in the paper (``pair``), or for all captions of the same image in the
-            batch (``image``), which `mask_same_image` leaves out of the negatives.
     """
 
     def __init__(
@@ -37,14 +31,8 @@ class SigmoidLoss(SoftmaxLoss):
         bound: Bound = "max",
         lam: float = 0.7,
         learned: bool = False,
-        positives: Positives = "pair",
     ) -> None:
         super().__init__(temperature, mask_same_image, bound, lam, learned)
-        if positives not in get_args(Positives):
-            raise ValueError(f"positives must be one of {', '.join(get_args(Positives))}, got {positives!r}")
-        if positives == "image" and not mask_same_image:
-            raise ValueError("positives 'image' must not be negatives as well: set mask_same_image to true")
-        self.positives = positives
         self.bias: float | nn.Parameter = nn.Parameter(torch.tensor(bias)) if learned else bias
 
     @override
@@ -61,6 +49,5 @@ class SigmoidLoss(SoftmaxLoss):
 
     def _of(self, block: Block, sims_AC: Tensor) -> Tensor:
         logits_AC = self.divided(sims_AC) + self.bias
-        positive_AC = ~block.negative_AC if self.positives == "image" else block.own_mask()
-        losses_AC = -nn.functional.logsigmoid(torch.where(positive_AC, logits_AC, -logits_AC))
-        return losses_AC.masked_fill(~(block.negative_AC | positive_AC), 0.0).sum()
+        losses_AC = -nn.functional.logsigmoid(torch.where(block.own_mask(), logits_AC, -logits_AC))
+        return losses_AC.masked_fill(~(block.negative_AC | block.own_mask()), 0.0).sum()

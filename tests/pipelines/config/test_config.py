@@ -365,20 +365,6 @@ def test_every_loss_can_be_configured(name: str) -> None:
     config.kind.build_loss(config.loss.name, **config.loss.options())
 
 
-def test_captions_of_an_image_in_a_batch_are_no_negatives() -> None:
-    sigmoid = "loss={name: sigmoid, mask_same_image: %s, positives: %s}"
-    several = "training.captions_per_image=5"
-    assert "set loss.mask_same_image to true, or" in message(several, sigmoid % ("false", "pair"))
-    assert "set mask_same_image to true" in message(several, sigmoid % ("false", "image"))
-    config = load_config(None, [several, sigmoid % ("true", "image")])
-    assert config.training.captions_per_image == config.training.model_dump()["captions_per_image"] == 5
-    assert config.loss.options()["positives"] == config.loss.model_dump()["positives"] == "image"
-    # Left out they are in no dump: the fingerprints of earlier runs stay.
-    published = load_config(None, [sigmoid % ("true", "pair")])
-    assert "captions_per_image" not in published.training.model_dump()
-    assert "positives" not in published.loss.model_dump()
-
-
 def test_the_password_of_an_address_is_in_no_dump() -> None:
     uri = "postgresql://mlflow:planted%40word@db/mlflow"
     config = load_config(None, [f"tracking.uri={uri}"])

@@ -256,7 +256,6 @@ VARIANTS = {
     "bf16": ["training.precision=bf16"],
     "fp16": ["training.precision=fp16"],
     "learned": [LEARNED, "training.ema_decay=0.9"],
-    "positives": ["loss={name: sigmoid, mask_same_image: true, positives: image}", "training.captions_per_image=3"],
     "all": ["training.accumulation=3", "training.precision=fp16", "training.chunk_size=5"],
     "views": VIEWS,
 }

@@ -1,6 +1,5 @@
 """Sampler invariants: a partition of every epoch, whatever the number of ranks, from any step."""
 
-import itertools
 import subprocess
 import sys
 import tracemalloc
@@ -178,80 +177,3 @@ def test_windows_hold_other_shards_each_epoch() -> None:
 def test_shards_of_other_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="99 samples does not go with 100"):
         BatchSampler(100, 8, 3, [40, 59], 2)
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 6), max_size=6), min_size=1, max_size=8),
-    st.integers(1, 4),
-    st.none() | st.integers(1, 5),
-    st.integers(0, 2**64 - 1),
-)
-def test_groups_of_captions_of_an_image(shards: list[list[int]], together: int, window: int | None, seed: int) -> None:
-    """Oracle: one image after the other in order of its captions' low bits, its groups by their first one's draw."""
-    captions, counts = list(itertools.chain(*shards)), list(map(sum, shards))
-    samples, starts = sum(captions), [0, *itertools.accumulate(captions)]
-    if not samples:
-        return
-    draws = (
-        np.random.Philox(key=np.array([seed, 3], dtype=np.uint64))
-        .random_raw(samples + (len(shards) if window else 1))
-        .tolist()
-    )
-    places = sorted(range(len(shards)), key=lambda shard: draws[samples + shard]) if window else []
-    window_of = [places.index(s) // window if window else 0 for s, of_shard in enumerate(shards) for _ in of_shard]
-    groups = []
-    for image, start in enumerate(starts[:-1]):
-        own = sorted(range(start, starts[image + 1]), key=lambda caption: draws[caption] % 2**32)
-        cut = [own[first : first + together] for first in range(0, len(own), together)]
-        groups += [(window_of[image], draws[group[0]], group) for group in cut]
-    expected = list(itertools.chain(*(group for _, _, group in sorted(groups))))
-    batch = min(7, samples)
-    sampler = BatchSampler(samples, batch, seed, counts if window else (), window, together, np.array(starts))
-    batches = {step: sampler.batch(3, step).tolist() for step in reversed(range(sampler.steps_per_epoch))}
-    assert list(itertools.chain(*(batches[step] for step in sorted(batches)))) == expected
-    assert sorted(expected) == list(range(samples))
-    if together == 1:
-        alone = BatchSampler(samples, batch, seed, counts if window else (), window)
-        assert all(alone.batch(3, step).tolist() == batches[step] for step in batches)
-
-
-def test_a_batch_has_all_captions_of_its_images() -> None:
-    sampler = BatchSampler(30_000, 130, 0, captions_per_image=5, caption_starts=np.arange(0, 30_001, 5))
-    whole = 0
-    for step in range(sampler.steps_per_epoch):
-        _, counts = np.unique(sampler.batch(1, step) // 5, return_counts=True)
-        assert (counts < 5).sum() <= 2  # at the edges
-        whole += (counts == 5).sum()
-    assert whole > 5700
-
-
-def test_groups_and_their_places_are_uniform() -> None:
-    """Of 4 images with 4 captions in groups of 2: which caption goes with the first one, and where they are drawn."""
-    sampler = BatchSampler(16, 16, 5, captions_per_image=2, caption_starts=range(0, 17, 4))
-    partners, places = np.zeros(4), np.zeros((16, 16))
-    for epoch in range(3000):
-        order = sampler.batch(epoch, 0)
-        places[np.arange(16), order] += 1
-        partners[order[np.flatnonzero(order == 0)[0] ^ 1]] += 1
-    # 2 and 225 degrees of freedom: means 2 and 225, standard deviations 2 and 21.2.
-    assert partners[0] == 0
-    assert ((partners[1:] - 1000) ** 2 / 1000).sum() < 12
-    assert ((places - 187.5) ** 2 / 187.5).sum() < 330
-
-
-def test_groups_of_a_window_alone_are_in_memory() -> None:
-    starts = np.arange(0, 2_000_001, 5)
-    sampler = BatchSampler(2_000_000, 1000, 0, [1000] * 2000, 4, 5, starts)
-    tracemalloc.start()
-    for step in range(0, sampler.steps_per_epoch, 100):
-        sampler.batch(0, step)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 1_000_000  # of the whole order 16,000,000
-
-
-def test_groups_of_other_captions_are_refused() -> None:
-    with pytest.raises(ValueError, match="images with 95 captions do not go with 100 samples"):
-        BatchSampler(100, 8, 3, captions_per_image=2, caption_starts=range(0, 96, 5))
-    with pytest.raises(ValueError, match="captions_per_image must be at least 1, got 0"):
-        BatchSampler(100, 8, 3, captions_per_image=0)

@@ -130,10 +130,10 @@ def infonce(s: Sims, ids: list[int], tau: float, mask: bool) -> float:
     return total / 2 / len(ids)
 
 
-def sigmoid(s: Sims, ids: list[int], tau: float, bias: float, mask: bool, positives: str = "pair") -> float:
+def sigmoid(s: Sims, ids: list[int], tau: float, bias: float, mask: bool) -> float:
     total = 0.0
     for i in range(len(ids)):
-        for j in range(len(ids)) if positives == "image" else [i, *others(ids, i, mask)]:
-            sign = 1 if i == j or (positives == "image" and ids[i] == ids[j]) else -1
+        for j in [i, *others(ids, i, mask)]:
+            sign = 1 if i == j else -1
             total += math.log(1 + math.exp(-sign * (best(s, i, j) / tau + bias)))
     return total / len(ids)

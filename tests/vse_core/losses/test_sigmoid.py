@@ -21,15 +21,6 @@ def test_against_loops_over_the_definition(seed, pairs, views, mask):
     assert result.total.item() == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=80)
-@given(seed=seeds, pairs=pair_counts, views=view_counts)
-def test_all_captions_of_an_image_as_its_positives(seed, pairs, views):
-    images, texts, ids = random_batch(seed, pairs, views)
-    loss = build_loss("sigmoid", temperature=0.2, bias=-3.0, mask_same_image=True, positives="image")
-    expected = oracles.sigmoid(nested(images, texts), ids.tolist(), 0.2, -3.0, True, "image")
-    assert loss(images, texts, ids).total.item() == pytest.approx(expected, abs=1e-9)
-
-
 def test_without_similarity_and_bias_every_decision_costs_a_bit():
     images, texts = torch.eye(8)[:4].unsqueeze(1), torch.eye(8)[4:]
     total = build_loss("sigmoid", bias=0.0)(images, texts, torch.arange(4)).total
@@ -37,15 +28,14 @@ def test_without_similarity_and_bias_every_decision_costs_a_bit():
 
 
 @pytest.mark.parametrize("bound", ["max", "avg", "up", "joint"])
-@pytest.mark.parametrize("positives", ["pair", "image"])
-def test_gradients(bound: str, positives: str):
+def test_gradients(bound: str):
     images, texts, ids = random_batch(8, 4, 2, dim=3)
-    loss = build_loss("sigmoid", temperature=0.3, bias=-1.0, mask_same_image=True, bound=bound, positives=positives)
+    loss = build_loss("sigmoid", temperature=0.3, bias=-1.0, mask_same_image=True, bound=bound)
     inputs = images.requires_grad_(), texts.requires_grad_()
     assert torch.autograd.gradcheck(lambda i, t: loss(i, t, ids).total, inputs)
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"bound": "journal"}, {"lam": 2.0}, {"positives": "image"}])
+@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"bound": "journal"}, {"lam": 2.0}])
 def test_bad_options_are_refused(options: dict[str, object]):
     with pytest.raises(ValueError, match=r"must"):
         build_loss("sigmoid", **options)

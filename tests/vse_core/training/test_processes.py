@@ -38,7 +38,6 @@ LOSSES = RECORDED | {
     "triplet-orthogonal": {"name": "triplet", "view_orthogonality": 3.0},
     "multi_view-orthogonal": {"name": "multi_view", "view_orthogonality": 3.0},
     "sigmoid-orthogonal": {"name": "sigmoid", "learned": True, "view_orthogonality": 3.0},
-    "sigmoid-image": {"name": "sigmoid", "bias": -1.0, "positives": "image"},
 }
 # The second of two processes, and the third and fourth of four, have no relations; in `unified-bare` nobody has any
 # component. The last process has no adversarial captions.
