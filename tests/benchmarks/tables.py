@@ -1,4 +1,4 @@
-"""Write the tables of README and docs/ and the figures of infra/sizing.json from the recorded results.
+"""Write the tables of README and docs/, their plot and the figures of infra/sizing.json from the recorded results.
 
 Run: python tests/benchmarks/tables.py, with `--check` to only compare
 """
@@ -11,11 +11,12 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+from leaderboard_plot import draw
 from sizing_tables import data_table, limits_table, run_table, shipped_figures, step_table
 from univse_tables import (
     ATTACK_HEADER,
@@ -29,74 +30,12 @@ from univse_tables import (
 from infra.sizing import FIGURES, Machines, Measured
 
 ROOT = Path(__file__).resolve().parents[2]
+PLOT = ROOT / "docs/images/leaderboard.png"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 RESULTS = Path(__file__).with_name("results")
 
-# Measured once on the same features with the same embedding size: see the text around the table.
-RELEASED_RSUM = 228.0
-CCA_FEATURES = "MobileNetV2, 7x7"
 # Of both splits, which a training process opens.
 FLICKR8K_CAPTIONS = 35_000
-SYSTEMS = {
-    "flickr8k_vse_pp": "VSE++",
-    "flickr8k": "VSE-infinity",
-    "flickr8k_mv_vse": "MV-VSE",
-    "flickr8k_vse_2ad": "VSE+2AD",
-    "flickr8k_gpo_adopt": "GPO with the loss of VSE+2AD",
-    "flickr8k_bert": "VSE-infinity, MiniLM for the text",
-    "flickr8k_bert_adopt": "the same with the loss of VSE+2AD and feature dropout",
-}
-
-
-def quality_table() -> str:
-    """Retrieval on the development split of Flickr8k, a row for each system that has been trained."""
-    runs = {
-        name: [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}-seed*.json"))] for name in SYSTEMS
-    }
-    return _table(
-        ["", "image to text R@1 / 5 / 10", "text to image R@1 / 5 / 10", "RSUM"],
-        [
-            ["chance", "", "", f"{runs['flickr8k'][0]['chance_rsum']:.1f}"],
-            *_cca_rows(),
-            ["VSE-infinity, released code, 10 epochs", "", "", f"{RELEASED_RSUM:.0f}"],
-            *(_quality_row(label, runs[name]) for name, label in SYSTEMS.items() if runs[name]),
-            _ensemble_row(_read("flickr8k_regions_grid")),
-        ],
-    )
-
-
-def _cca_rows() -> list[list[str]]:
-    """The linear floor on the same features, by the kind of caption vectors."""
-    rows = _read("linear_cca")[CCA_FEATURES]["rows"]
-    return [
-        [f"linear CCA on the same features, {kind}", *_recalls(row["metrics"]), f"{row['metrics']['rsum']:.1f}"]
-        for kind, row in rows.items()
-    ]
-
-
-def _recalls(metrics: dict[str, float]) -> list[str]:
-    return [" / ".join(f"{metrics[f'{way}_r{k:02}']:.1f}" for k in (1, 5, 10)) for way in ("i2t", "t2i")]
-
-
-def _ensemble_row(result: dict[str, Any]) -> list[str]:
-    """Two models of VSE-infinity together, with what each has alone."""
-    metrics = result["metrics"]
-    alone = " and ".join(f"{member['rsum']:.1f}" for member in result["members"].values())
-    label = "**VSE-infinity over regions and over the grid together** (`flickr8k_regions_grid.yaml`)"
-    return [label, *_recalls(metrics), f"**{metrics['rsum']:.1f}** ({alone} alone)"]
-
-
-def _quality_row(label: str, runs: list[dict[str, Any]]) -> list[str]:
-    """Means over the seeds of a system."""
-
-    def mean(metric: str) -> str:
-        return f"{statistics.mean(run['metrics'][metric] for run in runs):.1f}"
-
-    recalls = [" / ".join(mean(f"{way}_r{k:02}") for k in (1, 5, 10)) for way in ("i2t", "t2i")]
-    epochs = len(runs[0]["rsum_by_epoch"])
-    each = ", ".join(f"{run['metrics']['rsum']:.1f}" for run in runs)
-    spread = f" ({each})" if len(runs) > 1 else ""
-    return [f"**{label}**, {epochs} epochs", *recalls, f"**{mean('rsum')}**{spread}"]
 
 
 def univse_table(header: list[str], rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
@@ -116,7 +55,8 @@ def losses_table() -> str:
     return _table(["loss and recipe", "RSUM", "each seed"], rows)
 
 
-LEADERBOARD_HEADER = ["", "RSUM", "over VSE++", "over linear CCA, TF-IDF", "seeds", "minutes"]
+GRIDS = {"leaderboard": "EfficientNet-Lite2, 9x9", "mobilenet leaderboard": "MobileNetV2, 7x7"}
+DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
 TELLING = (
     "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout",
     "VSE-infinity, learned sigmoid loss, feature dropout, R+G",
@@ -131,29 +71,33 @@ TELLING = (
 )
 
 
-def leaderboard_table() -> str:
-    """Every system of the leaderboard on each set of features, the best first."""
-    rows = [
-        [features, *row] for features, found in _read("leaderboard")["features"].items() for _, row in _ranked(found)
-    ]
-    return _table(["features", *LEADERBOARD_HEADER], rows)
-
-
-def short_leaderboard_table() -> str:
-    """The rows of the leaderboard that tell most."""
-    found = _read("leaderboard")["features"]["EfficientNet-Lite2, 9x9"]
-    return _table(LEADERBOARD_HEADER, [row for name, row in _ranked(found) if name in TELLING])
-
-
-def _ranked(found: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def leaderboard_table(features: str, names: Sequence[str] | None = None) -> str:
+    """The systems of the leaderboard on a set of features, the best first: with their recalls, or few rows without."""
+    found = _read("leaderboard")["features"][features]
+    floor = {f"linear CCA {kind}": [row] for kind, row in _read("linear_cca")[features]["rows"].items()}
+    recalls = {} if names else {f"{way} R@1 / 5 / 10": short for short, way in DIRECTIONS.items()}
+    rows = []
     for name, row in sorted(found["summary"].items(), key=lambda item: -item[1]["rsum"]):
-        over = (row["over"].get(other) for other in ("VSE++", "linear CCA TF-IDF"))
-        differences = ["" if each is None else f"{each[0]:+.1f} ({each[1]:+.1f} to {each[2]:+.1f})" for each in over]
-        runs = found["runs"].get(name, {}).values()
+        if names is not None and name not in names:
+            continue
+        runs = list(found["runs"].get(name, {}).values())
         # Of the training that other work disturbed least.
         minutes = f"{min(run['training_seconds'] for run in runs) / 60:.0f}" if runs else ""
         rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
-        yield name, [name, rsum, *differences, str(row["seeds"]) if runs else "", minutes]
+        over = [_difference(row["over"].get(other)) for other in ("VSE++", "linear CCA TF-IDF")]
+        means = [_mean_recalls(runs or floor[name], way) for way in recalls.values()]
+        rows.append([name, *means, rsum, *over, str(row["seeds"]) if runs else "", minutes])
+    return _table(["", *recalls, "RSUM", "over VSE++", "over linear CCA, TF-IDF", "seeds", "minutes"], rows)
+
+
+def _mean_recalls(runs: Sequence[dict[str, Any]], way: str) -> str:
+    """R@1, R@5 and R@10 of a direction, the means over runs."""
+    return " / ".join(f"{statistics.mean(run['metrics'][f'{way}_r{k:02}'] for run in runs):.1f}" for k in (1, 5, 10))
+
+
+def _difference(over: Sequence[float] | None) -> str:
+    """A difference with its interval, or nothing."""
+    return "" if over is None else f"{over[0]:+.1f} ({over[1]:+.1f} to {over[2]:+.1f})"
 
 
 def regularisers_table() -> str:
@@ -165,8 +109,8 @@ def regularisers_table() -> str:
         bases = [base for base in row["over"] if name.startswith(f"{base}, ")]
         base = max(bases, key=len, default="published loss" if row["over"] else "")
         over = row["over"].get(base)
-        difference = "" if over is None else f"{over[0]:+.1f} ({over[1]:+.1f} to {over[2]:+.1f})"
-        rows.append([name, f"**{row['rsum']:.1f}**", difference, "" if over is None else base, str(row["seeds"])])
+        compared = [_difference(over), "" if over is None else base]
+        rows.append([name, f"**{row['rsum']:.1f}**", *compared, str(row["seeds"])])
     return _table(["VSE-infinity with", "RSUM", "difference", "from", "seeds"], rows)
 
 
@@ -705,14 +649,13 @@ def sizing_tables() -> dict[str, Callable[[], str]]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "quality": quality_table,
     "univse retrieval": lambda: univse_table(RETRIEVAL_HEADER, retrieval_rows),
     "univse attacks": lambda: univse_table(ATTACK_HEADER, attack_rows),
     "univse dependencies": lambda: univse_table(DEPENDENCY_HEADER, dependency_rows),
     "gru start": gru_start_table,
     "losses": losses_table,
-    "leaderboard": leaderboard_table,
-    "short leaderboard": short_leaderboard_table,
+    **{name: partial(leaderboard_table, features) for name, features in GRIDS.items()},
+    "short leaderboard": lambda: leaderboard_table(GRIDS["leaderboard"], TELLING),
     "regularisers": regularisers_table,
     "adpool": adpool_table,
     "views": views_table,
@@ -770,6 +713,8 @@ def main() -> None:
             path.write_text(text, encoding="utf-8")
         elif path.read_text(encoding="utf-8") != text:
             sys.exit(f"{path}: not made from the recorded results; run python tests/benchmarks/tables.py")
+    if not check:
+        draw(_read("leaderboard")["features"]).savefig(PLOT, dpi=110)
 
 
 if __name__ == "__main__":
