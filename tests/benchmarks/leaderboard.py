@@ -56,6 +56,9 @@ class Row:
 
 
 SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
+# The winner of the search over the parts of the papers, with feature dropout.
+INFONCE = "loss={name: infonce, learned: true, temperature: 0.07, mask_same_image: true}"
+MEAN = "model.image.pooling={name: mean}"
 DROPOUT = "training.feature_dropout=0.3"
 # The boxes of a pyramid stand for a detector's regions.
 REGIONS = ("pyramid",)
@@ -68,10 +71,13 @@ ROWS: dict[str, Row] = {
     "MV-VSE": Row("flickr8k_mv_vse"),
     "VSE+2AD": Row("flickr8k_vse_2ad"),
     "UniVSE": Row("flickr8k_univse"),
+    "UniVSE, feature dropout": Row("flickr8k_univse", (DROPOUT,)),
     "VSE-C": Row("flickr8k_vse_c"),
     "VSE-infinity, MiniLM": Row("flickr8k_bert", reads_minilm=True),
     "VSE-infinity, MiniLM, learned sigmoid loss": Row("flickr8k_best", ("training.feature_dropout=0",), True),
     "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", reads_minilm=True),
+    "VSE-infinity, MiniLM, learned InfoNCE, feature dropout": Row("flickr8k_best", (INFONCE,), True),
+    "mean of cells, MiniLM, learned InfoNCE, feature dropout": Row("flickr8k_best", (INFONCE, MEAN), True),
     "VSE++, learned sigmoid loss": Row("flickr8k_vse_pp", (SIGMOID,)),
     "VSE++, learned sigmoid loss, feature dropout": Row("flickr8k_vse_pp", (SIGMOID, DROPOUT)),
     "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from leaderboard import DROPOUT, ROOT, SIGMOID, Board, Row, main
+from leaderboard import DROPOUT, INFONCE, ROOT, SIGMOID, Board, Row, main
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -39,7 +39,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 }
 OTHER_LOSSES: dict[str, tuple[str, ...]] = {
     "learned sigmoid loss": (SIGMOID,),
-    "learned InfoNCE": ("loss={name: infonce, learned: true, temperature: 0.07, mask_same_image: true}",),
+    "learned InfoNCE": (INFONCE,),
     "loss of VSE+2AD": ("loss={name: adopt, temperature: 0.05, margin: 0.2, mask_same_image: true}",),
 }
 PRESET = "learned sigmoid loss, feature dropout 0.3"

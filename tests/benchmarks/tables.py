@@ -114,6 +114,19 @@ def regularisers_table() -> str:
     return _table(["VSE-infinity with", "RSUM", "difference", "from", "seeds"], rows)
 
 
+def search_table() -> str:
+    """The trials of the search over the parts of the papers, the best first."""
+    header = ["aggregator of cells", "views", "text encoder", "loss", "feature dropout", "epochs", "RSUM"]
+    rows = []
+    for trial in sorted(_read("parts_search")["trials"], key=lambda trial: -trial["rsum"]):
+        chosen = trial["settings"]
+        names = [chosen[part]["name"] for part in ("model.image.pooling", "model.text", "loss")]
+        views, dropout = (str(chosen[key]) for key in ("model.image.views", "training.feature_dropout"))
+        epochs = f"{trial['epochs']}{', stopped' if trial['stopped_early'] else ''}"
+        rows.append([names[0], views, *names[1:], dropout, epochs, f"**{trial['rsum']:.1f}**"])
+    return _table(header, rows)
+
+
 def adpool_table() -> str:
     """What each level of VSE+2AD's aggregator is worth."""
     header = [
@@ -657,6 +670,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{name: partial(leaderboard_table, features) for name, features in GRIDS.items()},
     "short leaderboard": lambda: leaderboard_table(GRIDS["leaderboard"], TELLING),
     "regularisers": regularisers_table,
+    "search": search_table,
     "adpool": adpool_table,
     "views": views_table,
     "released step": released_step_table,
