@@ -82,12 +82,12 @@ def leaderboard_table(features: str, names: Sequence[str] | None = None) -> str:
             continue
         runs = list(found["runs"].get(name, {}).values())
         # Of the training that other work disturbed least.
-        minutes = f"{min(run['training_seconds'] for run in runs) / 60:.0f}" if runs else ""
+        cost = f"{row['seeds']} x {min(run['training_seconds'] for run in runs) / 60:.0f}" if runs else ""
         rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
         over = [_difference(row["over"].get(other)) for other in ("VSE++", "linear CCA TF-IDF")]
         means = [_mean_recalls(runs or floor[name], way) for way in recalls.values()]
-        rows.append([name, *means, rsum, *over, str(row["seeds"]) if runs else "", minutes])
-    return _table(["", *recalls, "RSUM", "over VSE++", "over linear CCA, TF-IDF", "seeds", "minutes"], rows)
+        rows.append([name, *means, rsum, *over, cost])
+    return _table(["", *recalls, "RSUM", "over VSE++", "over linear CCA, TF-IDF", "seeds x minutes"], rows)
 
 
 def _mean_recalls(runs: Sequence[dict[str, Any]], way: str) -> str:
