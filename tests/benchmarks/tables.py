@@ -123,6 +123,7 @@ def search_table() -> str:
         names = [chosen[part]["name"] for part in ("model.image.pooling", "model.text", "loss")]
         views, dropout = (str(chosen[key]) for key in ("model.image.views", "training.feature_dropout"))
         epochs = f"{trial['epochs']}{', stopped' if trial['stopped_early'] else ''}"
+        names = [{"bigru": "BiGRU", "bert": "MiniLM"}.get(name, name) for name in names]
         rows.append([names[0], views, *names[1:], dropout, epochs, f"**{trial['rsum']:.1f}**"])
     return _table(header, rows)
 
