@@ -43,6 +43,7 @@ from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
+from preprocessing.shards.reader import ShardReader
 from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.evaluation.recall import evaluate_retrieval
@@ -97,13 +98,7 @@ class Trainer:
         self.model = build_model(**specification).to(device)
         if training.compile:
             compile_networks(self.model, device)
-        self.sampler = BatchSampler(
-            train.reader.num_captions,
-            training.batch_size,
-            settings.seed,
-            train.reader.shard_captions,
-            training.shuffle_shards,
-        )
+        self.sampler = self._sampler(train.reader)
         self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, evaluation.reader)
@@ -155,6 +150,12 @@ class Trainer:
         if self.observer is not None:
             self.checkpoints.wait()
         return self.progress.history
+
+    def _sampler(self, reader: ShardReader) -> BatchSampler:
+        training = self.training
+        return BatchSampler(
+            reader.num_captions, training.batch_size, self.settings.seed, reader.shard_captions, training.shuffle_shards
+        )
 
     def _loader(self, train: SplitData) -> TrainLoader:
         training, seed = self.training, self.settings.seed
