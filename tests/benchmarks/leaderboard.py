@@ -64,6 +64,7 @@ DROPOUT = "training.feature_dropout=0.3"
 REGIONS = ("pyramid",)
 # Of a loss that is a mean over pairs; next to the published one, a sum, a pair's weight is divided by their number.
 ORTHOGONAL = "loss.view_orthogonality"
+ADPOOL = tuple(f"model.{side}.pooling={{name: adpool}}" for side in ("image", "text"))
 EQUAL_LEVELS = tuple(f"model.{side}.pooling={{name: adpool, token_share: 0.5}}" for side in ("image", "text"))
 ROWS: dict[str, Row] = {
     "VSE++": Row("flickr8k_vse_pp"),
@@ -73,11 +74,15 @@ ROWS: dict[str, Row] = {
     "UniVSE": Row("flickr8k_univse"),
     "UniVSE, feature dropout": Row("flickr8k_univse", (DROPOUT,)),
     "VSE-C": Row("flickr8k_vse_c"),
+    "VSE++, trained as UniVSE": Row("flickr8k_univse_baseline"),
+    "VSE++, GRU, trained as UniVSE": Row("flickr8k_univse_gru"),
     "VSE-infinity, MiniLM": Row("flickr8k_bert", reads_minilm=True),
     "VSE-infinity, MiniLM, learned sigmoid loss": Row("flickr8k_best", ("training.feature_dropout=0",), True),
     "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", reads_minilm=True),
     "VSE-infinity, MiniLM, learned InfoNCE, feature dropout": Row("flickr8k_best", (INFONCE,), True),
     "mean of cells, MiniLM, learned InfoNCE, feature dropout": Row("flickr8k_best", (INFONCE, MEAN), True),
+    "MV-VSE, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", ("model.image.views=3",), True),
+    "VSE+2AD, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", ADPOOL, True),
     "VSE++, learned sigmoid loss": Row("flickr8k_vse_pp", (SIGMOID,)),
     "VSE++, learned sigmoid loss, feature dropout": Row("flickr8k_vse_pp", (SIGMOID, DROPOUT)),
     "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),
@@ -150,7 +155,8 @@ def trained(config: Path, overrides: list[str]) -> PipelineConfig:
 
 
 def run(row: Row, features: str, settings: list[str]) -> tuple[dict[str, Any], Parts]:
-    """Train and evaluate the models of a row; return what is kept of them."""
+    """Train and evaluate the models of a row, by their retrieval alone; return what is kept of them."""
+    settings = ["evaluation.protocols=[retrieval]", *settings]
     config, weights = CONFIGS / f"{row.config}.yaml", f"{DATA}/{FEATURES[features]}"
     extractors = ("grid", *row.others)
     reads = [f"features={{extractor: {extractor}, weights: '{weights}', actors: 2}}" for extractor in extractors]
