@@ -58,16 +58,16 @@ def losses_table() -> str:
 GRIDS = {"leaderboard": "EfficientNet-Lite2, 9x9", "mobilenet leaderboard": "MobileNetV2, 7x7"}
 DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
 TELLING = (
+    "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout, R+G",
     "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout",
-    "VSE-infinity, learned sigmoid loss, feature dropout, R+G",
     "VSE-infinity, learned sigmoid loss, feature dropout",
-    "VSE-infinity, learned sigmoid loss",
     "linear CCA MiniLM",
     "MV-VSE",
-    "VSE+2AD",
     "VSE-infinity",
+    "VSE+2AD",
     "linear CCA TF-IDF",
     "VSE++",
+    "UniVSE",
 )
 
 
