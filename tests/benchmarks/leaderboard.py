@@ -64,8 +64,15 @@ DROPOUT = "training.feature_dropout=0.3"
 REGIONS = ("pyramid",)
 # Of a loss that is a mean over pairs; next to the published one, a sum, a pair's weight is divided by their number.
 ORTHOGONAL = "loss.view_orthogonality"
-ADPOOL = tuple(f"model.{side}.pooling={{name: adpool}}" for side in ("image", "text"))
-EQUAL_LEVELS = tuple(f"model.{side}.pooling={{name: adpool, token_share: 0.5}}" for side in ("image", "text"))
+
+
+def both_pooled_by(aggregator: str) -> tuple[str, ...]:
+    """Return the settings by which cells and words are pooled by the same aggregator."""
+    return tuple(f"model.{side}.pooling={{{aggregator}}}" for side in ("image", "text"))
+
+
+ADPOOL = both_pooled_by("name: adpool")
+EQUAL_LEVELS = both_pooled_by("name: adpool, token_share: 0.5")
 ROWS: dict[str, Row] = {
     "VSE++": Row("flickr8k_vse_pp"),
     "VSE-infinity": Row("flickr8k"),

@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -602,8 +603,8 @@ def load_table() -> str:
     runs = _read("serving_load")
 
     def median(label: str, *path: str) -> float:
-        values = [reduce(dict.__getitem__, path, run) for run in runs[label]]
-        return statistics.median(values)  # type: ignore[type-var]
+        values: list[float] = [reduce(getitem, path, run) for run in runs[label]]
+        return statistics.median(values)
 
     def row(name: str, *path: str) -> list[str]:
         cells = [name]
