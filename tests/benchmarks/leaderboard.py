@@ -56,7 +56,7 @@ class Row:
 
 
 SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
-# The winner of the search over the parts of the papers, with feature dropout.
+# The loss and the aggregator of cells that won the search over the parts of the papers.
 INFONCE = "loss={name: infonce, learned: true, temperature: 0.07, mask_same_image: true}"
 MEAN = "model.image.pooling={name: mean}"
 DROPOUT = "training.feature_dropout=0.3"
