@@ -83,6 +83,7 @@ ROWS: dict[str, Row] = {
     "UniVSE": Row("flickr8k_univse"),
     "UniVSE, feature dropout": Row("flickr8k_univse", (DROPOUT,)),
     "UniVSE, learned sigmoid loss, feature dropout": Row("flickr8k_univse", (EVERY_PAIR, DROPOUT)),
+    "UniVSE, BiGRU and GPO, feature dropout": Row("flickr8k_univse", (DROPOUT, *both_pooled_by("name: gpo"))),
     "UniVSE, BiGRU and GPO, learned sigmoid loss, feature dropout": Row(
         "flickr8k_univse", (EVERY_PAIR, DROPOUT, *both_pooled_by("name: gpo"))
     ),
