@@ -16,7 +16,7 @@ from pipelines.kinds.scene_graphs import require_graphs, write_pools
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError
 from pipelines.schema.fields import AbsolutePath, DurationField, Int
-from pipelines.schema.losses import EveryPair, HingeLoss
+from pipelines.schema.losses import HingeLoss
 from preprocessing.table import read_columns
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ADVERSARIAL = "adversarial.jsonl"
 
 
-class WrongCaptionsLoss(EveryPair, HingeLoss):
+class WrongCaptionsLoss(HingeLoss):
     """Settings of the triplet loss with a hinge against wrong captions."""
 
     adversarial_after: DurationField = Field(description="train without wrong captions for so long (VSE-C: 1 epoch)")

@@ -15,7 +15,7 @@ from pipelines.kinds.scene_graphs import graphs_of, require_graphs, write_pools
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import Encoder, GRUStart, WordReader
 from pipelines.schema.fields import DurationField, Float, Int
-from pipelines.schema.losses import EveryPair, MarginLoss
+from pipelines.schema.losses import MarginLoss
 from pipelines.schema.pooling import PoolingConfig
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ComponentTextEncoderConfig(WordReader):
         return self
 
 
-class UnifiedLoss(EveryPair, MarginLoss):
+class UnifiedLoss(MarginLoss):
     """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
 
     name: Literal["unified"]

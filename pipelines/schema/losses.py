@@ -69,18 +69,6 @@ class HingeLoss(MarginLoss):
         return self.pair_plateau * (batch_size if self.reduction == "sum" else 1)
 
 
-class EveryPair(Strict):
-    """The settings of the sigmoid loss that is added to a loss of more than images and captions."""
-
-    every_pair_weight: Float = Field(
-        0.0,
-        ge=0,
-        exclude_if=lambda weight: weight == 0,
-        description="weight of SigLIP's loss of images and captions, temperature and bias learned, added to the loss: "
-        "in it every pair of the batch counts (no paper has it; 1 for a few thousand images)",
-    )
-
-
 class TripletLoss(HingeLoss):
     """Hinge triplet ranking loss (VSE++, equations 5 and 6)."""
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from pipelines.kinds import LossConfig, trained_kind
-from pipelines.schema.losses import EveryPair, MarginLoss
-from vse_core.losses import EveryPairLoss, GlobalLoss, OrthogonalViewsLoss, SigmoidLoss
+from pipelines.schema.losses import MarginLoss
+from vse_core.losses import GlobalLoss, OrthogonalViewsLoss
 from vse_core.training.collapse import CollapseDetector
 from vse_core.training.state import Progress
 
@@ -23,9 +23,7 @@ class LossSchedule:
     def __init__(self, config: LossConfig, steps_per_epoch: int, device: torch.device | None = None) -> None:
         self._config = config
         self._steps_per_epoch = steps_per_epoch
-        # One for all steps, as it learns.
-        sigmoid = SigmoidLoss(mask_same_image=config.mask_same_image, learned=True)
-        self._build = lru_cache(lambda items: _built(config, dict(items), sigmoid).to(device))
+        self._build = lru_cache(lambda items: _built(config, dict(items)).to(device))
         self._plateau = config if isinstance(config, MarginLoss) else None
         if self._plateau is not None:
             self._collapse = CollapseDetector(self._plateau.pair_plateau, COLLAPSE_PATIENCE)
@@ -37,7 +35,7 @@ class LossSchedule:
         return loss
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return what the loss itself learns, the same parameters at all steps."""
+        """Return what the loss itself learns; a loss that does is the same one at all steps."""
         return list(self.at(0).parameters())
 
     def state(self) -> dict[str, float]:
@@ -65,8 +63,6 @@ class LossSchedule:
                 parameter.fill_(progress.learned[name])
 
 
-def _built(config: LossConfig, options: dict[str, Any], sigmoid: SigmoidLoss) -> GlobalLoss:
+def _built(config: LossConfig, options: dict[str, Any]) -> GlobalLoss:
     loss = trained_kind(config.name).build_loss(config.name, **options)
-    if isinstance(config, EveryPair) and config.every_pair_weight:
-        loss = EveryPairLoss(loss, sigmoid, config.every_pair_weight)
     return OrthogonalViewsLoss(loss, config.view_orthogonality) if config.view_orthogonality else loss

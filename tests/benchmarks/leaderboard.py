@@ -62,8 +62,6 @@ MEAN = "model.image.pooling={name: mean}"
 DROPOUT = "training.feature_dropout=0.3"
 # The boxes of a pyramid stand for a detector's regions.
 REGIONS = ("pyramid",)
-# The sigmoid loss next to a loss that is of more than images and captions.
-EVERY_PAIR = "loss.every_pair_weight=1"
 # Of a loss that is a mean over pairs; next to the published one, a sum, a pair's weight is divided by their number.
 ORTHOGONAL = "loss.view_orthogonality"
 
@@ -82,13 +80,8 @@ ROWS: dict[str, Row] = {
     "VSE+2AD": Row("flickr8k_vse_2ad"),
     "UniVSE": Row("flickr8k_univse"),
     "UniVSE, feature dropout": Row("flickr8k_univse", (DROPOUT,)),
-    "UniVSE, learned sigmoid loss, feature dropout": Row("flickr8k_univse", (EVERY_PAIR, DROPOUT)),
     "UniVSE, BiGRU and GPO, feature dropout": Row("flickr8k_univse", (DROPOUT, *both_pooled_by("name: gpo"))),
-    "UniVSE, BiGRU and GPO, learned sigmoid loss, feature dropout": Row(
-        "flickr8k_univse", (EVERY_PAIR, DROPOUT, *both_pooled_by("name: gpo"))
-    ),
     "VSE-C": Row("flickr8k_vse_c"),
-    "VSE-C, learned sigmoid loss, feature dropout": Row("flickr8k_vse_c", (EVERY_PAIR, "loss.reduction=mean", DROPOUT)),
     "VSE++, trained as UniVSE": Row("flickr8k_univse_baseline"),
     "VSE++, GRU, trained as UniVSE": Row("flickr8k_univse_gru"),
     "VSE-infinity, MiniLM": Row("flickr8k_bert", reads_minilm=True),

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from vse_core.losses.adopt import AdoptLoss
-from vse_core.losses.every_pair import EveryPairLoss
 from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.infonce import InfoNCELoss
 from vse_core.losses.multi_view import MultiViewLoss
@@ -25,7 +24,6 @@ LOSSES: dict[str, Callable[..., GlobalLoss]] = {
 __all__ = [
     "LOSSES",
     "AdoptLoss",
-    "EveryPairLoss",
     "GlobalLoss",
     "InfoNCELoss",
     "LossResult",

@@ -23,11 +23,6 @@ class AdversarialOutput(NamedTuple):
     texts_bD: Tensor
     hardest_bD: Tensor | None
 
-    @property
-    def embeddings(self) -> tuple[Tensor, Tensor]:
-        """The vectors of images (b, K, D) and of their captions (b, D)."""
-        return self.images_bKD, self.texts_bD
-
 
 class AdversarialLoss(GlobalLoss):
     """Push each pair above captions that were altered to be wrong, too (VSE-C, Shi et al. 2018).

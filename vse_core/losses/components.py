@@ -49,11 +49,6 @@ class UnifiedOutput:
     triple_numbers_T: Tensor
     true_triples_bX: Tensor
 
-    @property
-    def embeddings(self) -> tuple[Tensor, Tensor]:
-        """The vectors of images (b, K, D) and of whole captions (b, D), u_sent."""
-        return self.images_bKD, self.sentences_bD
-
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the outputs of several parts of a batch, which are padded to equally many regions."""

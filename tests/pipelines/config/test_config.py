@@ -306,17 +306,6 @@ def test_the_parts_of_univse_go_together() -> None:
     assert "train_words: without word_vectors" in message("preset=univse", "model.text.train_words=false")
 
 
-def test_every_pair_counts_next_to_losses_of_more_than_captions() -> None:
-    for preset in ("univse", "vse_c"):
-        loss = load_config(None, [f"preset={preset}", "loss.every_pair_weight=0.5"]).loss
-        assert loss.every_pair_weight == 0.5
-        assert "every_pair_weight" not in loss.options()
-        # Left out where it has no effect: the fingerprints of runs without it stay as they were.
-        assert "every_pair_weight" not in load_config(None, [f"preset={preset}"]).loss.model_dump()
-    assert "every_pair_weight" in message("loss.every_pair_weight=0.5")
-    assert "every_pair_weight" in message("preset=univse", "loss.every_pair_weight=-1")
-
-
 def test_graphs_are_read_where_something_needs_them() -> None:
     assert not load_config(None).reads_graphs
     assert load_config(None, ["preset=univse"]).kind.reads_graphs

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vse_core.losses import EveryPairLoss, GlobalLoss, OrthogonalViewsLoss, SigmoidLoss, build_loss
+from vse_core.losses import GlobalLoss, OrthogonalViewsLoss, build_loss
 from vse_core.losses.adversarial import AdversarialLoss
 from vse_core.losses.hierarchical import HierarchicalLoss
 from vse_core.losses.unified import UnifiedLoss
@@ -15,8 +15,6 @@ OWN = {
 }
 
 
-def any_loss(name: str, view_orthogonality: float = 0.0, every_pair: float = 0.0, **options: Any) -> GlobalLoss:
+def any_loss(name: str, view_orthogonality: float = 0.0, **options: Any) -> GlobalLoss:
     loss = OWN[name](**options) if name in OWN else build_loss(name, **options)
-    if every_pair:
-        loss = EveryPairLoss(loss, SigmoidLoss(bias=-1.0, mask_same_image=True, learned=True), every_pair)
     return OrthogonalViewsLoss(loss, view_orthogonality) if view_orthogonality else loss

@@ -45,28 +45,13 @@ UNIFIED = {
     "unified": {"name": "unified"},
     "unified-all": {"name": "unified", "negatives": "all"},
     "unified-bare": {"name": "unified"},
-    "unified-every-pair": {"name": "unified", "every_pair": 2.0},
 }
-ADVERSARIAL = {
-    "vse_c": {"name": "vse_c"},
-    "vse_c-mean": {"name": "vse_c", "reduction": "mean"},
-    "vse_c-every-pair": {"name": "vse_c", "every_pair": 2.0},
-}
+ADVERSARIAL = {"vse_c": {"name": "vse_c"}, "vse_c-mean": {"name": "vse_c", "reduction": "mean"}}
 # Captions have no phrases here and there, and the shares of the processes are padded to their own longest video.
 HIERARCHICAL = {"hierarchical": {"name": "hierarchical"}}
 SYSTEMS = LOSSES | UNIFIED | ADVERSARIAL | HIERARCHICAL
 # Those that are also encoded chunk by chunk; each has a way of its own through the model.
-CHUNKED = [
-    "multi_view-joint",
-    "multi_view-orthogonal",
-    "infonce",
-    "unified",
-    "unified-bare",
-    "unified-every-pair",
-    "vse_c",
-    "vse_c-every-pair",
-    "hierarchical",
-]
+CHUNKED = ["multi_view-joint", "multi_view-orthogonal", "infonce", "unified", "unified-bare", "vse_c", "hierarchical"]
 CHUNK = 2  # shares of 11 have up to two chunks more on one process than on another
 BLOCK = 70  # numbers: an anchor compares 11 candidates with 3 views, so two at once; with the frames of a video, one
 
