@@ -2,7 +2,7 @@
 
 Of every model of several GPO views: the mean cosine of the views' embeddings of the development images, the
 difference of their GPO weights (sum of absolute differences; 2 where they share no rank), and dev RSUM of each view
-alone and of all together. Beside them models like the first one, untrained.
+alone and of all together. Beside them models like the first one, untrained. Models of earlier runs stay in the result.
 
 Run: python tests/benchmarks/views_study.py --model LABEL WORK_DIR/train/.../best-007 --shards WORK_DIR/extract/dev/...
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def main() -> None:
         found[label] = studied(load_model(Path(folder)), Path(folder), reader)
     for label, figures in found.items():
         print(label, figures)
-    write_json_atomic(arguments.output, {"models": found})
+    earlier = json.loads(arguments.output.read_text(encoding="utf-8"))["models"] if arguments.output.is_file() else {}
+    write_json_atomic(arguments.output, {"models": earlier | found})
 
 
 if __name__ == "__main__":
