@@ -134,3 +134,5 @@ def mlflow_addresses() -> Iterator[None]:
 
         mlflow.set_tracking_uri(None)
         mlflow.set_registry_uri(None)
+        # MLflow takes back the variable that it set for the other address, not this one.
+        os.environ.pop("MLFLOW_REGISTRY_URI", None)
