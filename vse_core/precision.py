@@ -37,11 +37,14 @@ def use_tf32(allowed: bool) -> None:
 
 @contextmanager
 def _without_tf32(on_gpu: bool) -> Iterator[None]:
-    if not on_gpu or torch.get_float32_matmul_precision() == "highest":
+    # Two settings, which PyTorch begins with apart: cuDNN, and with it a GRU, may take TF32.
+    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    if not on_gpu or (products == "highest" and not cudnn):
         yield
         return
     use_tf32(False)
     try:
         yield
     finally:
-        use_tf32(True)
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = cudnn

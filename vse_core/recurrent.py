@@ -1,4 +1,4 @@
-"""GRUs over padded sequences: their states, by :mod:`~vse_core.packed_gru` on CPUs, PyTorch's operator, or ONNX's.
+"""GRUs over padded sequences: their states, by :mod:`~vse_core.packed_gru` on CPUs, cuDNN on GPUs, or ONNX's operator.
 
 B sequences, N padded elements, E width of an element, H width of the GRU, R directions (1 or 2).
 """
@@ -17,7 +17,9 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """
     if torch.onnx.is_in_onnx_export():
         return _mean_of_directions(gru, _onnx_states(gru, inputs_BNE, lengths_B))
-    packed = pack_padded_sequence(inputs_BNE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+    if inputs_BNE.is_cuda:
+        return unpacked_states(gru, inputs_BNE, lengths_B)
+    packed = pack_padded_sequence(inputs_BNE, lengths_B, batch_first=True, enforce_sorted=False)
     if _is_for_packed_gru(inputs_BNE):
         each_once = packed._replace(data=torch.arange(len(packed.data)))
         return _padded(packed._replace(data=packed_gru_states(gru, packed.data, each_once)), inputs_BNE.shape[1])
@@ -35,12 +37,45 @@ def word_states(gru: nn.GRU, embedding: nn.Embedding, tokens_BN: Tensor, lengths
 
 def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """Return the state (B, H) that a GRU of one layer and direction ends in."""
-    return gru_states(gru, inputs_BNE, lengths_B)[torch.arange(len(lengths_B)), lengths_B - 1]
+    rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
+    return gru_states(gru, inputs_BNE, lengths_B)[rows_B, lengths_B - 1]
+
+
+def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
+    """Return :func:`gru_states` without packing, for which cuDNN starts each step anew and the host waits for lengths.
+
+    Padding behind a sequence does not matter to a direction that reads forwards. The other one gets the sequence turned
+    round, in a call of its own.
+    """
+    places_1N = torch.arange(inputs_BNE.shape[1], device=inputs_BNE.device).unsqueeze(0)
+    is_padding_BN1 = (places_1N >= lengths_B.unsqueeze(1)).unsqueeze(-1)
+    inputs_BNE = inputs_BNE.masked_fill(is_padding_BN1, 0.0)
+    states_BNH = _forward_states(gru, "_l0", inputs_BNE)
+    if gru.bidirectional:
+        turned_BN = (lengths_B.unsqueeze(1) - 1 - places_1N).clamp(min=0)
+        backward_BNH = _forward_states(gru, "_l0_reverse", _taken(inputs_BNE, turned_BN))
+        states_BNH = (states_BNH + _taken(backward_BNH, turned_BN)) / 2
+    return states_BNH.masked_fill(is_padding_BN1, 0.0)
 
 
 def _is_for_packed_gru(inputs: Tensor) -> bool:
     compiled = torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
     return inputs.device.type == "cpu" and not compiled
+
+
+def _forward_states(gru: nn.GRU, direction: str, inputs_BNE: Tensor) -> Tensor:
+    """The states of one direction, whose weights cuDNN wants one behind the other in memory."""
+    weights = [getattr(gru, name + direction) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    together = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
+    weights = [flat.view_as(weight) for flat, weight in zip(together, weights, strict=True)]
+    start_1BH = inputs_BNE.new_zeros(1, len(inputs_BNE), gru.hidden_size)
+    states_BNH: Tensor = torch.gru(inputs_BNE, start_1BH, weights, True, 1, 0.0, gru.training, False, True)[0]
+    return states_BNH
+
+
+def _taken(rows_BNE: Tensor, places_BN: Tensor) -> Tensor:
+    """Take each sequence's elements at its places."""
+    return rows_BNE.gather(1, places_BN.unsqueeze(-1).expand(-1, -1, rows_BNE.shape[2]))
 
 
 def _padded(states: PackedSequence, length: int) -> Tensor:

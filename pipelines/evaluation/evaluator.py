@@ -166,7 +166,9 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     from preprocessing.datasets import build_dataset
     from preprocessing.shards.reader import ShardReader
     from vse_core.models import load_model
+    from vse_core.precision import use_tf32
 
+    use_tf32(False)  # which cuDNN may take otherwise
     try:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
     except (FileNotFoundError, ValueError) as error:

@@ -26,6 +26,7 @@ from preprocessing.storage.address import require_inner_name
 from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
+from vse_core.precision import use_tf32
 
 EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
@@ -74,6 +75,7 @@ class Embedder:
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
         self.device = device or default_device()
+        use_tf32(False)  # which cuDNN may take otherwise
         self.model = load_model(model, self.device)
         self.texts = TextEmbedder(self.model, model)
         self._extractor = build_extractor(**_extractor_options(extractor, self.device))

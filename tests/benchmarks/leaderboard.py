@@ -89,6 +89,9 @@ ROWS: dict[str, Row] = {
     "VSE-infinity, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", reads_minilm=True),
     "VSE-infinity, MiniLM, learned InfoNCE, feature dropout": Row("flickr8k_best", (INFONCE,), True),
     "mean of cells, MiniLM, learned InfoNCE, feature dropout": Row("flickr8k_best", (INFONCE, MEAN), True),
+    "VSE++, MiniLM, learned sigmoid loss, feature dropout": Row(
+        "flickr8k_best", (*both_pooled_by("name: mean"), "model.image.mlp=false"), True
+    ),
     "MV-VSE, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", ("model.image.views=3",), True),
     "VSE+2AD, MiniLM, learned sigmoid loss, feature dropout": Row("flickr8k_best", ADPOOL, True),
     "VSE++, learned sigmoid loss": Row("flickr8k_vse_pp", (SIGMOID,)),

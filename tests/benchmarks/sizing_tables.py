@@ -24,11 +24,14 @@ Limit = tuple[float, list[str]]
 def shipped_figures(results: Path) -> dict[str, Any]:
     """Return the figures that `python -m infra.sizing` multiplies up, from the benchmarks' results."""
     sizing, reader, parsing, feeding = (_result(results, name) for name in ("sizing", "reader", "parsing", "feeding"))
+    step, with_bert = _result(results, "step_gpu")["now"], _result(results, "presets")["presets"]["regions and BERT"]
+    shortest = min(with_bert[precision]["seconds_per_step"] for precision in ("float32", "tf32", "bf16"))
     return {
         "sizing": {key: value for key, value in sizing.items() if key not in ("command", "machine")},
         "samples_per_second": reader["region 36x2048"]["ways"]["random, TrainLoader"]["samples_per_second"],
         "captions_per_second": parsing["one_core"]["stage_captions_per_second"],
         "decoded_per_second": feeding["medians"]["rates"]["1 thread"]["decoding_images_per_second"],
+        "host_seconds_a_step": {"regions and BiGRU": step["seconds_per_step"], "regions and BERT": shortest},
     }
 
 

@@ -4,7 +4,8 @@ Run: git clone --branch bigru https://github.com/woodfrog/vse_infty FOLDER
      python tests/benchmarks/step_released.py --released FOLDER
 
 Each way is a process of its own: the released one as its users start it, ours with the allocator's settings that
-training gives its workers. Captions of 9 to 17 words have as many distinct ones in a batch as those of Flickr8k.
+training gives its workers. Captions of 9 to 17 words have as many distinct ones in a batch as those of Flickr8k. On a
+GPU (--device cuda) the batch is there already, and a turn is several steps, of which ours waits for the last alone.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from pipelines.runtime.cluster import KEEP_MEMORY
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
+from vse_core.precision import use_tf32
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
 
 BATCH, VOCABULARY, CLIP = 128, 8481, 2.0
 SIZES = {"36 x 2048, D 1024": (36, 2048, 1024), "49 x 1280, D 512": (49, 1280, 512)}
-WAYS = ("released", "float32", "bf16")
+WAYS = {"cpu": ("released", "float32", "bf16"), "cuda": ("released", "float32", "tf32", "bf16")}
+STEPS = {"cpu": 1, "cuda": 20}  # a turn
 
 
 def inputs_of(regions: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -52,29 +55,31 @@ def inputs_of(regions: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return features_BNF, kept_B, ranks_BL.long() + 3, words_B
 
 
-def our_step(name: str, size: tuple[int, int, int]) -> Callable[[], object]:
+def our_step(name: str, size: tuple[int, int, int], device: str) -> Callable[[], object]:
     """Return a step of this library in a precision."""
     regions, width, dim = size
     gpo = {"name": "gpo"}
-    model = build_model(width, VOCABULARY, dim, image={"pooling": gpo}, text={"pooling": gpo})
+    model = build_model(width, VOCABULARY, dim, image={"pooling": gpo}, text={"pooling": gpo}).to(device)
     loss, optimizer = build_loss("triplet"), build_optimizer(model, 5e-4, 1e-4)
-    batch = LocalBatch(inputs_of(regions, width), torch.arange(BATCH), [BATCH])
-    precision = MixedPrecision("bf16" if name == "bf16" else "float32")
+    inputs = [tensor.to(device) for tensor in inputs_of(regions, width)]
+    batch = LocalBatch(inputs, torch.arange(BATCH, device=device), [BATCH])
+    use_tf32(name == "tf32")
+    precision = MixedPrecision("bf16" if name == "bf16" else "float32", device)
     return lambda: training_step(model, loss, optimizer, [batch], CLIP, precision)
 
 
-def released_step(folder: Path, size: tuple[int, int, int]) -> Callable[[], object]:
-    """Return a step as `VSEModel.train_emb` of the released code takes it, but for its calls of CUDA."""
+def released_step(folder: Path, size: tuple[int, int, int], device: str) -> Callable[[], object]:
+    """Return a step as `VSEModel.train_emb` of the released code takes it."""
     sys.path.insert(0, str(folder))
     from lib.encoders import get_image_encoder, get_text_encoder  # type: ignore[import-not-found]
     from lib.loss import ContrastiveLoss  # type: ignore[import-not-found]
 
     regions, width, dim = size
-    images, texts = get_image_encoder(width, dim), get_text_encoder(VOCABULARY, dim, 300, 1)
+    images, texts = get_image_encoder(width, dim).to(device), get_text_encoder(VOCABULARY, dim, 300, 1).to(device)
     criterion = ContrastiveLoss(SimpleNamespace(), margin=0.2, max_violation=True)
     parameters = [*texts.parameters(), *images.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=5e-4, weight_decay=1e-4)
-    features_BNF, kept_B, tokens_BL, words_B = inputs_of(regions, width)
+    features_BNF, kept_B, tokens_BL, words_B = (tensor.to(device) for tensor in inputs_of(regions, width))
 
     def step() -> None:
         embedded = images(features_BNF, kept_B), texts(tokens_BL, words_B)
@@ -88,30 +93,33 @@ def released_step(folder: Path, size: tuple[int, int, int]) -> Callable[[], obje
     return step
 
 
-def serve(way: str, folder: Path, size: tuple[int, int, int], threads: int, asked: Connection) -> None:
-    """Take a step for every message, and answer with its seconds."""
+def serve(way: str, folder: Path, size: tuple[int, int, int], device: str, threads: int, asked: Connection) -> None:
+    """Take a turn for every message, and answer with the seconds of a step."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    step = released_step(folder, size) if way == "released" else our_step(way, size)
+    step = released_step(folder, size, device) if way == "released" else our_step(way, size, device)
     while asked.recv():
         began = time.perf_counter()
-        step()
-        asked.send(time.perf_counter() - began)
+        for _ in range(STEPS[device]):
+            step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        asked.send((time.perf_counter() - began) / STEPS[device])
 
 
-def measure(folder: Path, size: tuple[int, int, int], threads: int, rounds: int) -> dict[str, Any]:
+def measure(folder: Path, size: tuple[int, int, int], device: str, threads: int, rounds: int) -> dict[str, Any]:
     """Median seconds of a step of every way, which take turns, and how many times faster than released ours are."""
     context = multiprocessing.get_context("spawn")
     ways = {}
-    for way in WAYS:
+    for way in WAYS[device]:
         here, there = context.Pipe()
         settings = {} if way == "released" else KEEP_MEMORY
         os.environ.update(settings)  # read as the process starts
-        context.Process(target=serve, args=(way, folder, size, threads, there), daemon=True).start()
+        context.Process(target=serve, args=(way, folder, size, device, threads, there), daemon=True).start()
         for name in settings:
             del os.environ[name]
         ways[way] = here
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS[device]}
     for _ in range(rounds + 1):
         for way, asked in ways.items():
             asked.send(True)
@@ -121,27 +129,32 @@ def measure(folder: Path, size: tuple[int, int, int], threads: int, rounds: int)
     medians = {way: statistics.median(times[1:]) for way, times in seconds.items()}
     turns = zip(*(times[1:] for times in seconds.values()), strict=True)
     ratios = list(zip(*([turn[0] / each for each in turn[1:]] for turn in turns), strict=True))
-    faster = {way: round(statistics.median(each), 2) for way, each in zip(WAYS[1:], ratios, strict=True)}
+    faster = {way: round(statistics.median(each), 2) for way, each in zip(WAYS[device][1:], ratios, strict=True)}
     return {"seconds": {way: round(median, 4) for way, median in medians.items()}, "times_faster": faster}
 
 
 def main() -> None:
-    """Measure both sizes on one thread and on two, and add the result to those of other processors."""
+    """Measure both sizes, on a CPU on one thread and on two, and add the result to those of other processors."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--released", type=Path, required=True, help="checkout of the released code, branch bigru")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--output", type=Path, default=RESULTS / "step_released.json")
     arguments = parser.parse_args()
+    device = arguments.device
     rows = {
-        f"{label}, {threads} threads": measure(arguments.released, size, threads, arguments.rounds)
+        f"{label}, {threads} threads" if device == "cpu" else label: measure(
+            arguments.released, size, device, threads, arguments.rounds
+        )
         for label, size in SIZES.items()
-        for threads in (1, 2)
+        for threads in ((1, 2) if device == "cpu" else (1,))
     }
     command = shlex.join(["python", *sys.argv])
     measured = {"command": command, "machine": machine(), "rounds": arguments.rounds, "rows": rows}
     output = arguments.output
     result = json.loads(output.read_text(encoding="utf-8")) if output.is_file() else {"processors": {}}
-    result["processors"][torch.cpu.get_capabilities()["cpu_name"]] = measured
+    processor = torch.cpu.get_capabilities()["cpu_name"] if device == "cpu" else torch.cuda.get_device_name()
+    result["processors"][processor] = measured
     write_json_atomic(output, result)
     print(json.dumps(measured, indent=1))
 

@@ -179,11 +179,57 @@ def released_step_table() -> str:
     rows = []
     for processor, measured in _read("step_released")["processors"].items():
         for label, row in measured["rows"].items():
-            seconds = [f"{row['seconds'][way]:.2f} s" for way in ("released", "float32", "bf16")]
+            seconds = [_seconds(row["seconds"][way]) for way in ("released", "float32", "bf16")]
             faster = [f"{row['times_faster'][way]:.2f} x" for way in ("float32", "bf16")]
             rows.append([processor, label, *seconds, *faster])
     head = ["processor", "B = 128", "released", "here, float32", "here, bf16", "float32 is faster by", "bf16 by"]
     return _table(head, rows)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.1f} ms"
+
+
+def gpu_step_table() -> str:
+    """Pairs a second and memory of whole steps on a GPU, in each precision, and of the straightforward way."""
+    rows = []
+    for preset, measured in _read("presets")["presets"].items():
+        for way in ("straightforward", "float32", "tf32", "bf16"):
+            found = measured[way]
+            faster = f"{found['times_straightforward']:.2f} x" if way != "straightforward" else ""
+            rate, memory = f"{found['samples_per_second']:,.0f}", f"{found['peak_memory_gb']:.1f} GB"
+            rows.append([f"{preset}, B = {measured['batch']}", way, rate, memory, faster])
+    return _table(["NVIDIA H200", "", "pairs a second", "memory", "faster by"], rows)
+
+
+def gpu_extraction_table() -> str:
+    """Images a second of networks on a GPU, and of one thread that decodes for them."""
+    kinds = ("decoding, one thread", "float32", "bfloat16", "float32, the network alone", "bfloat16, the network alone")
+    rows = [[name, *(f"{rates[kind]:,.0f}" for kind in kinds)] for name, rates in _read("gpu")["extraction"].items()]
+    return _table(["images a second, NVIDIA H200", *kinds], rows)
+
+
+def gpu_recurrence_table() -> str:
+    """Milliseconds of the recurrences of a step on a GPU, forwards and backwards, packed and not."""
+    names = {
+        "words": "BiGRU over 17 words, B = 128, H = 1024",
+        "rank 36": "GPO's GRU over 36 ranks, H = 32",
+        "rank 196": "GPO's GRU over 196 ranks, H = 32",
+    }
+    precisions = ("float32", "tf32", "bf16")
+    rows = [
+        [
+            name,
+            *(
+                f"{found[each][way]['forward_and_backward_ms']:.1f} ms"
+                for each in precisions
+                for way in ("packed", "two")
+            ),
+        ]
+        for key, name in names.items()
+        for found in [_read("gpu_gru")["rows"][key]]
+    ]
+    return _table(["NVIDIA H200", *(f"{each}, {way}" for each in precisions for way in ("packed", "now"))], rows)
 
 
 def parser_table() -> str:
@@ -676,6 +722,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "adpool": adpool_table,
     "views": views_table,
     "released step": released_step_table,
+    "gpu recurrence": gpu_recurrence_table,
+    "gpu step": gpu_step_table,
+    "gpu extraction": gpu_extraction_table,
     "parser quality": parser_table,
     "univse balance": balance_table,
     "gpo study": gpo_study_table,

@@ -33,6 +33,7 @@ MEASURED = Measured(
     samples_per_second=1000.0,
     captions_per_second=500.0,
     decoded_per_second=250.0,
+    host_seconds_a_step={"model": 0.05},
 )
 MACHINES = Machines(peak_tflops=100.0, utilisation=0.1, pairs_per_gpu=100)
 LOAD = Workload("load", 1_000_000, 5)
@@ -59,6 +60,12 @@ def test_one_gpu_exchanges_nothing() -> None:
     assert (step.gathered, step.reduced) == (0, 0)
     assert step.seconds == pytest.approx(100 / 1000)
     assert step.limit == "reading"
+
+
+def test_a_step_lasts_as_long_as_the_host_starts_its_kernels() -> None:
+    few = Machines(peak_tflops=100.0, utilisation=0.1, pairs_per_gpu=10)  # read in 0.01 s
+    step = sizing.training_step(LOAD, few, MEASURED, "model", 1)
+    assert (step.seconds, step.limit) == (0.05, "host")
 
 
 def test_ranks_gather_the_others_embeddings_and_reduce_all_gradients() -> None:

@@ -36,7 +36,7 @@ def hinge_terms(
 @torch.no_grad()
 def active_sums(block: Block, terms: Tensor) -> Sums:
     """Count the terms (A,) or (A, C) of :func:`hinge_terms`, and those above zero: only those teach a model."""
-    hinges = block.negative_AC.sum() if terms.dim() == 2 else terms.new_tensor(len(terms))
+    hinges = block.negative_AC.sum() if terms.dim() == 2 else terms.new_full((), len(terms))
     return {"hinges": hinges, "active_hinges": (terms > 0).sum()}
 
 

@@ -115,7 +115,7 @@ class UnifiedLoss(GlobalLoss):
             "relevance_entropy": entropy / max(objects, 1),
         }
         parts |= {
-            name: sums.new_tensor(float(number))
+            name: sums.new_full((), float(number))
             for name, number in {"objects": objects, "pairs": pairs, "triples": triples}.items()
         }
         total = torch.stack([weight * terms[name] for name, weight in self.weights.items()]).sum()

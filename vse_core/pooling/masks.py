@@ -15,7 +15,7 @@ def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
         )
     if torch.onnx.is_in_onnx_export() or lengths_B.numel() == 0:
         return  # an exported graph cannot refuse
-    shortest, longest = (int(x) for x in torch.aminmax(lengths_B))
+    shortest, longest = torch.stack(torch.aminmax(lengths_B)).tolist()
     if shortest < 1:
         index = int(lengths_B.argmin())
         raise ValueError(

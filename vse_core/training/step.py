@@ -1,6 +1,7 @@
 """One optimiser step on one global batch or on several, the same for one process and for many.
 
-The host does not wait for the device anywhere in it: whether all is finite is decided there, and read afterwards.
+The host does not wait for the device in anything but the model, for the lengths of its sets: whether all is finite is
+decided on the device, and read afterwards.
 """
 
 import math

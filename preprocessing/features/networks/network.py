@@ -47,8 +47,11 @@ class Network:
             by_shape.setdefault(item.shape, []).append(index)
         states: dict[int, Tensor] = {}
         for indices in by_shape.values():
-            pixels_BCHW = torch.from_numpy(np.stack([items[index] for index in indices]))
-            pixels_BCHW = pixels_BCHW.to(self.device, self.dtype, memory_format=torch.channels_last)
+            # Each by itself: a GPU takes them faster than the host puts them side by side.
+            pixels_BCHW = torch.stack(
+                [torch.from_numpy(items[index]).to(self.device, non_blocking=True) for index in indices]
+            )
+            pixels_BCHW = pixels_BCHW.to(self.dtype, memory_format=torch.channels_last)
             state = self.forward(pixels_BCHW).float()
             states.update(zip(indices, state, strict=True))
         return [states[index] for index in range(len(items))]

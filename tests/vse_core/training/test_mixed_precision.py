@@ -145,6 +145,12 @@ def test_tf32_ends_where_full_precision_begins():
         assert torch.backends.cudnn.allow_tf32
     finally:
         use_tf32(False)
-    with full_precision(OnGpu()):
+    torch.backends.cudnn.allow_tf32 = True  # as PyTorch begins
+    try:
+        with full_precision(OnGpu()):
+            assert torch.get_float32_matmul_precision() == "highest"
+            assert not torch.backends.cudnn.allow_tf32
         assert torch.get_float32_matmul_precision() == "highest"
-    assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        use_tf32(False)
