@@ -42,7 +42,7 @@ def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
 
 
 def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
-    """Return :func:`gru_states` without packing, for which cuDNN starts each step anew and the host waits for lengths.
+    """Return :func:`gru_states` without packing, which costs kernels at every step, and the host a wait for lengths.
 
     Padding behind a sequence does not matter to a direction that reads forwards. The other one gets the sequence turned
     round, in a call of its own.
@@ -53,8 +53,8 @@ def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tenso
     states_BNH = _forward_states(gru, "_l0", inputs_BNE)
     if gru.bidirectional:
         turned_BN = (lengths_B.unsqueeze(1) - 1 - places_1N).clamp(min=0)
-        backward_BNH = _forward_states(gru, "_l0_reverse", _taken(inputs_BNE, turned_BN))
-        states_BNH = (states_BNH + _taken(backward_BNH, turned_BN)) / 2
+        backward_BNH = _forward_states(gru, "_l0_reverse", _at_places(inputs_BNE, turned_BN))
+        states_BNH = (states_BNH + _at_places(backward_BNH, turned_BN)) / 2
     return states_BNH.masked_fill(is_padding_BN1, 0.0)
 
 
@@ -73,8 +73,8 @@ def _forward_states(gru: nn.GRU, direction: str, inputs_BNE: Tensor) -> Tensor:
     return states_BNH
 
 
-def _taken(rows_BNE: Tensor, places_BN: Tensor) -> Tensor:
-    """Take each sequence's elements at its places."""
+def _at_places(rows_BNE: Tensor, places_BN: Tensor) -> Tensor:
+    """Return the rows (B, N, E) of each sequence in the order of its places (B, N)."""
     return rows_BNE.gather(1, places_BN.unsqueeze(-1).expand(-1, -1, rows_BNE.shape[2]))
 
 

@@ -222,6 +222,7 @@ def pooling_figures(model: Model, set_size: int) -> dict[str, Figure]:
     from vse_core.pooling.gpo import GeneralizedPooling
 
     def weights(pooling: torch.nn.Module | None, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
+        """Return GPO's coefficients by length; None of other aggregators."""
         if not isinstance(pooling, GeneralizedPooling):
             return None
         device = next(pooling.parameters()).device

@@ -1,9 +1,10 @@
-"""What a GPU makes of GPO and of the networks that extract features: shares of memory bandwidth, images a second.
+"""Time of GPO, of recurrences and of the networks that extract features, on a GPU.
 
 GPO is timed against that of the released code, forwards and backwards, on sets of mixed sizes. It must at least read
 the features, and backwards read their order and write the gradient: the share of bandwidth is these bytes over the time
-and the rate of a large copy on the same device. Networks have their published sizes and random weights; pixels come
-from the host and features go back to it, as in an actor. Decoding is timed by itself, in one thread.
+and the rate of a large copy on the same device. Recurrences are timed unpacked, as they are computed, and packed.
+Networks have their published sizes and random weights; pixels come from the host and features go back to it, as in an
+actor. Decoding is timed by itself, in one thread.
 
 Run: git clone --branch bigru https://github.com/woodfrog/vse_infty FOLDER
      python tests/benchmarks/gpu.py --released FOLDER --photographs FOLDER
@@ -18,25 +19,36 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from reader import RESULTS, machine
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import ViTConfig, ViTImageProcessor
 
 from preprocessing.features.grid import GridExtractor
+from preprocessing.features.networks import Network, PixelsCHW
 from preprocessing.features.patches import PatchExtractor
 from preprocessing.features.state_extractor import StateExtractor
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.pooling.gpo import GeneralizedPooling
 from vse_core.precision import use_tf32
+from vse_core.recurrent import unpacked_states
+from vse_core.training.mixed_precision import MixedPrecision
 
 DEVICE = "cuda"
 SIZES = [(128, 36, 1024), (128, 196, 1024), (512, 49, 512), (1024, 36, 1024)]
 COPIED_BYTES = 2**30
+# Sequences, elements of the longest, width of an element and of the states.
+RECURRENCES = {
+    "BiGRU over 17 words, B = 128, H = 1024": (128, 17, 300, 1024),
+    "GPO's GRU over 36 ranks, H = 32": (8, 36, 32, 32),
+    "GPO's GRU over 196 ranks, H = 32": (36, 196, 32, 32),
+}
 
 
 def median_ms(work: Callable[[], Any], rounds: int) -> float:
@@ -73,9 +85,9 @@ def gpo(released: Path, rounds: int) -> dict[str, Any]:
         lengths_B = torch.randint(size * 4 // 5, size + 1, (batch,), device=DEVICE)
         ours, theirs = GeneralizedPooling().to(DEVICE), GPO(32, 32).to(DEVICE)
         theirs.load_state_dict(ours.state_dict())
-        pools: dict[str, Callable[[], Tensor]] = {
-            "ours": lambda o=ours, f=features_BND, n=lengths_B: o(f, n),  # type: ignore[misc]
-            "released": lambda o=theirs, f=features_BND, n=lengths_B: o(f, n)[0],  # type: ignore[misc]
+        pools = {
+            "ours": partial(ours, features_BND, lengths_B),
+            "released": partial(_first_of, theirs, features_BND, lengths_B),
         }
         assert torch.allclose(pools["ours"](), pools["released"](), atol=1e-4)
         times = {name: _both_passes(pool, rounds) for name, pool in pools.items()}
@@ -95,6 +107,10 @@ def gpo(released: Path, rounds: int) -> dict[str, Any]:
     return found
 
 
+def _first_of(pool: Callable[..., tuple[Tensor, Tensor]], *inputs: Tensor) -> Tensor:
+    return pool(*inputs)[0]
+
+
 def _both_passes(pool: Callable[[], Tensor], rounds: int) -> dict[str, float]:
     def forward() -> None:
         with torch.no_grad():
@@ -104,6 +120,41 @@ def _both_passes(pool: Callable[[], Tensor], rounds: int) -> dict[str, float]:
         "forward": median_ms(forward, rounds),
         "forward and backward": median_ms(lambda: pool().sum().backward(), rounds),
     }
+
+
+def recurrences(rounds: int) -> dict[str, Any]:
+    """Milliseconds of a recurrence and its gradient, in each precision."""
+    found: dict[str, Any] = {}
+    for name, (batch, size, width, states) in RECURRENCES.items():
+        torch.manual_seed(0)
+        gru = nn.GRU(width, states, batch_first=True, bidirectional=True).to(DEVICE)
+        inputs_BNE = torch.randn(batch, size, width, device=DEVICE, requires_grad=True)
+        lengths_B = torch.randint(size * 4 // 5, size + 1, (batch,), device=DEVICE).index_fill(
+            0, torch.tensor(0, device=DEVICE), size
+        )
+        found[name] = {}
+        for precision in ("float32", "tf32", "bf16"):
+            use_tf32(precision == "tf32")
+            autocast = MixedPrecision("bf16" if precision == "bf16" else "float32", DEVICE).autocast
+            found[name][precision] = {
+                way: round(median_ms(partial(_step, states_of, autocast, gru, inputs_BNE, lengths_B), rounds), 2)
+                for way, states_of in (("packed", packed_states), ("unpacked", unpacked_states))
+            }
+    use_tf32(False)
+    return found
+
+
+def packed_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
+    """Mean states of both directions, as PyTorch's documentation has a user compute them."""
+    packed = pack_padded_sequence(inputs_BNE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+    states: Tensor = pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
+    return states.unflatten(2, (2, -1)).mean(dim=2)
+
+
+def _step(states_of: Callable[..., Tensor], autocast: Callable[[], Any], *inputs: Any) -> None:
+    with autocast():
+        states_BNH = states_of(*inputs)
+    states_BNH.float().sum().backward()
 
 
 def vit_folder(folder: Path) -> str:
@@ -139,19 +190,19 @@ def extraction(photographs: list[str], batch: int, rounds: int) -> dict[str, Any
                 items = [extractor.load(uri) for uri in uris]
                 rates["decoding, one thread"] = round(batch / (time.perf_counter() - began), 1)
                 network = extractor._network
-                seconds = median_ms(lambda n=network, i=items: _to_host(n.states(i)), rounds) / 1e3  # type: ignore[misc]
+                seconds = median_ms(partial(_features, network, items), rounds) / 1e3
                 rates[dtype] = round(batch / seconds, 1)
                 pixels = torch.stack([torch.from_numpy(item) for item in items]).to(DEVICE, network.dtype)
                 pixels = pixels.to(memory_format=torch.channels_last)
                 with torch.inference_mode():
-                    seconds = median_ms(lambda n=network, p=pixels: n.forward(p), rounds) / 1e3  # type: ignore[misc]
+                    seconds = median_ms(partial(network.forward, pixels), rounds) / 1e3
                 rates[f"{dtype}, the network alone"] = round(batch / seconds, 1)
             found[name] = rates
     return found
 
 
-def _to_host(states: list[Tensor]) -> list[Tensor]:
-    return [state.half().cpu() for state in states]
+def _features(network: Network, items: Sequence[PixelsCHW]) -> list[Tensor]:
+    return [state.half().cpu() for state in network.states(items)]
 
 
 def main() -> None:
@@ -168,6 +219,7 @@ def main() -> None:
     result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
     result["device"] = torch.cuda.get_device_name()
     result["gpo"] = gpo(arguments.released, arguments.rounds)
+    result["recurrences"] = recurrences(arguments.rounds)
     result["extraction"] = extraction(photographs, arguments.batch, arguments.rounds)
     write_json_atomic(arguments.output, result)
     print(json.dumps(result, indent=1))

@@ -210,26 +210,14 @@ def gpu_extraction_table() -> str:
 
 
 def gpu_recurrence_table() -> str:
-    """Milliseconds of the recurrences of a step on a GPU, forwards and backwards, packed and not."""
-    names = {
-        "words": "BiGRU over 17 words, B = 128, H = 1024",
-        "rank 36": "GPO's GRU over 36 ranks, H = 32",
-        "rank 196": "GPO's GRU over 196 ranks, H = 32",
-    }
-    precisions = ("float32", "tf32", "bf16")
+    """Milliseconds of the recurrences of a step on a GPU, forwards and backwards, packed and unpacked."""
+    recurrences = _read("gpu")["recurrences"]
+    columns = [(precision, way) for precision in ("float32", "tf32", "bf16") for way in ("packed", "unpacked")]
     rows = [
-        [
-            name,
-            *(
-                f"{found[each][way]['forward_and_backward_ms']:.1f} ms"
-                for each in precisions
-                for way in ("packed", "two")
-            ),
-        ]
-        for key, name in names.items()
-        for found in [_read("gpu_gru")["rows"][key]]
+        [name, *(f"{found[precision][way]:.1f} ms" for precision, way in columns)]
+        for name, found in recurrences.items()
     ]
-    return _table(["NVIDIA H200", *(f"{each}, {way}" for each in precisions for way in ("packed", "now"))], rows)
+    return _table(["NVIDIA H200", *map(", ".join, columns)], rows)
 
 
 def parser_table() -> str:

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from tests.ranks import run_ranks
 from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.pooling.test_pooling import make_pooling, make_sets
+from tests.vse_core.training.test_compiling import make_model
+from tests.vse_core.training.test_grad_cache import BERT
 from tests.vse_core.training.test_processes import SIZE, SYSTEMS, batch_of
 from tests.vse_core.training.tiny_levels import tiny_levels
 from tests.vse_core.training.tiny_unified import share_of, tiny_adversarial, tiny_unified
 from tests.vse_core.training.tiny_views import TinyViews, random_batch
 from vse_core.evaluation.recall import evaluate_retrieval
-from vse_core.models import build_model
 from vse_core.pooling import POOLINGS
 from vse_core.precision import use_tf32
 from vse_core.recurrent import gru_states, word_states
@@ -43,16 +44,6 @@ NAMES = (
     "vse_c",
     "hierarchical",
 )
-BERT = {
-    "model_type": "bert",
-    "vocab_size": 13,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-}
 
 
 @pytest.fixture(autouse=True)
@@ -206,13 +197,8 @@ def test_chunks_have_the_gradients_of_the_batch_encoded_at_once():
 
 
 def test_compiled_bert_is_bert():
-    pooling = {"name": "mean"}
-    towers = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        text = {"name": "bert", "architecture": BERT, "pooling": pooling}
-        towers.append(build_model(5, 13, 8, {"pooling": pooling, "mlp": False}, text).cuda())
-    plain, compiled = towers
+    architecture = BERT | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    plain, compiled = (make_model(architecture).cuda() for _ in range(2))
     compile_networks(compiled, torch.device("cuda"))
     for seed in range(2):
         inputs, ids = random_batch(6, seed)
