@@ -33,9 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     options = parser.parse_args(arguments)
     _require(options)
-    from pipelines.registry.models import find_bundle
+    from pipelines.registry.models import find_bundle, newer_version
 
-    name, bundle = find_bundle(options.model, options.tracking_uri or default_tracking_uri())
+    tracking_uri = options.tracking_uri or default_tracking_uri()
+    name, bundle = find_bundle(options.model, tracking_uri)
+    if newer := newer_version(name, tracking_uri):
+        say(newer)
     if options.dry_run:
         say(f"would export {name} to {options.output}" + (f" and push it to {options.push}" if options.push else ""))
         return

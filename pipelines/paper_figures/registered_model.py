@@ -1,12 +1,11 @@
 """A registered model with the run of its training in MLflow, as figures need it."""
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pipelines.inference.embedder import Embedder
-from pipelines.registry.models import find_bundle, tags_of, version_of
+from pipelines.registry.models import find_bundle, tags_of
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.runtime.stage import StageError
@@ -25,7 +24,7 @@ class RegisteredModel:
 
     @cached_property
     def bundle(self) -> tuple[str, Path]:
-        """Name of the model, and the directory of its parts."""
+        """Name of the model (NAME/VERSION), and the directory of its parts."""
         return find_bundle(self.reference, self.tracking_uri)
 
     @property
@@ -63,8 +62,8 @@ class RegisteredModel:
     def _train_fingerprint(self) -> str:
         if self.name == str(self.bundle[1]):
             raise StageError(f"{self.name} is a directory, whose training is unknown: name a registered model")
-        version = version_of(self.name, self.tracking_uri)
-        tags = tags_of(re.split("[@/]", self.name)[0], version, self.tracking_uri)
+        name, _, version = self.name.partition("/")
+        tags = tags_of(name, int(version), self.tracking_uri)
         if "vse.train_fingerprint" not in tags:
             raise StageError(f"{self.name} has no tag vse.train_fingerprint: it was not registered by this pipeline")
         return tags["vse.train_fingerprint"]

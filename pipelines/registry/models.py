@@ -19,6 +19,7 @@ from mlflow.models import ModelSignature
 from mlflow.models.model import ModelInfo
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
+from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.client import connect, outages, reason_of
 from preprocessing.storage.redaction import SecretAddress
@@ -27,8 +28,8 @@ BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
 # Versions from before there was an index have none.
 _NEEDED_PARTS = BUNDLE_PARTS[:3]
 
-# The newest version, not judged yet; pipelines/promote.py decides who is "champion". MLflow reserves "latest".
-CHALLENGER = "challenger"
+# The newest version, not judged yet, and the one in use, by pipelines/promote.py. MLflow reserves "latest".
+CHALLENGER, CHAMPION = "challenger", "champion"
 FINGERPRINT_TAG = "vse.fingerprint"
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,43 +119,69 @@ def _pack_code(archive: Path) -> None:
                     packed.writestr(member, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
-def resolve(client: MlflowClient, reference: str) -> str:
-    """Turn NAME, NAME@ALIAS, NAME/VERSION or a `models:/` URI into the URI of one version.
+def resolve(client: MlflowClient, reference: str) -> tuple[str, str]:
+    """Turn NAME, NAME@ALIAS, NAME/VERSION or a `models:/` URI into NAME/VERSION, and say why it is this version.
 
-    NAME alone means its newest version.
+    NAME alone means the champion, or the newest version if there is none. The reason is "" if the reference itself has
+    a version.
 
-    Raises RegistryError where there is no such model, alias or version; the message lists what there is.
+    Raises RegistryError if there is no such model, alias or version; the message lists what there is.
     """
     match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
     if match is None:
         raise RegistryError(f"cannot read {reference!r} as a model: write NAME, NAME@ALIAS or NAME/VERSION")
     name, alias, number = match["name"], match["alias"], match["version"]
     if name.startswith("m-") and reference.startswith("models:/") and not alias and not number:
-        return reference  # a logged model by its id
-    versions = _versions(client, name)
+        return name, ""  # a logged model by its id
+    versions = [int(version.version) for version in _versions(client, name)]
     if not versions:
         names = ", ".join(sorted(model.name for model in client.search_registered_models())) or "none"
         raise RegistryError(f"there is no registered model {name!r}; registered models: {names}")
-    numbers = [int(version.version) for version in versions]
-    if alias is not None:
-        aliases = client.get_registered_model(name).aliases
-        if alias not in aliases:
-            known = ", ".join(sorted(aliases)) or "none"
-            raise RegistryError(f"model {name!r} has no alias {alias!r}; its aliases: {known}")
-        return f"models:/{name}@{alias}"
-    if number is not None and int(number) not in numbers:
-        known = ", ".join(str(known) for known in sorted(numbers))
-        raise RegistryError(f"model {name!r} has no version {number}; its versions: {known}")
-    return f"models:/{name}/{number or numbers[0]}"
+    if number is not None:
+        if int(number) not in versions:
+            known = ", ".join(map(str, sorted(versions)))
+            raise RegistryError(f"model {name!r} has no version {number}; its versions: {known}")
+        return f"{name}/{int(number)}", ""
+    aliases = client.get_registered_model(name).aliases
+    if alias is None:
+        if CHAMPION in aliases:
+            return f"{name}/{aliases[CHAMPION]}", "the champion"
+        return f"{name}/{versions[0]}", "the newest version, as there is no champion"
+    if alias not in aliases:
+        known = ", ".join(sorted(aliases)) or "none"
+        raise RegistryError(f"model {name!r} has no alias {alias!r}; its aliases: {known}")
+    return f"{name}/{aliases[alias]}", f"the {alias}"
+
+
+def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
+    """Return NAME/VERSION that a reference means now, and why, as `resolve`.
+
+    Raises RegistryError as `resolve`, or if MLflow does not answer.
+    """
+    client = _client(tracking_uri)
+    try:
+        return resolve(client, reference)
+    except outages() as error:
+        raise RegistryError(
+            f"model {reference!r} cannot be found in MLflow at {tracking_uri}: {reason_of(error)}"
+        ) from error
 
 
 def version_of(reference: str, tracking_uri: str) -> int:
-    """Return the version that NAME, NAME@ALIAS or NAME/VERSION means; RegistryError where it is unknown."""
-    client = _client(tracking_uri)
-    name, separator, alias = resolve(client, reference).removeprefix("models:/").partition("@")
-    if separator:
-        return int(client.get_model_version_by_alias(name, alias).version)
-    return int(name.rpartition("/")[2])
+    """Return the version that NAME, NAME@ALIAS or NAME/VERSION means; RegistryError as `current_version`."""
+    return int(current_version(reference, tracking_uri)[0].rpartition("/")[2])
+
+
+def newer_version(pinned: str, tracking_uri: str) -> str:
+    """Return a sentence about the version that NAME means now, if it is not the NAME/VERSION given; else "".
+
+    A directory has no other version. Raises RegistryError if MLflow does not answer.
+    """
+    name, separator, _ = pinned.partition("/")
+    if not separator or pinned.startswith(_PATHS):
+        return ""
+    current, reason = current_version(name, tracking_uri)
+    return "" if current == pinned else f"{pinned} is used; {name} now means {current}, {reason}"
 
 
 def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
@@ -200,44 +227,47 @@ def _client(tracking_uri: str) -> MlflowClient:
 
 
 def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
-    """Return a name for messages, and the directory of the parts of a registered model or of a bundle's directory.
+    """Return NAME/VERSION and the directory of the parts of a registered model, or a bundle's directory twice.
 
-    A registered bundle is MLflow's own directory where that is on this machine, else a copy. No code that is registered
-    with the model runs. The reference is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory. Raises
-    RegistryError where there is no such model, it is none of this pipeline, or MLflow does not answer.
+    Whoever starts something that goes on, or that others read later, passes on this name: it means the same for ever.
+    The version is told on stderr if the reference leaves it open. A registered bundle is MLflow's own directory if that
+    is on this machine, else a copy. No code that is registered with the model runs. The reference is NAME, NAME@ALIAS,
+    NAME/VERSION, a `models:/` URI, or a directory. Raises RegistryError if there is no such model, it is not of this
+    pipeline, or MLflow does not answer.
     """
-    directory = Path(reference).expanduser()
+    directory = Path(reference).expanduser().absolute()
     if reference.startswith(_PATHS) or (directory / "model").is_dir():
         return str(directory), directory
-    client = _client(tracking_uri)
+    pinned, reason = current_version(reference, tracking_uri)
+    if reason:
+        console(stderr=True).print(f"{reference}: {pinned}, {reason}", soft_wrap=True)
     try:
         address = SecretAddress(tracking_uri).reveal()
         mlflow.set_tracking_uri(address)
         mlflow.set_registry_uri(address)
-        uri = resolve(client, reference)
-        bundle = Path(mlflow.artifacts.download_artifacts(uri)) / "artifacts"
+        bundle = Path(mlflow.artifacts.download_artifacts(f"models:/{pinned}")) / "artifacts"
     except outages() as error:
         raise RegistryError(
             f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {reason_of(error)}"
         ) from error
     missing = [part for part in _NEEDED_PARTS if not (bundle / part).is_dir()]
     if missing:
-        raise RegistryError(f"{uri} was not registered by this pipeline: it has no {', '.join(missing)}")
-    return uri.removeprefix("models:/"), bundle
+        raise RegistryError(f"models:/{pinned} was not registered by this pipeline: it has no {', '.join(missing)}")
+    return pinned, bundle
 
 
-def find_model(reference: str, tracking_uri: str) -> Path:
-    """Return a model's own directory, with `model.json` in it: as `find_bundle`, or a checkpoint's directory.
+def find_model(reference: str, tracking_uri: str) -> tuple[str, Path]:
+    """Return a name, and a model's own directory, with `model.json` in it: as `find_bundle`, or a checkpoint's.
 
-    Raises RegistryError as `find_bundle`, or where the directory holds no model.
+    Raises RegistryError as `find_bundle`, or if the directory holds no model.
     """
     directory = Path(reference).expanduser()
     if (directory / "model.json").is_file():
-        return directory
-    model = find_bundle(reference, tracking_uri)[1] / "model"
-    if not (model / "model.json").is_file():
+        return str(directory), directory
+    name, bundle = find_bundle(reference, tracking_uri)
+    if not (bundle / "model" / "model.json").is_file():
         raise RegistryError(f"{reference} holds no model: neither model.json nor model/model.json is in it")
-    return model
+    return name, bundle / "model"
 
 
 def model_signature() -> ModelSignature:

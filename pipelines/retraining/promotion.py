@@ -7,7 +7,6 @@ from functools import partial
 from pipelines.runtime.stage import StageError, StageReport, manifest_in
 
 NAME = "promote"
-CHAMPION = "champion"
 DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
 
 
@@ -37,7 +36,7 @@ def promote(
     default the alias "challenger". Raises StageError where there is no such model, it does not fit the features, or a
     guarded metric is unknown.
     """
-    from pipelines.registry.models import CHALLENGER, aliases_of, set_alias, tag_version, version_of
+    from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, set_alias, tag_version, version_of
 
     challenger = version_of(reference or f"{name}@{CHALLENGER}", uri)
     champion = aliases_of(name, uri).get(CHAMPION)
@@ -60,7 +59,7 @@ def rollback(name: str, uri: str) -> tuple[int, int]:
 
     Raises StageError where there is no champion, or none before it.
     """
-    from pipelines.registry.models import aliases_of, set_alias, tag_version, tags_of
+    from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version, tags_of
 
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:

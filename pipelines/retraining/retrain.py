@@ -144,8 +144,7 @@ def _changes(growth: dict[str, DatasetDiff]) -> str:
 
 def _starting_model(config: PipelineConfig) -> dict[str, Any]:
     """Return the version that training starts from; None for random weights."""
-    from pipelines.registry.models import aliases_of
-    from pipelines.retraining.promotion import CHAMPION
+    from pipelines.registry.models import CHAMPION, aliases_of
 
     if config.retrain.start == "scratch":
         return {"version": None}
@@ -158,7 +157,7 @@ def _started(config: PipelineConfig, start: dict[str, Any]) -> PipelineConfig:
 
     if start["version"] is None:
         return config
-    model = find_model(f"{config.registered_model}/{start['version']}", config.tracking_uri)
+    _, model = find_model(f"{config.registered_model}/{start['version']}", config.tracking_uri)
     training = config.training.model_copy(update={"initial": model})
     return config.model_copy(update={"training": training})
 

@@ -43,7 +43,7 @@ class Embedded(NamedTuple):
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """Return `gallery.json`: model, images, origin and current folder; None where there is no gallery."""
+    """Return `gallery.json`: model (NAME/VERSION), images, origin and current folder; None if there is no gallery."""
     if not (folder / STATE).is_file():
         return None
     with damage_as(GalleryError, f"{folder / STATE} cannot be read", "delete the gallery and index its images again"):
@@ -51,6 +51,18 @@ def read_state(folder: Path) -> dict[str, Any] | None:
         if state["format"] != FORMAT or not {"model", "images", "origin", "current"} <= state.keys():
             raise ValueError(f"its format is {state['format']}, this version reads {FORMAT}")
         return state
+
+
+def newer_model(folder: Path, tracking_uri: str) -> str:
+    """Return a line if the model's name means another version than the one that embedded a gallery; else ""."""
+    from pipelines.registry.models import newer_version
+
+    state = read_state(folder)
+    newer = newer_version(state["model"], tracking_uri) if state is not None else ""
+    if not newer or state is None:
+        return ""
+    again = f"python pipelines/index.py --name {folder.name} --model {state['model'].partition('/')[0]}"
+    return f"{folder.name}: {newer}; to index the images again with it: {again}"
 
 
 def bundle_origin(bundle: Path) -> dict[str, str]:
@@ -112,13 +124,18 @@ def load_table(folder: Path, state: dict[str, Any]) -> pa.Table:
 
 
 def load_image_gallery(folder: Path, bundle: Path) -> tuple[Gallery, GalleryIndex, dict[str, Path]]:
-    """Load a gallery, its index and thumbnails; refuse (GalleryIndexError) one that another model has embedded."""
+    """Load a gallery, its index and thumbnails; refuse (GalleryError) one that another model has embedded."""
     state = read_state(folder)
     if state is None:
         raise GalleryError(f"{folder} holds no gallery: make it with pipelines/index.py --images FOLDER --name NAME")
-    origin = _origin({**state, "origin": bundle_origin(bundle)}, folder / state["current"])
+    if state["origin"] != bundle_origin(bundle):
+        raise GalleryError(
+            f"{folder} was embedded by another model than {state['model']} is now: index its images again with "
+            f"python pipelines/index.py --name {folder.name}"
+        )
+    directory = folder / state["current"]
     table = load_table(folder, state)
-    return _gallery(table), GalleryIndex.load(folder / state["current"], origin), _thumbnails(folder, table)
+    return _gallery(table), GalleryIndex.load(directory, _origin(state, directory)), _thumbnails(folder, table)
 
 
 def image_files(table: pa.Table) -> list[ImageFile]:

@@ -24,6 +24,7 @@ from pipelines.runtime.lock import exclusive
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError, fingerprint
 from preprocessing.storage import Mirror, is_s3
+from preprocessing.storage.atomic import write_json_atomic
 
 if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder
@@ -124,11 +125,12 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
             f"the gallery {folder.name!r} is of {found['images']}: give the images of {images} another {OPTION}, or "
             "remove that gallery first (--delete)"
         )
-    _, bundle = find_bundle(reference, options.tracking_uri or default_tracking_uri())
+    tracking_uri = options.tracking_uri or default_tracking_uri()
+    name, bundle = find_bundle(reference, tracking_uri)
     origin = image_gallery.bundle_origin(bundle)
     files, others = list_images(images)
     state = {"current": None, **(found or {}), "format": image_gallery.FORMAT, "images": images, "origin": origin}
-    state["model"] = str(Path(reference).absolute()) if Path(reference).is_dir() else reference
+    state["model"] = name
     parts = folder / image_gallery.PARTS / fingerprint(origin)[:16]
     update = _plan(folder, found, origin, files, parts)
     summary = (
@@ -139,8 +141,12 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
     current = found is not None and found["origin"] == origin and not parts.exists()
     if current and not update.todo and not update.removed:
         say(f"{folder.name}: up to date")
+        if state != found and not options.dry_run:  # the same model under another version
+            write_json_atomic(folder / image_gallery.STATE, state)
     elif not options.dry_run:
         _apply(folder, state, update, _embed(update.todo, bundle, images, folder, parts, options.actors), len(files))
+    if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
+        say(newer)
 
 
 def _plan(
@@ -227,7 +233,7 @@ def _address(images: str) -> str:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="index.py")
-    parser.add_argument("--model", help="registered model, as for search.py; default: that of the gallery")
+    parser.add_argument("--model", help="registered model, as for search.py; default: the version that the gallery has")
     add_tracking_option(parser)
     images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"
     parser.add_argument("--images", metavar="ADDRESS", help=f"{images}; default: those of the gallery")

@@ -31,12 +31,17 @@ BATCH_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, search, and show or write the results."""
+    from pipelines.retrieval.image_gallery import newer_model
+
     options = _parse(arguments)
     _quieten()
     _check_output(options.output, BATCH_SUFFIXES if options.queries else SHEET_SUFFIXES)
     _check_file("--image", options.image)
     _check_file("--queries", options.queries)
-    model = load_search_model(options.model, options.tracking_uri or default_tracking_uri())
+    tracking_uri = options.tracking_uri or default_tracking_uri()
+    model = load_search_model(options.model, tracking_uri)
+    if newer := newer_model(Path(options.model), tracking_uri):
+        console(stderr=True).print(newer, soft_wrap=True)
     if not model.has_stored_index:
         console(stderr=True).print(f"{model.name} has no index of its own; searching exactly")
     try:

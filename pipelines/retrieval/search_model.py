@@ -76,7 +76,10 @@ class SearchModel:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a registered model, or a gallery of images without captions with its model."""
-    models = "NAME, NAME@ALIAS, NAME/VERSION, a models:/ URI, or the output directory of a register stage"
+    models = (
+        "NAME (its champion, or its newest version if there is none), NAME@ALIAS, NAME/VERSION, a models:/ URI, or the "
+        "output directory of a register stage"
+    )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", help=models)
     galleries = "a gallery of your own images (pipelines/index.py --name), searched with the model that embedded it"

@@ -29,11 +29,13 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 def main() -> None:
     """Read the command line, and serve until interrupted."""
+    from pipelines.registry.models import find_bundle
+
     options = _parsed()
     # Out of the environment, which every process of Ray would inherit.
     token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
     tracking_uri = options.tracking_uri or default_tracking_uri()
-    model = _one_version(options.model, tracking_uri)
+    model, _ = find_bundle(options.model, tracking_uri)
     interrupted = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: interrupted.set())
@@ -139,17 +141,6 @@ def _require_room(replicas: int, gpus: float) -> None:
             raise StageError(
                 f"--replicas {replicas} need {needed:g} {kind}s, and Ray has {has.get(kind, 0):g}: use fewer"
             )
-
-
-def _one_version(reference: str, tracking_uri: str) -> str:
-    """Return a name of the model that means the same version for every replica, whenever it starts."""
-    from pipelines.registry.models import find_bundle, version_of
-
-    name, bundle = find_bundle(reference, tracking_uri)
-    if name == str(bundle):
-        return str(bundle.absolute())
-    registered, is_alias, _ = name.partition("@")
-    return f"{registered}/{version_of(name, tracking_uri)}" if is_alias else name
 
 
 def _last_line(error: Exception) -> str:

@@ -45,7 +45,8 @@ class NamedModel:
         if reference.startswith(PREFIX):
             config = zero_shot_config(config, reference.removeprefix(PREFIX))
             return cls(reference, config, save_pretrained_model(config))
-        return cls(reference, config, find_model(reference, config.tracking_uri))
+        name, model = find_model(reference, config.tracking_uri)
+        return cls(name, config, model)
 
 
 def evaluate_model(named: NamedModel) -> EvaluatedModel:

@@ -17,8 +17,8 @@ import yaml
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
+from pipelines.registry.models import CHAMPION
 from pipelines.retraining.journal import LOG, STATUS
-from pipelines.retraining.promotion import CHAMPION
 from tests.infra.pins import INFRA, ROOT
 from tests.integration.hosts import HEAD, Hosts
 

@@ -283,16 +283,15 @@ def test_the_training_of_a_registered_model_is_found_by_its_tag(
         tracker.set_tags({"vse.fingerprint": "abc"})
         tracker.log_params({"loss": {"name": "adopt"}})
     tags = {"vse.train_fingerprint": "abc"}
-    monkeypatch.setattr(registered_model, "version_of", lambda *_: 7)
     monkeypatch.setattr(
         registered_model, "tags_of", lambda name, version, _: tags if (name, version) == ("scenes", 7) else {}
     )
     model = RegisteredModel("scenes@champion", config.tracking_uri)
-    vars(model)["bundle"] = ("scenes@champion", Path("/nowhere"))
+    vars(model)["bundle"] = ("scenes/7", Path("/nowhere"))
     assert model.training.params == {"loss.name": "adopt"}
     tags["vse.train_fingerprint"] = "another"
     again = RegisteredModel("scenes@champion", config.tracking_uri)
-    vars(again)["bundle"] = ("scenes@champion", Path("/nowhere"))
+    vars(again)["bundle"] = ("scenes/7", Path("/nowhere"))
     with pytest.raises(StageError, match="has no run of its training"):
         _ = again.training
     del tags["vse.train_fingerprint"]

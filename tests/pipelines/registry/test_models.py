@@ -19,17 +19,21 @@ from mlflow.exceptions import MlflowException
 from pipelines.registry import models
 from pipelines.registry.models import (
     CHALLENGER,
+    CHAMPION,
     FINGERPRINT_TAG,
     RegisteredVersion,
     RegistryError,
+    current_version,
     find_bundle,
     find_model,
     find_registered,
+    newer_version,
     register_bundle,
     resolve,
 )
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements
+from pipelines.tracking.client import connect
 from preprocessing.features import TINY_RESNET, build_extractor
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
 from tests.preprocessing.features.arrays import arrays
@@ -121,10 +125,11 @@ def test_bundle_and_model_are_found_by_name_and_by_directory(registered: Registe
     name, bundle = find_bundle("tiny", registered.uri)
     assert name == "tiny/1"
     assert len(Gallery.load(bundle / "gallery").records) == IMAGES
-    assert find_model("tiny@challenger", registered.uri) == bundle / "model"
-    assert find_bundle(str(registered.bundle), "unused")[1] == registered.bundle
-    assert find_model(str(registered.bundle), "unused") == registered.bundle / "model"
-    assert find_model(str(registered.bundle / "model"), "unused") == registered.bundle / "model"
+    assert find_model("tiny@challenger", registered.uri) == ("tiny/1", bundle / "model")
+    assert find_bundle(str(registered.bundle), "unused") == (str(registered.bundle), registered.bundle)
+    assert find_model(str(registered.bundle), "unused") == (str(registered.bundle), registered.bundle / "model")
+    model = registered.bundle / "model"
+    assert find_model(str(model), "unused") == (str(model), model)
     with pytest.raises(RegistryError, match="holds no model"):
         find_model(str(tmp_path), "unused")
 
@@ -153,17 +158,40 @@ def test_registering_needs_a_run(registered: Registered) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "uri"),
+    ("reference", "reason"),
     [
-        ("tiny", "models:/tiny/1"),
-        ("tiny/1", "models:/tiny/1"),
-        ("tiny@challenger", "models:/tiny@challenger"),
-        ("models:/tiny", "models:/tiny/1"),
-        ("models:/tiny/1", "models:/tiny/1"),
+        ("tiny", "the newest version, as there is no champion"),
+        ("tiny/1", ""),
+        ("tiny@challenger", "the challenger"),
+        ("models:/tiny", "the newest version, as there is no champion"),
+        ("models:/tiny/1", ""),
     ],
 )
-def test_references_are_resolved(registered: Registered, reference: str, uri: str) -> None:
-    assert resolve(registered.client, reference) == uri
+def test_references_are_resolved(registered: Registered, reference: str, reason: str) -> None:
+    assert resolve(registered.client, reference) == ("tiny/1", reason)
+    assert newer_version("tiny/1", registered.uri) == ""
+
+
+def test_a_name_means_the_champion_and_a_newer_version_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client = connect(uri)
+    client.create_registered_model("shop")
+    for number in (1, 2, 3):
+        client.create_model_version("shop", str(tmp_path / str(number)), f"{number}" * 32)
+    assert current_version("shop", uri) == ("shop/3", "the newest version, as there is no champion")
+    assert newer_version("shop/1", uri) == (
+        "shop/1 is used; shop now means shop/3, the newest version, as there is no champion"
+    )
+    client.set_registered_model_alias("shop", CHAMPION, "2")
+    assert current_version("shop", uri) == ("shop/2", "the champion")
+    assert newer_version("shop/1", uri) == "shop/1 is used; shop now means shop/2, the champion"
+    assert newer_version("shop/2", uri) == ""
+    assert newer_version(str(tmp_path), uri) == ""
+    with pytest.raises(RegistryError):  # it has no files
+        find_bundle("shop", uri)
+    assert capsys.readouterr().err == "shop: shop/2, the champion\n"
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
-from pipelines.registry.models import CHALLENGER, RegistryError
+from pipelines.registry.models import CHALLENGER, CHAMPION, RegistryError
 from pipelines.retraining.promotion import (
     BEFORE_TAG,
-    CHAMPION,
     DECISION_TAG,
     Decision,
     guarded_falls,

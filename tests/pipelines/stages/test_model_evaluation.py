@@ -114,7 +114,7 @@ def test_each_model_of_an_ensemble_has_its_split(tmp_path: Path, monkeypatch: py
             raise StageError("all three")
 
     monkeypatch.setattr(model_evaluation, "evaluate_model", evaluate)
-    monkeypatch.setattr("pipelines.registry.models.find_model", lambda reference, _: tmp_path / reference)
+    monkeypatch.setattr("pipelines.registry.models.find_model", lambda reference, _: (reference, tmp_path / reference))
     command = ["evaluate.py", "--config", str(grids), "--split", "test", "--model", "r/1", str(regions), "testall"]
     monkeypatch.setattr("sys.argv", [*command, "--model", "g/1", "--model", "p/1", str(grids)])
     with pytest.raises(StageError, match="all three"):
