@@ -187,4 +187,4 @@ def test_the_file_runs_from_anywhere(place: Place, tmp_path: Path) -> None:
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("scene://") == 2
-    assert result.stderr == ""
+    assert result.stderr == "tiny@challenger: tiny/1, the challenger\n"
