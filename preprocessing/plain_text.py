@@ -15,6 +15,11 @@ _FORMULA = re.compile("[=+\\-@\t＝＋－＠]")
 _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
+def is_text(text: str) -> bool:
+    """Return whether UTF-8 can hold a text: it has no half of a character, as the names of files may have."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def printable(text: str) -> str:
     r"""Return a text with its control characters written out, ``\x1b`` for an escape; tabs and line ends stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

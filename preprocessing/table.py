@@ -19,7 +19,7 @@ def read_columns(path: Path, names: Sequence[str]) -> list[list[str]]:
         if path.suffix.lower() == ".parquet":
             table = pyarrow.parquet.read_table(path, columns=list(names))
         else:
-            parsing = pyarrow.csv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
+            parsing = pyarrow.csv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()], newlines_in_values=True)
             reading = pyarrow.csv.ConvertOptions(
                 include_columns=list(names),
                 column_types=dict.fromkeys(names, pa.string()),
@@ -28,7 +28,7 @@ def read_columns(path: Path, names: Sequence[str]) -> list[list[str]]:
             )
             table = pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=reading)
         table = table.select(names).cast(pa.schema({name: pa.string() for name in names})).drop_null()
-    except (OSError, KeyError, pa.ArrowException) as error:
+        return [table[name].to_pylist() for name in names]
+    except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException) as error:
         wanted = " and ".join(repr(name) for name in names)
         raise ValueError(f"no table (.csv, .tsv, .parquet) with {wanted} can be read: {error}") from error
-    return [table[name].to_pylist() for name in names]

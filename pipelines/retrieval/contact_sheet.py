@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from PIL import Image, ImageOps
+from PIL import Image
 
 from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.sheet_rows import SheetRow
 from pipelines.templates.render import data_uri, render
-from preprocessing.features.images import ImageError, image_bytes, load_image
+from preprocessing.features.images import ImageError, fitted, image_bytes, load_image
 
 # Okabe-Ito green and vermillion, and neutrals with enough contrast on white.
 GREEN, ORANGE = "#009E73", "#D55E00"
@@ -86,7 +86,7 @@ def _thumbnail_uri(uri: str, pixels: int) -> str | None:
 
 def _thumbnail(uri: str, pixels: int) -> Image.Image | None:
     try:
-        return ImageOps.contain(load_image(uri), (pixels, pixels))
+        return fitted(load_image(uri), pixels)
     except ImageError:
         return None
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.runtime.stage import StageError
+from preprocessing.plain_text import is_text
 from preprocessing.storage import Entry, is_s3, join, open_storage
 from preprocessing.table import SEPARATORS, read_columns
 
@@ -17,6 +18,13 @@ class ImageFile(NamedTuple):
     image_id: str
     image_uri: str
     version: str
+
+    @property
+    def fault(self) -> str:
+        """The reason why no attempt to read it can succeed, or ""."""
+        if not self.version:
+            return "no such file"
+        return "" if is_text(self.image_uri) else "its name is not UTF-8; rename it"
 
 
 def list_images(address: str) -> tuple[list[ImageFile], int]:
@@ -45,7 +53,7 @@ def _of_folder(address: str) -> tuple[list[ImageFile], int]:
 
 
 def _of_table(path: Path) -> list[ImageFile]:
-    """Read a table; an image that is not there has an empty version, and is skipped when it is to be read."""
+    """Read a table; an image that is not there has an empty version."""
     try:
         (names,) = read_columns(path, [_COLUMN])
     except ValueError as error:
@@ -56,7 +64,10 @@ def _of_table(path: Path) -> list[ImageFile]:
 def _of_row(name: str, folder: Path) -> ImageFile:
     uri = name if is_s3(name) else str(folder / name)
     parent, _, file = uri.rpartition("/")
-    entry = open_storage(parent).find(file)
+    try:
+        entry = open_storage(parent).find(file)
+    except OSError:  # a name that no file can have
+        entry = None
     return ImageFile(name, uri, "" if entry is None else _version(entry))
 
 

@@ -25,6 +25,7 @@ from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError, fingerprint
 from preprocessing.storage import Mirror, is_s3
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.table import read_columns
 
 if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder
@@ -35,18 +36,31 @@ OPTION = "--name"
 _PART = 256
 _BATCH = 32
 _TIMEOUT = 60.0  # seconds for an image
+_REPORT = "skipped.csv"
 
 
 class _Skipped(NamedTuple):
+    """An image that cannot be embedded, which is not tried again until it changes."""
+
     image: str
+    version: str
     reason: str
+
+    @classmethod
+    def of(cls, file: ImageFile, reason: str) -> _Skipped:
+        """Skip a file; of a name that is not UTF-8 the odd bytes are spelt out."""
+        return cls(file.image_id.encode(errors="backslashreplace").decode(), file.version, reason)
+
+
+_SKIPPED = pa.schema(dict.fromkeys(_Skipped._fields, pa.string()))
 
 
 class _Update(NamedTuple):
-    """An update of a gallery: the rows that stay, the images to embed, and how many are changed or removed."""
+    """An update of a gallery: the rows that stay, the images to embed and to skip, and how many change or go."""
 
     kept: list[pa.Table]
     todo: list[ImageFile]
+    skipped: list[_Skipped]
     changed: int
     removed: int
 
@@ -79,7 +93,7 @@ def embed_files(embedder: Embedder, files: Sequence[ImageFile], root: str) -> tu
     def readable() -> Iterator[tuple[ImageFile, Any]]:
         for file, image in loader.load(files, lambda each: each.image_uri):
             if isinstance(image, ImageError):
-                skipped.append(_Skipped(file.image_id, str(image)))
+                skipped.append(_Skipped.of(file, str(image)))
             else:
                 yield file, image
 
@@ -132,15 +146,16 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
     state = {"current": None, **(found or {}), "format": image_gallery.FORMAT, "images": images, "origin": origin}
     state["model"] = name
     parts = folder / image_gallery.PARTS / fingerprint(origin)[:16]
-    update = _plan(folder, found, origin, files, parts)
+    update = _plan(folder, found, origin, files, parts, options.retry_failed)
     summary = (
         f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(update.todo):,} to embed "
-        f"({update.changed:,} changed), {update.removed:,} to remove"
+        f"({update.changed:,} changed), {update.removed:,} to remove, {len(update.skipped):,} to skip"
     )
     say(summary)
     current = found is not None and found["origin"] == origin and not parts.exists()
     if current and not update.todo and not update.removed:
-        say(f"{folder.name}: up to date")
+        listed = "" if options.dry_run else _listed(folder, update.skipped)
+        say(f"{folder.name}: up to date{listed}")
         if state != found and not options.dry_run:  # the same model under another version
             write_json_atomic(folder / image_gallery.STATE, state)
     elif not options.dry_run:
@@ -150,22 +165,32 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _plan(
-    folder: Path, found: dict[str, Any] | None, origin: dict[str, str], files: Sequence[ImageFile], parts: Path
+    folder: Path,
+    found: dict[str, Any] | None,
+    origin: dict[str, str],
+    files: Sequence[ImageFile],
+    parts: Path,
+    retry_failed: bool,
 ) -> _Update:
     """Compare the images with the rows of the gallery, if the same model has embedded them, and of finished parts."""
     current = found is not None and found["origin"] == origin
+    failed = _read_skipped(folder) if current and not retry_failed else {}
     tables = [image_gallery.load_table(folder, found)] if found is not None and current else []
     indexed = {file.image_id for table in tables for file in image_gallery.image_files(table)}
     tables += [pyarrow.parquet.read_table(path) for path in sorted(parts.glob("*.parquet"))]
     wanted, kept = set(files), []
+    stay: set[str] = set()
     for table in tables:
         rows = image_gallery.image_files(table)
         stays = [row in wanted for row in rows]
+        stay.update(row.image_id for row in rows if row in wanted)
         wanted -= set(rows)
         kept.append(table.filter(pa.array(stays, pa.bool_())))
-    ids = {file.image_id for file in files}
-    changed = sum(file.image_id in indexed for file in wanted)
-    return _Update(kept, sorted(wanted), changed, len(indexed - ids))
+    reasons = {file: file.fault or failed.get((file.image_id, file.version), "") for file in sorted(wanted)}
+    todo = [file for file, reason in reasons.items() if not reason]
+    skipped = [_Skipped.of(file, reason) for file, reason in reasons.items() if reason]
+    new = {file.image_id for file in todo}
+    return _Update(kept, todo, skipped, len(indexed & new), len(indexed - stay - new))
 
 
 def _embed(
@@ -204,19 +229,32 @@ def _apply(
 ) -> None:
     """Publish what has changed, list the skipped images, and say what was done."""
     tables, skipped = done
-    columns = list(zip(*skipped, strict=True)) or [(), ()]
-    report = folder / "skipped.csv"
-    arrays = [pa.array(column, pa.string()) for column in columns]
-    pyarrow.csv.write_csv(pa.table(arrays, names=list(_Skipped._fields)), report)
+    listed = _listed(folder, [*update.skipped, *skipped])
     rows = pa.concat_tables([*update.kept, *tables]) if update.kept or tables else None
     if rows is None or not rows.num_rows:
-        raise StageError(f"none of the {images:,} images can be embedded; the reasons are in {report}")
+        raise StageError(f"none of the {images:,} images can be embedded{listed}")
     order = np.argsort(np.array(rows["image_id"].to_pylist()))
     image_gallery.publish(folder, state, rows.take(pa.array(order)))
     embedded = sum(table.num_rows for table in tables)
-    listed = f", {len(skipped):,} skipped (reasons: {report})" if skipped else ""
     say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {update.removed:,} removed{listed}")
     say(f"search: python pipelines/search.py --gallery {folder.name} TEXT")
+
+
+def _listed(folder: Path, skipped: Sequence[_Skipped]) -> str:
+    """Write the list of skipped images; return what is said of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = pa.Table.from_pylist([each._asdict() for each in sorted(skipped)], _SKIPPED)
+    pyarrow.csv.write_csv(rows, folder / _REPORT)
+    return f", {len(skipped):,} skipped (reasons: {folder / _REPORT})" if skipped else ""
+
+
+def _read_skipped(folder: Path) -> dict[tuple[str, str], str]:
+    """Return why the last update has skipped images, by image and version; nothing of an earlier release's list."""
+    try:
+        images, versions, reasons = read_columns(folder / _REPORT, _Skipped._fields)
+    except ValueError:
+        return {}
+    return dict(zip(zip(images, versions, strict=True), reasons, strict=True))
 
 
 def _delete(folder: Path, found: dict[str, Any] | None, dry_run: bool) -> None:
@@ -239,6 +277,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--images", metavar="ADDRESS", help=f"{images}; default: those of the gallery")
     parser.add_argument(OPTION, required=True, metavar="GALLERY", help="name of the gallery", dest="gallery")
     parser.add_argument("--actors", type=int, default=1, help="processes with the model (default 1)")
+    parser.add_argument("--retry-failed", action="store_true", help="try skipped images once more")
     parser.add_argument("--delete", action="store_true", help="delete the gallery; the images stay")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     parser.add_argument("--wait", action="store_true", help="wait for another process at this gallery to end")

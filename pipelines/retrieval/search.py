@@ -68,7 +68,8 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     if options.output.suffix.lower() == ".png":
         contact_sheet_png(title, [row]).save(options.output)
     else:
-        options.output.write_text(contact_sheet_html(title, [row]), encoding="utf-8")
+        # Of the name of a file that is not UTF-8 the odd bytes are spelt out.
+        options.output.write_text(contact_sheet_html(title, [row]), encoding="utf-8", errors="backslashreplace")
     return f"Contact sheet: {options.output}"
 
 

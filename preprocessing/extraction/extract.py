@@ -14,6 +14,7 @@ from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
 from preprocessing.features.images import ImageError, inside, memory_ran_out
+from preprocessing.plain_text import is_text
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
@@ -176,7 +177,7 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
             for caption in record.captions
             if faults[caption]
         ]
-        if not _is_text(record.image_id + record.image_uri):
+        if not is_text(record.image_id + record.image_uri):
             skipped.append(_skipped(key, record, spec.root, HALF_CHARACTER))
         elif record.image_uri in spec.killers:
             skipped.append(_skipped(key, record, spec.root, KILLED))
@@ -189,13 +190,9 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
 
 def _fault(caption: Caption) -> str:
     """Return the reason why a caption is skipped, or ""."""
-    if not _is_text(caption.text + caption.caption_id):
+    if not is_text(caption.text + caption.caption_id):
         return HALF_CHARACTER
     return "" if caption.text.strip() else EMPTY_CAPTION
-
-
-def _is_text(text: str) -> bool:
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _skipped(key: str, record: Record, root: str, reason: str, caption_id: str | None = None) -> Skipped:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
@@ -220,18 +220,23 @@ def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
         raise ImageError(f"{width} x {height} pixels, more than the limit of {max_pixels}")
 
 
-def image_bytes(image: Image.Image, form: str, side: int | None = None, **options: int) -> bytes:
-    """Encode an image as a file of one of FORMATS, made smaller where its longer side has more than `side` pixels."""
-    if side is not None and max(image.size) > side:
-        image = ImageOps.contain(image, (side, side))
+def image_bytes(image: Image.Image, form: str, **options: int) -> bytes:
+    """Encode an image as a file of one of FORMATS."""
     data = io.BytesIO()
     image.save(data, form, **options)
     return data.getvalue()
 
 
+def fitted(image: Image.Image, side: int) -> Image.Image:
+    """Scale an image so that its longer side has `side` pixels; the shorter one keeps at least one."""
+    scale = side / max(image.size)
+    width, height = (max(1, round(length * scale)) for length in image.size)
+    return image.resize((width, height), Image.Resampling.BICUBIC)
+
+
 def thumbnail(image: Image.Image) -> bytes:
     """Return an image as a JPEG of at most 480 pixels a side, for a page; about 30 kB."""
-    return image_bytes(image, "JPEG", side=480, quality=85)
+    return image_bytes(fitted(image, 480) if max(image.size) > 480 else image, "JPEG", quality=85)
 
 
 def is_plain_jpeg(data: bytes) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from PIL import Image, features
 
 from preprocessing.features.extractor import FileExtractor
-from preprocessing.features.images import image_bytes, is_plain_jpeg
+from preprocessing.features.images import fitted, image_bytes, is_plain_jpeg
 
 _VERSION = 1
 # What is encoded here was encoded before, mostly: a second loss should not be seen.
@@ -30,9 +30,7 @@ class JpegExtractor(FileExtractor):
         if max(image.size) <= self._largest_side and is_plain_jpeg(data):
             return data
         if max(image.size) > self._largest_side:
-            scale = self._largest_side / max(image.size)
-            width, height = (max(1, round(side * scale)) for side in image.size)
-            image = image.resize((width, height), Image.Resampling.BICUBIC)
+            image = fitted(image, self._largest_side)
         # Colour at full resolution: drawn edges and letters would blur.
         return image_bytes(image, "JPEG", quality=_QUALITY, subsampling=0)
 

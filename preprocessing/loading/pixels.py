@@ -13,7 +13,9 @@ from preprocessing.features.images import decode_image
 
 # Least share of an image's sides that a training crop keeps (VSE-infinity's code).
 _SMALLEST_CROP = 0.6
-
+# Long side of an image in short ones, beyond which it is cut before it is scaled: one row of 5,000 pixels, scaled to a
+# height of 224, would take gigabytes.
+_LONGEST = 16
 
 View = Literal["bilinear", "bicubic", "crop"]
 
@@ -42,8 +44,11 @@ def full_view(pixels_3hw: torch.Tensor, size: int, view: View = "bilinear") -> t
     Bilinear between pixel centres without smoothing before, as in OpenCV, which the released models were trained with;
     or bicubic with smoothing, as SigLIP has it; or as CLIP has it: so that the short side is S, of which the centre.
     """
+    short = min(pixels_3hw.shape[1:])
+    if view == "crop":
+        top, left = (max(0, side - _LONGEST * short) // 2 for side in pixels_3hw.shape[1:])
+        pixels_3hw = pixels_3hw[:, top : pixels_3hw.shape[1] - top, left : pixels_3hw.shape[2] - left]
     height, width = pixels_3hw.shape[1:]
-    short = min(height, width)
     target = (size * height // short, size * width // short) if view == "crop" else (size, size)
     smoothed = view != "bilinear"
     mode = "bicubic" if smoothed else "bilinear"

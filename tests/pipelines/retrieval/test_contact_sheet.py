@@ -22,7 +22,7 @@ def _images(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(uri: str) -> Image.Image:
         if "missing" in uri:
             raise ImageError("no such file")
-        return Image.new("RGB", (40, 20), "blue")
+        return Image.new("RGB", (5000, 1) if "narrow" in uri else (40, 20), "blue")
 
     monkeypatch.setattr(contact_sheet, "load_image", load)
 
@@ -80,6 +80,12 @@ def test_an_image_that_cannot_be_read_is_named() -> None:
     assert "<img" not in page
     one, other = (contact_sheet_png("Title", row(f"/a/missing{number}.jpg")) for number in (1, 2))
     assert one.tobytes() != other.tobytes()
+
+
+def test_an_image_of_one_row_is_drawn() -> None:
+    row = SheetRow((Hit(0.5, "a", "/narrow.png"),), query_image_uri="/narrow.png")
+    assert count(contact_sheet_png("Sheet", [row]), "blue")
+    assert "data:image/jpeg" in contact_sheet_html("Sheet", [row])
 
 
 def test_png_draws_dollars_and_letters_that_the_font_lacks_without_a_word(recwarn: pytest.WarningsRecorder) -> None:

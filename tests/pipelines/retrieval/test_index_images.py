@@ -1,6 +1,7 @@
 """A gallery of images without captions: made, resumed, updated, searched and deleted; Ray is left out."""
 
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
+from PIL import Image
 
 from pipelines.inference.embedder import Embedder
 from pipelines.retrieval import image_gallery, index_images
@@ -90,7 +92,7 @@ def test_only_new_and_changed_files_are_embedded_and_gone_ones_removed(
     (photos / "a.jpg").unlink()
     capsys.readouterr()
     assert index("--dry-run") == 0
-    assert "3 to embed (1 changed), 1 to remove" in capsys.readouterr().out
+    assert "2 to embed (1 changed), 1 to remove, 1 to skip" in capsys.readouterr().out
     assert not embedded
     assert index() == 0
     assert embedded == ["b.png", "d.png"]
@@ -159,6 +161,55 @@ def test_a_table_names_images(bundle: Path, photos: Path, suffix: str) -> None:
     assert [file.image_id for file in list_images(str(path))[0]] == ["b.png", "gone.png", "inner/c.png"]
     assert index("--model", str(bundle), "--images", str(path)) == 0
     assert ids(holiday()) == ["b.png", "inner/c.png"]
+
+
+def test_odd_files_are_embedded_or_skipped_with_their_reason(bundle: Path, photos: Path) -> None:
+    sizes = [(1, 5000), (5000, 1), (3000, 2), (1, 1)]
+    for width, height in sizes:
+        Image.new("RGB", (width, height), "red").save(photos / f"{width}x{height}.png")
+    shutil.copy(photos / "a.jpg", os.fsencode(photos) + b"/caf\xe9.jpg")
+    shutil.copy(photos / "a.jpg", photos / "two\nlines.jpg")
+    assert index("--model", str(bundle), "--images", str(photos)) == 0
+    assert {"two\nlines.jpg", *(f"{width}x{height}.png" for width, height in sizes)} < set(ids(holiday()))
+    report = (gallery_folder("holiday") / "skipped.csv").read_text()
+    assert r'"caf\udce9.jpg"' in report
+    assert "its name is not UTF-8; rename it" in report
+
+
+def test_what_was_skipped_is_tried_again_when_it_changes(
+    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "bad.jpg").rename(photos / "bad\n1.jpg")
+    index("--model", str(bundle), "--images", str(photos))
+    state = (gallery_folder("holiday") / image_gallery.STATE).read_bytes()
+    tried: list[str] = []
+    embed = index_images._embed
+    monkeypatch.setattr(
+        index_images, "_embed", lambda todo, *rest: tried.extend(file.image_id for file in todo) or embed(todo, *rest)
+    )
+    capsys.readouterr()
+    assert index() == 0
+    assert "0 to embed (0 changed), 0 to remove, 1 to skip" in (said := capsys.readouterr().out)
+    assert "up to date, 1 skipped (reasons: " in said
+    assert (tried, (gallery_folder("holiday") / image_gallery.STATE).read_bytes()) == ([], state)
+    assert index("--retry-failed") == 0
+    assert tried == ["bad\n1.jpg"]
+    load_image("scene://0/5").save(photos / "bad\n1.jpg")
+    assert index() == 0
+    assert "bad\n1.jpg" in ids(holiday())
+    assert "skipped" not in capsys.readouterr().out.rpartition("embedded")[2]
+
+
+def test_an_image_of_a_table_that_is_gone_is_removed_and_skipped(
+    bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = photos / "table.csv"
+    path.write_text(f"image\nb.png\na.jpg\n{'x' * 300}.png\n")
+    assert index("--model", str(bundle), "--images", str(path)) == 0
+    (photos / "a.jpg").unlink()
+    assert index() == 0
+    assert "1 images; 0 embedded, 1 removed, 2 skipped" in capsys.readouterr().out
+    assert ids(holiday()) == ["b.png"]
 
 
 def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) -> None:

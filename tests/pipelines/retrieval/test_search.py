@@ -72,6 +72,13 @@ def test_an_image_finds_captions(place: Place, tmp_path: Path, capsys: pytest.Ca
     assert Image.open(sheet).height > 100
 
 
+def test_a_name_that_is_not_utf_8_is_spelt_out(place: Place, tmp_path: Path) -> None:
+    picture, page = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png"), tmp_path / "results.html"
+    load_image("scene://0/3").save(picture)
+    assert run(["--model", str(place.bundle), "--image", picture, "--output", str(page)]) == 0
+    assert r"caf\udce9.png" in page.read_text(encoding="utf-8")
+
+
 def test_an_image_finds_itself_first_among_images(place: Place) -> None:
     model = load_search_model(str(place.bundle), "unused")
     for record in model.gallery.records:

@@ -73,6 +73,12 @@ def test_the_smallest_images_have_views(height: int, width: int, sample: int) ->
     assert random_view(picture(height, width), 8, sample_rng(0, 0, sample, 2)).shape == (3, 8, 8)
 
 
+def test_a_narrow_image_is_cut_before_it_is_scaled() -> None:
+    """One row of 60,000 pixels took 21 GB."""
+    row = picture(1, 60_000)
+    assert torch.equal(full_view(row, 8, "crop"), full_view(row[:, :, 30_000 - 8 : 30_000 + 8], 8, "crop"))
+
+
 def test_decoding() -> None:
     image = Image.fromarray(picture(5, 7).permute(1, 2, 0).numpy())
     buffer = io.BytesIO()
