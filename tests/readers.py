@@ -6,7 +6,6 @@ import base64
 import gzip
 import io
 import json
-import pickle
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -436,20 +435,8 @@ READERS: dict[str, Reader] = {
         imported("npz", "x"),
         ExtractorError,
     ),
-    "pth": Reader(
-        "x/1.pth",
-        lambda f: ((f / "x").mkdir(exist_ok=True), (f / "x/1.pth").write_bytes(pth(torch.ones(1, 4, 2, 2)))),
-        imported("pth", "x"),
-        ExtractorError,
-    ),
     "hdf5": Reader("x.hdf5", write_hdf5, imported("hdf5", "x.hdf5"), ExtractorError),
     "npy rows": Reader("x.npy", data("x.npy", npy(np.ones((2, 3, 4), "f4"))), read_precomputed, ImageError),
-    "pickled weights": Reader(
-        "x.pkl",
-        data("x.pkl", pickle.dumps({"model": {"a": np.ones(3, "f4")}}, protocol=4)),
-        lambda f: read_weights(f / "x.pkl"),
-        ExtractorError,
-    ),
     "safetensors weights": Reader(
         "x.safetensors",
         lambda f: save_file({"a": np.ones(3, "f4")}, f / "x.safetensors"),

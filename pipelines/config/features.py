@@ -210,19 +210,15 @@ class PrecomputedFeatures(_Extraction):
 class ImportedFeatures(_Extraction):
     """Published features in the form in which they were published, joined with the data set's captions by image."""
 
+    member: ClassVar[str] = "region"
     extractor: Literal["imported"]
     source: Annotated[AbsolutePath, BeforeValidator(_on_disk)] = Field(
         description="file, or folder of files, as published, on a disk of every machine"
     )
-    form: Literal["butd_tsv", "npz", "pth", "hdf5", "lmdb"] = Field(
-        description="butd_tsv: Caffe's or LXMERT's TSV; npz: a folder of MILVLG's IMAGE.npz; pth: a folder of "
-        "grid-feats-vqa's IMAGE.pth; hdf5: HGR's frames, or groups of features and boxes; lmdb: npz or ViLBERT's values"
+    form: Literal["butd_tsv", "npz", "hdf5"] = Field(
+        description="butd_tsv: Caffe's or LXMERT's TSV; npz: a folder of MILVLG's IMAGE.npz; hdf5: HGR's frames, or "
+        "groups of features and boxes"
     )
-
-    @property
-    def member(self) -> str:
-        """The name of these features in the shards."""
-        return "grid" if self.form == "pth" else "region"
 
 
 _Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Field(discriminator="extractor")]

@@ -26,7 +26,7 @@ class ImportedExtractor:
     """
 
     def __init__(self, source: str, form: str) -> None:
-        self.name = "grid" if form == "pth" else "region"
+        self.name = "region"
         self._source, self._form = source, form
         self._opened: _Contents | None = None
         self._lock = threading.Lock()

@@ -1,11 +1,9 @@
 """Vision networks by name: transformers' auto classes and ResNets, from weights or from an architecture alone."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 from vse_core.digests import first_line
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
 from vse_core.encoders.resnet import RESNETS, GridResNet, from_released
+from vse_core.tensor_files import TensorFileError, is_state, read_tensor_file
 
 Architecture = str | dict[str, Any]
 
@@ -132,15 +131,12 @@ def _torchvision_state(architecture: str, weights: str) -> Mapping[str, Tensor]:
     if not path.is_file():
         return _downloaded(architecture, weights)
     try:
-        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, SafetensorError) as error:
-        raise ValueError(
-            f"backbone weights {path} cannot be read as tensors alone ({first_line(error)}); code in such a file is "
-            "never executed: convert it to safetensors where you trust it"
-        ) from error
+        state: Any = load_file(path) if path.suffix == ".safetensors" else read_tensor_file(path)
+    except (TensorFileError, OSError, SafetensorError) as error:
+        raise ValueError(f"backbone weights {path}: {first_line(error)}; download it again") from error
     if isinstance(state, dict) and set(state) == {"base", "top"}:
         state = from_released({f"{part}.{name}": tensor for part in state for name, tensor in state[part].items()})
-    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+    if not is_state(state):
         raise ValueError(f"backbone weights {path} hold no state dict, nor one of 'base' and one of 'top'")
     return state
 

@@ -1,19 +1,18 @@
 """Checkpoints as the authors of VSE-infinity, MV-VSE and VSE+2AD publish them: read safely, and put into our names."""
 
-import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vse_core.digests import first_line
 from vse_core.encoders.resnet import TOPOLOGIES
 from vse_core.models.released_names import IMAGE_NAMES, TEXT_NAMES, Names
+from vse_core.tensor_files import TensorFileError, is_state, read_tensor_file
 
 # The published grid models read 512 x 512 pixels, the patch models 224 x 224.
 _GRID_SIZE = 512
@@ -54,11 +53,14 @@ def read_released(path: Path) -> ReleasedCheckpoint:
     Raises:
         CheckpointError: the file cannot be read, asks for code to be run, or is of no known format.
     """
-    content = _load(path)
+    try:
+        content = read_tensor_file(path)
+    except TensorFileError as error:
+        raise CheckpointError(str(error)) from error
     model = content.get("model") if isinstance(content, dict) else None
-    if isinstance(model, list | tuple) and len(model) == 2 and all(map(_is_state, model)):
+    if isinstance(model, list | tuple) and len(model) == 2 and all(map(is_state, model)):
         image, text = (_part(state, "") for state in model)
-    elif _is_state(model):
+    elif is_state(model):
         image, text = _part(model, "img_enc."), _part(model, "txt_enc.")
         others = [name for name in model if not _plain(name).startswith(("img_enc.", "txt_enc."))]
         if others:
@@ -110,24 +112,6 @@ def convert(
         "text": text_options,
     }
     return ConvertedCheckpoint(specification, state, (*unused_image, *unused_text))
-
-
-def _load(path: Path) -> Any:
-    try:
-        with torch.serialization.safe_globals([(SimpleNamespace, "argparse.Namespace")]):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL\s+([\w.]+)", str(error))
-        why = f"it asks for {named[1]!r}, which no checkpoint needs" if named else "it is no pickle of plain values"
-        raise CheckpointError(f"{path} is refused: {why}; nothing in it was executed") from error
-    except (OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} cannot be read as a PyTorch checkpoint: {first_line(error)}") from error
-
-
-def _is_state(value: Any) -> TypeGuard[Mapping[str, Tensor]]:
-    return isinstance(value, dict) and all(
-        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items()
-    )
 
 
 def _plain(name: str) -> str:

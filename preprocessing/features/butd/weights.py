@@ -1,4 +1,4 @@
-"""The released weights of the detector: where they are, and what the three public ports call them."""
+"""The released weights of the detector: where they are, and what the two public ports call them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,16 +7,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from preprocessing.features.butd.anchors import RATIOS, SCALES, detectron2_anchors, order_of
+from preprocessing.features.butd.anchors import detectron2_anchors, order_of
 from preprocessing.features.butd.heads import BOX_WEIGHTS
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.weights import is_state, mismatch, read_weights
 from preprocessing.reading import damage_as, reason
 
 SOURCES = (
-    "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, to the .pth "
-    "files of github.com/MILVLG/bottom-up-attention.pytorch (bua-caffe-frcn-r101_with_attributes.pth for 10 to 100 "
-    "regions, ..._fix36.pth for 36), or to a copy of the .pkl files of github.com/airsplay/py-bottom-up-attention"
+    "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, or to the "
+    ".pth files of github.com/MILVLG/bottom-up-attention.pytorch (bua-caffe-frcn-r101_with_attributes.pth for 10 to "
+    "100 regions, ..._fix36.pth for 36)"
 )
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
@@ -51,7 +51,7 @@ def rewrite_weights(weights: str, path: Path) -> None:
 
 
 def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Any of the three ports' tensors in the names and the order of the network; ValueError if the anchors are others.
+    """Either port's tensors in the names and the order of the network; ValueError if the anchors are others.
 
     Names are Hugging Face's, "none" is the last class, one logit tells foreground from background, boxes move in units
     of `BOX_WEIGHTS`, and the anchors have the Caffe model's order.
@@ -63,13 +63,11 @@ def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_detectron2(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of Hugging Face and airsplay, with the anchors brought into the Caffe model's order."""
-    if _ANCHORS in state:
-        order = order_of(state[_ANCHORS])
-    else:  # detectron2 makes them itself: all ratios of the smallest size, then of the next
-        order = [scale * len(RATIOS) + ratio for ratio in range(len(RATIOS)) for scale in range(len(SCALES))]
-    anchors = state[_ANCHORS][order] if _ANCHORS in state else detectron2_anchors()
-    ordered = {_ANCHORS: anchors}
+    """The tensors of Hugging Face, with the anchors brought into the Caffe model's order."""
+    if _ANCHORS not in state:
+        return state
+    order = order_of(state[_ANCHORS])
+    ordered = {_ANCHORS: state[_ANCHORS][order]}
     for part, values in (("objectness_logits", 1), ("anchor_deltas", 4)):
         for kind in ("weight", "bias"):
             name = f"{_RPN}.{part}.{kind}"

@@ -5,19 +5,16 @@ from pathlib import Path
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.importers.butd_tsv import ButdTsv
-from preprocessing.features.importers.folder import npz_folder, pth_folder
+from preprocessing.features.importers.folder import NpzFolder
 from preprocessing.features.importers.hdf5 import Hdf5File
-from preprocessing.features.importers.lmdb_store import LmdbStore
 from preprocessing.features.importers.source import FeatureSource, PublishedRegions, by_image_key, entries, image_key
 
 __all__ = ["FORMS", "FeatureSource", "PublishedRegions", "by_image_key", "entries", "image_key", "open_source"]
 
 FORMS: dict[str, Callable[[Path], FeatureSource]] = {
     "butd_tsv": ButdTsv,
-    "npz": npz_folder,
-    "pth": pth_folder,
+    "npz": NpzFolder,
     "hdf5": Hdf5File,
-    "lmdb": LmdbStore,
 }
 
 

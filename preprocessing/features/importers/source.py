@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import ExtractorError, Grid, RegionFeatures
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
 
 Array = npt.NDArray[Any]
@@ -24,7 +24,7 @@ MAX_VALUES = 1 << 26
 
 # COCO's file names, and its ids padded with zeros.
 _COCO = re.compile(r"(?:COCO_[a-z]+\d+_)?0*(\d+)")
-_ENDINGS = (".npz", ".npy", ".pth", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".mkv", ".webm")
+_ENDINGS = (".npz", ".npy", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".mkv", ".webm")
 
 
 class PublishedRegions(NamedTuple):
@@ -110,7 +110,6 @@ def checked_regions(
     boxes: Array | None = None,
     image_size: tuple[int, int] | None = None,
     labels: Mapping[str, Array] | None = None,
-    grid: Grid | None = None,
 ) -> PublishedRegions:
     """Check every array of regions and convert it to its stored type; ImageError names what is wrong."""
     if features.ndim != 2 or features.dtype.kind != "f" or features.size == 0:
@@ -129,4 +128,4 @@ def checked_regions(
         if values.shape != (count,):
             raise ImageError(f"{name} are of shape {values.shape}, ({count},) is needed")
         companions[name] = values.astype(LABELS[name])
-    return PublishedRegions(RegionFeatures(stored, companions, grid), image_size)
+    return PublishedRegions(RegionFeatures(stored, companions), image_size)

@@ -210,7 +210,7 @@ def test_damaged_and_absent_files_are_refused(tmp_path: Path, capsys: pytest.Cap
     for name in ("cut.pth", "empty.pth", "absent.pth"):
         assert main([str(tmp_path / name), "--out", str(tmp_path / "out")]) == 1
         error = capsys.readouterr().err
-        assert error.startswith(f"error: {tmp_path / name} cannot be read as a PyTorch checkpoint")
+        assert error.startswith(f"error: {tmp_path / name} cannot be read as tensors alone")
         assert error.count("\n") == 1
 
 
@@ -241,8 +241,8 @@ def test_a_hostile_file_is_refused_and_not_executed(
         torch.save(content, file, _use_new_zipfile_serialization=form == "zip")
     assert main([str(file), "--out", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {file} is refused: it asks for '")
-    assert f"{named}, which no checkpoint needs; nothing in it was executed" in error
+    assert error.startswith(f"error: {file} cannot be read as tensors alone (it asks for '")
+    assert f"{named}, which no tensors need); nothing in it was executed" in error
     assert not trace.exists()
     # The file is what it is meant to be: a careless reader would have run it.
     if form == "zip":

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -48,13 +45,6 @@ def huggingface(state: State) -> State:
         changed[logits] = state[logits][SIZE_BY_SIZE]
         changed[deltas] = torch.cat([state[deltas][4 * row : 4 * row + 4] for row in SIZE_BY_SIZE])
     return changed
-
-
-def airsplay(state: State) -> dict[str, np.ndarray]:
-    """detectron2's names, without what it makes itself or does not count."""
-    named = huggingface(state)
-    del named[ANCHORS]
-    return {name: tensor.numpy() for name, tensor in named.items() if not name.endswith("num_batches_tracked")}
 
 
 def milvlg(state: State) -> State:
@@ -113,21 +103,6 @@ def test_milvlg(tmp_path: Path, state: State) -> None:
     assert_loads(tmp_path / "bua.pth", {**state, ANCHORS: detectron2_anchors()})
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_airsplay(tmp_path: Path, state: State, protocol: int) -> None:
-    content = {"model": airsplay(state), "__author__": "someone", "matching_heuristics": True}
-    (tmp_path / "faster_rcnn_from_caffe_attr.pkl").write_bytes(pickle.dumps(content, protocol))
-    assert_loads(tmp_path / "faster_rcnn_from_caffe_attr.pkl", {**state, ANCHORS: detectron2_anchors()})
-
-
-def test_arrays_of_any_layout(tmp_path: Path, state: State) -> None:
-    arrays: dict[str, Any] = airsplay(state)
-    arrays[f"{BOX}.cls_score.weight"] = np.asfortranarray(arrays[f"{BOX}.cls_score.weight"])
-    arrays[f"{BOX}.fc_attr.weight"] = arrays[f"{BOX}.fc_attr.weight"].astype(">f4")
-    (tmp_path / "weights.pkl").write_bytes(pickle.dumps(arrays))
-    assert_loads(tmp_path / "weights.pkl", {**state, ANCHORS: detectron2_anchors()})
-
-
 def test_all_that_does_not_fit_is_told(tmp_path: Path, state: State) -> None:
     changed = huggingface(state)
     for name in ("weight", "bias"):
@@ -167,57 +142,13 @@ class Hostile:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("name", ["weights.pkl", "weights.pth", "weights.bin"])
+@pytest.mark.parametrize("name", ["weights.pth", "weights.bin"])
 def test_code_in_a_file_is_not_run(tmp_path: Path, name: str) -> None:
     content = {"model": {"backbone.stem.conv1.weight": Hostile(tmp_path / "harm")}}
-    if name.endswith(".pkl"):
-        (tmp_path / name).write_bytes(pickle.dumps(content))
-    else:
-        torch.save(content, tmp_path / name)
+    torch.save(content, tmp_path / name)
     with pytest.raises(ExtractorError, match="nothing in the file was executed"):
         load_weights(tiny_detector(), str(tmp_path / name))
     assert not (tmp_path / "harm").exists()
-
-
-class Call:
-    """Pickled as a call of a function with arguments."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self.call
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"not a pickle",
-        pickle.dumps([1, 2]),
-        pickle.dumps({"a": np.array(["x", 1], dtype=object)}),
-        pickle.dumps({"a": Call(eval, "1")}),
-        pickle.dumps({"a": Call(getattr, "x", "upper")}),
-        pickle.dumps({"a": np.zeros(3)})[:-20],
-        pickle.dumps({"a": np.zeros(3, dtype="M8[s]")}),
-        pickle.dumps({"a": "no tensor"}),
-    ],
-)
-def test_other_pickles_are_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "weights.pkl"
-    path.write_bytes(content)
-    with pytest.raises(ExtractorError, match=r"weights.pkl (cannot be read as tensors alone|hold no tensors)"):
-        load_weights(tiny_detector(), str(path))
-
-
-def test_an_array_that_lies_about_its_shape(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    pickle.dump({"a": np.zeros((2, 3), np.float32)}, buffer, protocol=4)
-    data = buffer.getvalue()
-    assert data.count(b"K\x02K\x03\x86") == 1
-    (tmp_path / "weights.pkl").write_bytes(data.replace(b"K\x02K\x03\x86", b"K\x09K\x09\x86"))
-    with pytest.raises(ExtractorError, match=r"shape \(9, 9\) with 6 numbers"):
-        load_weights(tiny_detector(), str(tmp_path / "weights.pkl"))
 
 
 @pytest.mark.parametrize(

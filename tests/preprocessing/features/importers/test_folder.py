@@ -1,16 +1,13 @@
-"""Folders of npz and pth files, whole and damaged."""
+"""Folders of npz files, whole and damaged."""
 
 import io
-import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers import PublishedRegions, entries, open_source
@@ -105,52 +102,9 @@ def test_an_npz_that_unpacks_to_more_than_there_is_memory(tmp_path: Path, monkey
     assert reason(tmp_path, "npz") == "the array 'x' is larger than any set of regions"
 
 
-def test_pth_of_grid_feats_row_by_row(tmp_path: Path) -> None:
-    feature_map = torch.randn(1, 5, 2, 3, generator=torch.Generator().manual_seed(0))
-    torch.save(feature_map, tmp_path / "000000000042.pth")
-    ((_, entry),) = entries(open_source(tmp_path, "pth"))
-    assert isinstance(entry, PublishedRegions)
-    expected = [feature_map[0, :, row, column].tolist() for row in range(2) for column in range(3)]
-    np.testing.assert_array_equal(entry.regions.features, np.array(expected, dtype=np.float16))
-    assert entry.regions.features.flags.c_contiguous
-    assert entry.regions.companions == {}
-    assert entry.regions.grid == (2, 3, 0)
-    extractor = build_extractor("imported", source=str(tmp_path), form="pth")
-    assert extractor.load("42.jpg").grid == (2, 3, 0)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (torch.zeros(5, 2, 3), r"\(5, 2, 3\) where a tensor of shape"),
-        (torch.zeros(2, 5, 2, 3), r"\(2, 5, 2, 3\)"),
-        (torch.zeros(1, 5, 2, 3, dtype=torch.int64), "no feature map"),
-        (torch.zeros(1, 5, 0, 3), "features are float32 of shape"),
-        ({"features": torch.zeros(1)}, "dict where a tensor"),
-        (torch.full((1, 2, 2, 2), 1e6), "range of float16"),
-        (Attack(), "other objects than tensors; nothing in it was executed"),
-    ],
-)
-def test_pth_with_other_contents(tmp_path: Path, content: Any, message: str) -> None:
-    torch.save(content, tmp_path / "1.pth")
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(reason(tmp_path, "pth"))
-
-
-def test_files_that_are_no_pth(tmp_path: Path) -> None:
-    path = tmp_path / "1.pth"
-    torch.save(torch.zeros(1, 5, 2, 3), path)
-    whole = path.read_bytes()
-    for content in (b"", b"no tensor", whole[:-40], whole[: len(whole) // 2], pickle.dumps(Attack())):
-        path.write_bytes(content)
-        assert reason(tmp_path, "pth")
-
-
 def test_folders_without_files(tmp_path: Path) -> None:
-    for form in ("npz", "pth"):
-        with pytest.raises(ExtractorError, match=rf"holds no file IMAGE\.{form}"):
-            list(entries(open_source(tmp_path, form)))
-        (tmp_path / "file").touch()
-        with pytest.raises(ExtractorError, match="is no folder"):
-            open_source(tmp_path / "file", form)
-        (tmp_path / "file").unlink()
+    with pytest.raises(ExtractorError, match=r"holds no file IMAGE\.npz"):
+        list(entries(open_source(tmp_path, "npz")))
+    (tmp_path / "file").touch()
+    with pytest.raises(ExtractorError, match="is not a folder"):
+        open_source(tmp_path / "file", "npz")

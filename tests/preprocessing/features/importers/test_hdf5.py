@@ -1,0 +1,67 @@
+"""HDF5 files, whole and damaged."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
+from preprocessing.features.importers import PublishedRegions, entries, open_source
+
+h5py = pytest.importorskip("h5py", reason="pip install h5py")
+
+FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3)
+BOXES = np.array([[0, 1, 2, 3], [4, 5, 6, 7]], dtype=np.float32)
+
+
+def by_id(path: Path, form: str) -> dict[str, PublishedRegions | ImageError]:
+    return dict(entries(open_source(path, form)))
+
+
+def test_hdf5_of_frames_and_of_groups(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "features.hdf5", "w") as file:
+        file["video7"] = FEATURES
+        file["42/features"] = FEATURES.astype(np.float16)
+        file["42/boxes"] = BOXES
+        file["flat"] = FEATURES[0]
+        file["whole"] = np.zeros((2, 2), dtype=np.int32)
+        file["words"] = "a text"
+        file["other/boxes"] = BOXES
+        file["wrong/features"] = FEATURES
+        file["wrong/boxes"] = BOXES[:1]
+        file.create_dataset("huge", shape=(1 << 20, 2048), dtype="f4")  # takes no space on disk
+    found = by_id(tmp_path / "features.hdf5", "hdf5")
+    frames, regions = found["video7"], found["42"]
+    assert isinstance(frames, PublishedRegions)
+    assert isinstance(regions, PublishedRegions)
+    assert frames.regions.features.tolist() == FEATURES.tolist() == regions.regions.features.tolist()
+    assert frames.regions.companions == {}
+    assert regions.regions.companions["boxes"].tolist() == BOXES.tolist()
+    reasons = {name: str(entry) for name, entry in found.items() if isinstance(entry, ImageError)}
+    assert reasons == {
+        "flat": "features are float32 of shape (3,), floats of shape (N, F) are needed",
+        "whole": "features are int32 of shape (2, 2), floats of shape (N, F) are needed",
+        "words": "object of shape () is no set of vectors or boxes",
+        "other": "a group of boxes; 'features' is needed",
+        "wrong": "boxes are float32 of shape (1, 4), finite numbers (2, 4) are needed",
+        "huge": "float32 of shape (1048576, 2048) is no set of vectors or boxes",
+    }
+
+
+def test_hdf5_files_that_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "features.hdf5"
+    with h5py.File(path, "w") as file:
+        for number in range(20):
+            file.create_dataset(str(number), data=FEATURES + number, fletcher32=True)
+    whole = path.read_bytes()
+    for content in (b"", b"no such file", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(ExtractorError, match="cannot be read as an HDF5 file"):
+            open_source(path, "hdf5")
+    changed = whole.replace((FEATURES + 7).tobytes(), (FEATURES + 99).tobytes())
+    assert changed != whole
+    path.write_bytes(changed)
+    found = by_id(path, "hdf5")
+    assert [name for name, entry in found.items() if isinstance(entry, ImageError)] == ["7"]
+    assert len(found) == 20
