@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from pipelines.runtime.cli import CommandParser, number_in, run_command
+
 FIGURES = Path(__file__).with_name("sizing.json")
 GPUS = (1, 8, 64)
 
@@ -214,22 +216,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.sizing", description="Estimate what a data set takes.")
-    parser.add_argument("--images", type=_positive, required=True, metavar="N")
-    parser.add_argument("--captions-per-image", type=_positive, default=5, metavar="N")
+    parser = CommandParser(prog="python -m infra.sizing", description="Estimate what a data set takes.")
+    parser.add_argument("--images", type=_count, required=True, metavar="N")
+    parser.add_argument("--captions-per-image", type=_count, default=5, metavar="N")
     parser.add_argument("--feature", type=_shape, default=(36, 2048), metavar="ROWSxWIDTH", help="default: 36x2048")
-    parser.add_argument("--shard-size", type=_positive, default=Workload.shard_size, metavar="N", help="images a shard")
-    parser.add_argument("--pairs-per-gpu", type=_positive, default=Machines.pairs_per_gpu, metavar="N")
-    parser.add_argument("--peak-tflops", type=float, default=Machines.peak_tflops, help="of a GPU, in bfloat16")
-    parser.add_argument("--utilisation", type=float, default=Machines.utilisation, help="assumed share of the peak")
+    parser.add_argument("--shard-size", type=_count, default=Workload.shard_size, metavar="N", help="images a shard")
+    parser.add_argument("--pairs-per-gpu", type=_count, default=Machines.pairs_per_gpu, metavar="N")
+    parser.add_argument("--peak-tflops", type=number_in(float, 0.1), default=Machines.peak_tflops, help="of a GPU")
+    parser.add_argument(
+        "--utilisation", type=number_in(float, 0.01, 1), default=Machines.utilisation, help="of the peak"
+    )
     return parser
 
 
-def _positive(text: str) -> int:
-    value = int(text.replace(",", "").replace("_", ""))
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+def _count(text: str) -> int:
+    """Read a number that may be written with commas, 1,000,000."""
+    return number_in(int, 1, 10**12)(text.replace(",", ""))
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -266,4 +268,4 @@ def number_text(value: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -16,6 +16,8 @@ _OURS = ("preprocessing.", "pipelines.", "vse_core.")
 def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None]:
     """Turn whatever a library raises on a file that is missing, damaged or of another kind into one error.
 
+    If memory ran out, the message says that first: it may be no fault of the file.
+
     Args:
         failure: class of the error; it passes as it is, and so does any other of our own.
         what: the file and what is wrong with it, for the message: "FILE: not a readable npy file".
@@ -26,7 +28,15 @@ def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None
     except Exception as error:  # every library has its own, and a file that was changed reaches code for any of them
         if type(error).__module__.startswith(_OURS):
             raise
+        if memory_ran_out(error):
+            short = f"memory ran out ({reason(error)}): free some and try again; if it happens again: "
+            raise failure(f"{short}{what}; {remedy}") from error
         raise failure(f"{what} ({reason(error)}); {remedy}") from error
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Return whether an error means that memory is short; NumPy's and Arrow's are MemoryErrors, PyTorch's say it."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def reason(error: BaseException) -> str:

@@ -20,12 +20,14 @@ class DamageError(ValueError):
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turn an error of reading a file into a DamageError that names it, but for one that is not there."""
+    """Turn an error of reading a file into a DamageError that names it, but if it is not there, or memory ran out."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, MemoryError):
         raise
     except Exception as error:  # JSON, safetensors and torch each have their own
+        if "allocate memory" in str(error) or "out of memory" in str(error):  # the kernel's and PyTorch's words
+            raise
         raise DamageError(f"{path} is damaged ({first_line(error)}): restore it from a copy") from error
 
 

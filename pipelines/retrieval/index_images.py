@@ -19,7 +19,7 @@ from pipelines.retrieval.image_files import ImageFile, list_images
 from pipelines.retrieval.image_gallery import Embedded
 from pipelines.retrieval.search_model import add_tracking_option, default_tracking_uri, gallery_folder
 from pipelines.runtime import cluster
-from pipelines.runtime.cli import CommandParser, say
+from pipelines.runtime.cli import CommandParser, number_in, say
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError, fingerprint
@@ -276,14 +276,12 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"
     parser.add_argument("--images", metavar="ADDRESS", help=f"{images}; default: those of the gallery")
     parser.add_argument(OPTION, required=True, metavar="GALLERY", help="name of the gallery", dest="gallery")
-    parser.add_argument("--actors", type=int, default=1, help="processes with the model (default 1)")
     parser.add_argument("--retry-failed", action="store_true", help="try skipped images once more")
+    parser.add_argument("--actors", type=number_in(int, 1), default=1, help="processes with the model (default 1)")
     parser.add_argument("--delete", action="store_true", help="delete the gallery; the images stay")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     parser.add_argument("--wait", action="store_true", help="wait for another process at this gallery to end")
     options = parser.parse_args(arguments)
-    if options.actors < 1:
-        parser.error(f"--actors must be at least 1, got {options.actors}")
     try:
         options.folder = gallery_folder(options.gallery)
     except ValueError as error:

@@ -20,7 +20,7 @@ from pipelines.retrieval.search_model import (
     default_tracking_uri,
     load_search_model,
 )
-from pipelines.runtime.cli import CommandParser, console
+from pipelines.runtime.cli import CommandParser, console, number_in
 
 if TYPE_CHECKING:
     from pipelines.retrieval.sheet_rows import SheetRow
@@ -91,7 +91,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     kinds = "kind of the lines of --queries: texts, or paths of images (default: text)"
     parser.add_argument("--kind", choices=("text", "image"), default="text", help=kinds)
     add_model_options(parser)
-    parser.add_argument("-k", type=int, default=10, help="how many results (default 10)")
+    parser.add_argument("-k", type=number_in(int, 1), default=10, help="how many results (default 10)")
     parser.add_argument("--target", choices=("images", "captions"), help="what to find (default: the other kind)")
     outputs = "write a contact sheet (.html, .png), or the results of --queries (.parquet, .csv, .jsonl)"
     parser.add_argument("--output", type=Path, metavar="PATH", help=outputs)
@@ -102,8 +102,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--queries needs --output FILE with one of {', '.join(BATCH_SUFFIXES)}")
     if options.kind == "image" and options.queries is None:
         parser.error("--kind is the kind of the lines of --queries; a single image is --image PATH")
-    if options.k < 1:
-        parser.error(f"-k must be at least 1, got {options.k}")
     return options
 
 

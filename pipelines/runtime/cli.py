@@ -2,20 +2,23 @@
 
 import argparse
 import logging
+import math
+import os
+import select
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, TypeVar
 
 import argcomplete
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.runtime.errors import has_message, in_one_line, keep_details
+from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
 from pipelines.runtime.lock import when_free
-from pipelines.runtime.stage import DISK_ERRORS
+from pipelines.schema.error import ConfigError
 from preprocessing.plain_text import printable
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.redaction import redact_logs, redacted
@@ -26,8 +29,12 @@ _BUSY = 75
 _WAIT = "--wait"
 # EX_SOFTWARE of sysexits.h.
 _INTERNAL = 70
+# What a shell reports of a program that SIGPIPE has ended: the reader of its output, such as `head`, is gone.
+_BROKEN_PIPE = 128 + signal.SIGPIPE
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
+
+Number = TypeVar("Number", int, float)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -56,6 +63,23 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
         self.exit(1, printable(redacted(f"error: {message}\n{self.format_usage()}")))
+
+
+def number_in(kind: type[Number], least: float, most: float = math.inf) -> Callable[[str], Number]:
+    """Return the `type=` of an option: a finite number from `least` to `most`."""
+    bounds = f"{least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
+
+    def read(text: str) -> Number:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most or not value < math.inf:
+            what = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"must be {what}, {bounds}; got {text[:40]!r}")
+        return value
+
+    return read
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -91,36 +115,94 @@ def run_command(command: Callable[[], int | None]) -> NoReturn:
 def guarded(command: Callable[[], int | None]) -> int:
     """Run a command and return its exit status, 0 where it returns none; an error becomes one message on stderr.
 
-    The status is 1 where the user can fix the cause, 75 where another process is at this work, and 70 after an error
-    that nobody foresaw, whose traceback is kept in a file. With `--wait` the command is tried again until it is free.
-    SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the keyboard: runs are ended as KILLED, and the
-    next start resumes.
+    The status is 1 where the user can fix the cause, 75 where another process is at this work, 141 where nobody reads
+    the output any more, and 70 after an error that nobody foresaw, whose traceback is kept in a file. With `--wait` the
+    command is tried again until it is free. SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the
+    keyboard: runs are ended as KILLED, and the next start resumes.
     """
+    _open_streams()
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     redact_logs()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return (when_free(command) if _WAIT in sys.argv else command()) or 0
+        _require_directory()
+        try:
+            status = (when_free(command) if _WAIT in sys.argv else command()) or 0
+        except SystemExit as ending:  # of a parser
+            status = int(ending.code or 0)
+        _flush_stdout()
+        return status
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: run the same command again to resume\n")
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        sys.stderr.write(f"{printable(redacted(message))}\n")
+        sys.stderr.write(f"{printable(redacted(message))}\n" if message else "")
         return status
 
 
 def _ending(error: Exception) -> tuple[int, str]:
     """Return the exit status and the message after an error."""
+    if isinstance(error, BrokenPipeError) and (_is_abandoned(sys.stdout) | _is_abandoned(sys.stderr)):
+        return _BROKEN_PIPE, ""
     if isinstance(error, BusyError):
         return _BUSY, f"error: {error}: give {_WAIT} to wait for it, or end that process"
     if has_message(error):
         return 1, f"error: {error}"
-    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-        return 1, f"error: {error}: make room there, or fix it, and run the same command again"
+    if (message := resource_message(error)) is not None:
+        return 1, f"error: {message}"
     return _INTERNAL, f"internal error ({in_one_line(error)}): please report it; {keep_details(error)}"
+
+
+def _flush_stdout() -> None:
+    """Write what stdout still holds; raises ConfigError if the disk that it goes to is full."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop(sys.stdout)
+        raise ConfigError(f"stdout cannot be written to: {error.strerror}; make room where it goes") from None
+
+
+def _open_streams() -> None:
+    """Open /dev/null in place of stdin, stdout and stderr that are closed (`>&-`).
+
+    The next file to be opened would get the number of stdout, and what is printed would be written to it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _is_abandoned(stream: TextIO) -> bool:
+    """Return whether the reader of a stream is gone (`| head -1`); what the stream still holds is dropped then."""
+    try:
+        pipe = select.poll()
+        pipe.register(stream, select.POLLOUT)
+        is_gone = any(event & select.POLLERR for _, event in pipe.poll(0))
+    except (OSError, ValueError):  # it is no file of the system
+        return False
+    if is_gone:
+        _drop(stream)
+    return is_gone
+
+
+def _drop(stream: TextIO) -> None:
+    """Drop what a stream still holds, which Python would write again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _require_directory() -> None:
+    """Raise ConfigError in a current directory that was deleted, in which no path can be made absolute."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the current directory is deleted: change to another one") from None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -141,6 +223,10 @@ def console(stderr: bool = False) -> Console:
 
 class _PrintableConsole(Console):
     """A console that writes control characters in messages and cells of tables out."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave the error, which rich handles when it calls this, to `guarded`."""
+        raise
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(redacted(text)), **options)

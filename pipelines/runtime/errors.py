@@ -1,11 +1,26 @@
 """Errors as the user sees them: one message; of an unexpected error the traceback is kept in a file, to be reported."""
 
+import contextlib
+import errno
+import os
 import platform
+import shutil
 import sys
 import tempfile
 import traceback
+from pathlib import Path
 
+from preprocessing.reading import memory_ran_out
 from preprocessing.storage.redaction import redacted
+
+# A disk that is full, over its quota, read-only, not ours, or broken.
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
+# Names that no file can have.
+_NAME_ERRORS = {errno.ENAMETOOLONG, errno.ELOOP}
+# The words of the kernel, of SQLite, and of what Rust and C++ libraries make of the former.
+_FULL = ("No space left on device", "disk is full", "Disk quota exceeded")
+# Bytes; a disk with less has no room for any output of ours.
+_NO_ROOM = 1_000_000
 
 _PACKAGES = {"pipelines", "preprocessing", "vse_core", "infra"}
 
@@ -14,6 +29,38 @@ def has_message(error: BaseException) -> bool:
     """Return whether an error is of one of our own classes, whose messages say what was wrong and how to fix it."""
     classes = (kind for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _PACKAGES)
     return any(not kind.__name__.startswith("_") for kind in classes)
+
+
+def resource_message(error: BaseException) -> str | None:
+    """Describe an error of memory or of a disk, or a name that no file can have; None for any other error."""
+    if memory_ran_out(error):
+        return (
+            f"memory ran out ({in_one_line(error)}): lower batch sizes, actors or workers (training.chunk_size "
+            "computes a large batch in parts), end other programs, or use a larger machine"
+        )
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _NAME_ERRORS:
+        return f"{os.strerror(number)}: {str(getattr(error, 'filename', ''))[:60]}...; write a shorter one"
+    full = "" if getattr(error, "filename", None) else full_folders()
+    if number in DISK_ERRORS or is_full(error):
+        return f"{in_one_line(error)}{full}: make room there, or fix it, and run the same command again"
+    return None
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether a library says that a disk is full; few of them raise an OSError with its number."""
+    return any(words in str(error) for words in _FULL)
+
+
+def full_folders() -> str:
+    """Name the folders of temporary files and of our work whose disk is full, for the end of a message."""
+    work_dir = Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()
+    found = []
+    for folder in (Path(tempfile.gettempdir()), Path("/tmp/ray"), Path("/dev/shm"), work_dir, Path()):
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(folder).free < _NO_ROOM:
+                found.append(str(folder.absolute()))
+    return f" (on the disk of {' and '.join(dict.fromkeys(found)) or 'an output, or where stdout goes'})"
 
 
 def in_one_line(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -21,8 +20,6 @@ MANIFEST = "manifest.json"
 _AGAIN = "delete it and run the stage again"
 # The files that transformers loads from a folder of weights.
 READ = ("*.json", "*.txt", "*.safetensors")
-# A disk that is full, over its quota, read-only, not ours, or broken.
-DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
 class StageError(RedactedError, RuntimeError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import argcomplete
 
-from pipelines.runtime.cli import CommandParser
+from pipelines.runtime.cli import CommandParser, run_command
 
 _SCRIPTS = Path(__file__).resolve().parents[1]
 _SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
@@ -25,6 +25,10 @@ def verbs() -> dict[str, str]:
 
 def main() -> None:
     """Read the verb, and run its script with what follows."""
+    run_command(_main)
+
+
+def _main() -> None:
     parser = _parser()
     line = os.environ.get("COMP_LINE", "") if "_ARGCOMPLETE" in os.environ else ""
     words = line.split()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.retrieval.search_model import add_model_options, default_tracking_uri
 from pipelines.runtime import cluster, ray_internals
-from pipelines.runtime.cli import CommandParser
+from pipelines.runtime.cli import CommandParser, number_in
 from pipelines.runtime.stage import StageError
 from pipelines.serving.guard import TOKEN_VARIABLE, Guard, is_loopback, read_token
 
@@ -151,13 +151,12 @@ def _parsed() -> argparse.Namespace:
     parser = CommandParser(prog="serve.py")
     add_model_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help=f"address to listen at; others need {TOKEN_VARIABLE}")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")
-    parser.add_argument("--replicas", type=int, default=1, help="processes with the model (default 1)")
-    parser.add_argument("--max-replicas", type=int, default=1, help="start up to as many where the load needs them")
-    parser.add_argument("--gpus-per-replica", type=float, default=0, help="share of a GPU for each (default 0)")
-    options = parser.parse_args()
-    if not 0 < options.port < 65536:
-        parser.error(f"--port must be 1 to 65535, got {options.port}")
-    if options.replicas < 1:
-        parser.error(f"--replicas must be at least 1, got {options.replicas}")
-    return options
+    parser.add_argument("--port", type=number_in(int, 1, 65535), default=8000, help="port to listen at (default 8000)")
+    parser.add_argument("--replicas", type=number_in(int, 1), default=1, help="processes with the model (default 1)")
+    parser.add_argument(
+        "--max-replicas", type=number_in(int, 1), default=1, help="start up to as many where the load needs them"
+    )
+    parser.add_argument(
+        "--gpus-per-replica", type=number_in(float, 0, 1), default=0, help="share of a GPU for each (default 0)"
+    )
+    return parser.parse_args()

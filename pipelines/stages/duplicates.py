@@ -3,27 +3,26 @@
 import json
 from pathlib import Path
 
-from pipelines.config import ConfigError, load_config
-from pipelines.runtime.cli import config_parser, say
+from pipelines.config import load_config
+from pipelines.runtime.cli import config_parser, number_in, say
 from preprocessing.datasets import build_dataset
 from preprocessing.features.near_duplicates import DEFAULT_DISTANCE, duplicates_across
 
 
 def main() -> None:
-    """Read the command line and print the near-duplicates.
-
-    Raises ConfigError where the distance is out of range, and DatasetError where the data set is not as configured.
-    """
+    """Read the command line and print the near-duplicates; raises DatasetError if the data set is not as configured."""
     parser = config_parser()
-    parser.add_argument("--distance", type=int, default=DEFAULT_DISTANCE, help="bits of 64 that may differ (default 6)")
+    parser.add_argument(
+        "--distance",
+        type=number_in(int, 0, 63),
+        default=DEFAULT_DISTANCE,
+        help="bits of 64 that may differ (default 6)",
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write all pairs to this JSON file")
     options = parser.parse_args()
     config = load_config(options.config, options.set)
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
-    try:
-        found, unreadable = duplicates_across(dataset, dataset.splits, options.distance)
-    except ValueError as error:
-        raise ConfigError(f"--distance: {error}") from error
+    found, unreadable = duplicates_across(dataset, dataset.splits, options.distance)
     found.sort(key=lambda pair: pair.distance)
     for pair in found:
         first, second = pair.first, pair.second

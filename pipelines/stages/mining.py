@@ -9,7 +9,7 @@ import pyarrow.parquet
 from pipelines.config import load_config
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.cli import make_parser, say
+from pipelines.runtime.cli import make_parser, number_in, say
 from pipelines.stages.model_evaluation import NamedModel, evaluate_model
 from preprocessing.plain_text import csv_cells
 from preprocessing.storage.atomic import open_atomic
@@ -21,10 +21,10 @@ def main() -> None:
     parser = make_parser()
     parser.add_argument("--model", required=True, help="the model that mines, as for evaluate.py")
     parser.add_argument("--output", type=Path, required=True, metavar="TABLE", help="a new .csv or .parquet file")
-    parser.add_argument("-k", type=int, default=10, help="captions of an image (default 10)")
+    parser.add_argument("-k", type=number_in(int, 1), default=10, help="captions of an image (default 10)")
     options = parser.parse_args()
-    if options.k < 1 or options.output.suffix not in (".csv", ".parquet"):
-        parser.error(f"-k is at least 1, and --output ends in .csv or .parquet; got {options.k} and {options.output}")
+    if options.output.suffix not in (".csv", ".parquet"):
+        parser.error(f"--output must end in .csv or .parquet, got {options.output}")
     split = load_config(options.config, options.set).dataset.train_split
     config = load_config(options.config, [*options.set, f"dataset.eval_split={split}"])
     if options.dry_run:

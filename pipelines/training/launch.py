@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.runtime import cluster, ray_internals
-from pipelines.runtime.errors import has_message, in_one_line, keep_details
+from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
 from pipelines.runtime.stage import StageError
 from pipelines.training.loss_log import last_loss
 from pipelines.training.worker import TrainingJob, train_worker
@@ -90,6 +90,8 @@ def _reason(error: TrainingFailedError) -> str:
     for failure in getattr(error, "worker_failures", {}).values():
         if has_message(failure):
             return str(failure).removeprefix("train: ")
+        if (message := resource_message(failure)) is not None:
+            return message
     return f"{in_one_line(error)}; {keep_details(error)}"
 
 

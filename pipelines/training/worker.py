@@ -10,7 +10,8 @@ from typing import Any
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime import ray_internals
-from pipelines.runtime.stage import DISK_ERRORS, disk_error
+from pipelines.runtime.errors import DISK_ERRORS
+from pipelines.runtime.stage import disk_error
 from pipelines.tracking import LoggedData, RunHandle, Tracker
 from vse_core.digests import check_digests
 

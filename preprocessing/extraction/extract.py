@@ -13,9 +13,10 @@ from preprocessing.datasets.record import Archive, Caption, Dataset, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
-from preprocessing.features.images import ImageError, inside, memory_ran_out
+from preprocessing.features.images import ImageError, inside
 from preprocessing.plain_text import is_text
 from preprocessing.prefetch import prefetch
+from preprocessing.reading import memory_ran_out
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
 from preprocessing.storage import is_s3

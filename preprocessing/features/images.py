@@ -13,7 +13,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
-from preprocessing.reading import reason
+from preprocessing.reading import memory_ran_out, reason
 from preprocessing.storage import is_s3
 from preprocessing.storage.address import leads_out
 
@@ -98,11 +98,6 @@ def inside(root: str, uri: str) -> str:
 def load_image(uri: str) -> Image.Image:
     """Load the image of a record's URI as RGB; errors are those of read_image_bytes and decode_image."""
     return decode_image(read_image_bytes(uri))
-
-
-def memory_ran_out(error: MemoryError | RuntimeError) -> bool:
-    """Return whether an error means that memory is short, of which PyTorch says so in a RuntimeError."""
-    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
 @contextmanager

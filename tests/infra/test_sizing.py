@@ -14,7 +14,8 @@ import pytest
 from infra import sizing
 from infra.sizing import Machines, Measured, Workload
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "tests" / "benchmarks"
 MEASURED = Measured(
     sizing={
         "shards": {
@@ -147,7 +148,7 @@ def test_the_package_alone_is_enough(tmp_path: Path) -> None:
     """In the image of the cluster there is no tests/."""
     shutil.copytree(sizing.FIGURES.parent, tmp_path / "infra")
     command = [sys.executable, "-m", "infra.sizing", "--images", "1000"]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "storage: shards" in run.stdout
@@ -160,7 +161,10 @@ def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> Non
     assert "201 kB" in printed
 
 
-@pytest.mark.parametrize("arguments", [["--images", "0"], ["--images", "5", "--feature", "36"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--images", "0"], ["--images", "5", "--feature", "36"], ["--images", "5", "--utilisation", "nan"], []],
+)
 def test_bad_arguments_end_with_a_message(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         sizing.main(arguments)

@@ -31,6 +31,12 @@ def test_an_error_of_a_library_is_told_as_ours() -> None:
         raise KeyError("counts")
 
 
+def test_memory_that_runs_out_is_not_called_damage() -> None:
+    expected = r"^memory ran out \(Unable to allocate 8 EiB\): free some and try again; if it happens again: no x; copy"
+    with pytest.raises(StorageError, match=expected), damage_as(StorageError, "no x", "copy it again"):
+        raise MemoryError("Unable to allocate 8 EiB")
+
+
 def test_our_own_errors_pass_as_they_are() -> None:
     with pytest.raises(StorageError, match="no network"), damage_as(ValueError, "the file x", "copy it again"):
         raise StorageError("no network")

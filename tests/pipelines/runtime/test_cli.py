@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from rich.table import Table
 
 from pipelines.retrieval.faiss_index import GalleryIndexError
 from pipelines.retrieval.gallery import GalleryError
-from pipelines.runtime.cli import console, guarded, say
+from pipelines.runtime.cli import CommandParser, console, guarded, number_in, say
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.vocabulary import VocabularyError
 from preprocessing.features import ExtractorError
@@ -121,6 +123,70 @@ def test_how_a_command_ends(
         assert guarded(has_a_fault) == 70
         assert "please report it; details:" in (message := capsys.readouterr().err)
         assert "ZeroDivisionError: a" in message
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+SAY = "from pipelines.runtime.cli import run_command, say; run_command(lambda: say('x' * 1000))"
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "message"),
+    [
+        ('"$0" -c "$1" >&-', 0, ""),
+        ('"$0" -c "$1" >&- <&-', 0, ""),
+        ('"$0" -c "$1" | true; exit ${PIPESTATUS[0]}', 141, ""),
+        ('"$0" -c "$1" >/dev/full', 1, "error: stdout cannot be written to: No space left on device; make room"),
+        ('mkdir gone; cd gone; rmdir ../gone; "$0" -c "$1"', 1, "error: the current directory is deleted: change"),
+    ],
+)
+def test_streams_that_are_closed_and_a_directory_that_is_gone(
+    line: str, status: int, message: str, tmp_path: Path
+) -> None:
+    command = ["bash", "-c", line, sys.executable, SAY]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr[: len(message)]) == (status, message)
+    assert bool(run.stderr) == bool(message)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-1", "0", "2", "1e400", "one", ""])
+def test_a_number_out_of_bounds_is_told(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = CommandParser(prog="serve.py")
+    parser.add_argument("--share", type=number_in(float, 0.01, 1))
+    parser.add_argument("--count", type=number_in(int, 1))
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args([f"--share={text}"])
+    assert ended.value.code == 1
+    assert f"error: argument --share: must be a number, 0.01 to 1; got {text!r}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--count=1.5"])
+    assert "error: argument --count: must be a whole number, at least 1; got '1.5'" in capsys.readouterr().err
+    assert parser.parse_args(["--share=0.5", "--count=3"]).share == 0.5
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), "error: memory ran out (MemoryError): lower batch sizes"),
+        (pa.ArrowMemoryError("malloc of size 64 failed"), "error: memory ran out (ArrowMemoryError: malloc of size"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "error: memory ran out (RuntimeE"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "error: memory ran out (RuntimeError: CUDA"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "error: memory ran out (OSError: [Errno 12]"),
+        (OSError(errno.ENAMETOOLONG, "x", "a" * 5000), f"error: File name too long: {'a' * 60}...; write a shorter"),
+        (ValueError("I/O error: No space left on device (os error 28)"), "error: ValueError: I/O error: No space left"),
+    ],
+)
+def test_a_machine_that_is_too_small_is_no_internal_error(
+    error: Exception, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise error
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert guarded(fails) == 1
+        assert capsys.readouterr().err.startswith(expected)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -47,4 +47,4 @@ def test_what_cannot_be_read_is_one_message(
     assert run(monkeypatch, ["--set", f"dataset={{format: precomputed, root: {tmp_path}/none}}"]) == 1
     assert capsys.readouterr().err.startswith("error: ")
     assert run(monkeypatch, ["--distance", "64"]) == 1
-    assert "from 0 to 63 bits" in capsys.readouterr().err
+    assert "must be a whole number, 0 to 63" in capsys.readouterr().err
