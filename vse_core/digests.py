@@ -1,4 +1,4 @@
-"""Damaged files of a model: digests, recorded in `digests.json` next to them and compared before use, and the error."""
+"""Damaged files: digests recorded in `digests.json` next to them, records that carry their own, and the errors."""
 
 import contextlib
 import hashlib
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 
 def first_line(error: BaseException) -> str:
@@ -33,19 +34,58 @@ def damage_named(path: Path) -> Iterator[None]:
 
 DIGESTS = "digests.json"
 
+_RESTORE = "restore it from a copy, or remove the output of the stage that wrote it and run that again"
+_REMAKE = "make it again with this version: a model by pipelines/full.py with its configuration, which registers it"
+_SEAL = "sha256"
+
+FORMAT = 2
+"""The format of what is written: 1 had records without their own digest, 0 no digests at all."""
+
 
 class DigestError(ValueError):
-    """A file is not the one that was written; the message is the reason, which names it, and what to do."""
+    """A file is not the one that was written, or another version wrote it; the reason, which names it, and a remedy."""
 
-    @property
-    def reason(self) -> str:
-        """The message without what to do."""
-        return str(self.args[0])
+    def __init__(self, reason: str, remedy: str = _RESTORE) -> None:
+        super().__init__(reason, remedy)
+        self.reason, self.remedy = reason, remedy
 
     def __str__(self) -> str:
-        return (
-            f"{self.reason}: restore it from a copy, or remove the output of the stage that wrote it and run that again"
-        )
+        return f"{self.reason}: {self.remedy}"
+
+
+def outdated(subject: object, found: int, remedy: str = _REMAKE) -> DigestError:
+    """Return the error of what an earlier version has written, and this one does not read."""
+    reason = f"{subject} has format {found}, of an earlier version (or its {DIGESTS} was removed)"
+    return DigestError(f"{reason}; this version reads format {FORMAT}", remedy)
+
+
+def json_digest(content: Any) -> str:
+    """Return the sha256 (64 hex digits) of the canonical JSON of `content`; raises as `json.dumps`, NaN included."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record, as JSON gives it back, with the format and the sha256 of its own content."""
+    content: dict[str, Any] = json.loads(json.dumps({**record, "format": FORMAT}))
+    return {**content, _SEAL: json_digest(content)}
+
+
+def unsealed(record: Any, path: Path, remedy: str = _RESTORE) -> dict[str, Any]:
+    """Return a record that `sealed` has made without the sha256; one of an earlier format has none.
+
+    Raises:
+        DigestError: it was changed, is not a record, or a later version has written it; the first has the remedy.
+    """
+    if not isinstance(record, dict) or not isinstance(found := record.get("format", 1), int):
+        raise DigestError(f"{path} is damaged: not a record with its format", remedy)
+    if found > FORMAT:
+        reason = f"{path} has format {found}, of a later version; this version reads formats up to {FORMAT}"
+        raise DigestError(reason, "update this program, or make it again with this version")
+    content = {name: value for name, value in record.items() if name != _SEAL}
+    if (_SEAL in record or found == FORMAT) and record.get(_SEAL) != json_digest(content):
+        raise DigestError(f"{path} was changed after it was written: its sha256 is not that of its content", remedy)
+    return content
 
 
 def file_digest(path: Path) -> str:
@@ -61,17 +101,21 @@ def _digest(path: str, *_stamp: int) -> str:
 
 
 def write_digests(directory: Path, *names: str) -> None:
-    """Record the digests of files of a directory, by default of all at any depth; those of others stay as they are."""
+    """Record the digests of files, or all files of folders, of a directory, by default of all in it.
+
+    Those of others stay as they are.
+    """
     path, digests = directory / DIGESTS, {}
     if names:
         with contextlib.suppress(DigestError):
-            digests = _read(path)
-    else:
-        names = tuple(file.relative_to(directory).as_posix() for file in directory.rglob("*"))
-    written = {name for name in names if (directory / name).is_file() and "/." not in f"/{name}"} - {DIGESTS}
-    digests |= {name: file_digest(directory / name) for name in written}
+            digests = read_digests(directory)[1]
+    for chosen in map(directory.joinpath, names or ["."]):
+        for file in [chosen] if chosen.is_file() else chosen.rglob("*"):
+            name = file.relative_to(directory).as_posix()
+            if file.is_file() and "/." not in f"/{name}" and name != DIGESTS:
+                digests[name] = file_digest(file)
     aside = path.with_name(f".{DIGESTS}.tmp")
-    aside.write_text(json.dumps(digests, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    aside.write_text(json.dumps(sealed({"files": digests}), sort_keys=True, indent=1) + "\n", encoding="utf-8")
     aside.replace(path)
 
 
@@ -82,11 +126,24 @@ def check_digests(directory: Path, *names: str) -> None:
         DigestError: a file was changed, is missing or is not recorded, or there are no digests.
     """
     path = directory / DIGESTS
-    digests = _read(path)
+    _, digests = read_digests(directory)
     unknown = [name for name in names if name not in digests]
     if unknown:
         raise DigestError(f"{path} has no digest of {unknown[0]}")
     compare_digests(directory, {name: digests[name] for name in names or digests}, path)
+
+
+def check_bundle(directory: Path, name: str) -> None:
+    """Compare a directory of parts, each of which has its own list as well, with its one list of all their files.
+
+    Raises:
+        DigestError: a file was changed or is missing, or the directory is of an earlier format, without that list.
+    """
+    has_list = (directory / DIGESTS).is_file()
+    found = read_digests(directory)[0] if has_list else int(any(directory.glob(f"*/{DIGESTS}")))
+    if found < FORMAT:
+        raise outdated(name, found)
+    check_digests(directory)
 
 
 def compare_digests(directory: Path, digests: Mapping[str, str], source: Path) -> None:
@@ -100,13 +157,22 @@ def compare_digests(directory: Path, digests: Mapping[str, str], source: Path) -
             raise DigestError(f"{path} is damaged: its sha256 is {digest[:12]}..., and {expected[:12]}... in {source}")
 
 
-def _read(path: Path) -> dict[str, str]:
+def read_digests(directory: Path) -> tuple[int, dict[str, str]]:
+    """Return the format of a directory's `digests.json` and the digests by name, at least one.
+
+    Raises:
+        DigestError: there are none, as in format 0, or they are damaged.
+    """
+    path = directory / DIGESTS
     try:
-        digests = json.loads(path.read_bytes())
+        record = unsealed(json.loads(path.read_bytes()), path)
     except FileNotFoundError:
-        raise DigestError(f"{path} is missing, which would show that {path.parent} is intact") from None
+        raise outdated(directory, 0) from None
     except (ValueError, RecursionError) as error:
+        if isinstance(error, DigestError):
+            raise
         raise DigestError(f"{path} is damaged ({error})") from error
-    if not isinstance(digests, dict) or not all(isinstance(digest, str) for digest in digests.values()):
-        raise DigestError(f"{path} is damaged: not an object of digests")
-    return digests
+    digests = record.get("files") if "format" in record else record
+    if not isinstance(digests, dict) or not digests or not all(isinstance(value, str) for value in digests.values()):
+        raise DigestError(f"{path} is damaged: not a list of one digest or more")
+    return record.get("format", 1), digests

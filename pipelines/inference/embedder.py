@@ -237,6 +237,7 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     path = directory / EXTRACTOR
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no extractor: {EXTRACTOR} is missing")
+    check_digests(directory, EXTRACTOR)
     check_digests(directory)
     with damage_as(ExtractorError, f"{path} describes no extractor", "restore the folder"):
         content = parse_json(path.read_bytes())

@@ -60,6 +60,7 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     from pipelines.inference.embedder import Embedder
     from pipelines.inference.sentence_module import write_modules
     from pipelines.kinds import saved_kind
+    from vse_core.digests import write_digests
     from vse_core.models.hub import CARD, card_text
     from vse_core.models.onnx import OnnxError
 
@@ -70,10 +71,12 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     if not kind.has_embeddings:
         raise StageError(f"{name}: {kind.title} compares an image with a text anew for each pair and has no vectors "
                          "to export; export a two-tower model or UniVSE")  # fmt: skip
-    for part in ("model", "extractor"):
+    parts = ("model", "extractor")
+    for part in parts:
         shutil.copytree(bundle / part, output / part)
     embedder = Embedder(output / "model", output / "extractor", device="cpu")
     embedder.model.save(output / "model")  # as it is loaded: with low-rank updates merged
+    write_digests(output, *parts)
     write_modules(output)
     lines = [f"model: {output / 'model'}", f"sentence-transformers: {output}"]
     try:

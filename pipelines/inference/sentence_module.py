@@ -11,6 +11,7 @@ from PIL import Image
 from sentence_transformers.base.modules.input_module import InputModule
 
 from pipelines.inference.embedder import Embedder
+from vse_core.digests import check_bundle
 
 MODULES = "modules.json"
 
@@ -20,6 +21,7 @@ class VisualSemanticModule(InputModule):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
+        check_bundle(folder, str(folder))
         self.embedder = Embedder(folder / "model", folder / "extractor")
         self.model = self.embedder.model
         self.tokenizer = None  # the embedder has its own

@@ -1,7 +1,8 @@
 """The model registry: a trained model becomes a version of a registered model, and is found again by its name.
 
 What is registered is a "bundle", a directory with four parts: `model`, `extractor` (what its images need), `gallery`
-and `index` (of the gallery). MLflow keeps copies of them with the code that reads them.
+and `index` (of the gallery), bound by one list of the digests of all their files. MLflow keeps copies of them with the
+code that reads them.
 """
 
 import re
@@ -23,10 +24,9 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.client import connect, outages, reason_of
 from preprocessing.storage.redaction import SecretAddress
+from vse_core.digests import DIGESTS, check_bundle
 
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
-# Versions from before there was an index have none.
-_NEEDED_PARTS = BUNDLE_PARTS[:3]
 
 # The newest version, not judged yet, and the one in use, by pipelines/promote.py. MLflow reserves "latest".
 CHALLENGER, CHAMPION = "challenger", "champion"
@@ -100,7 +100,7 @@ def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapp
         return mlflow.pyfunc.log_model(
             name=name,
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
-            artifacts={part: str(bundle / part) for part in BUNDLE_PARTS},
+            artifacts={part: str(bundle / part) for part in (*BUNDLE_PARTS, DIGESTS)},
             code_paths=[str(code)],
             pip_requirements=list(requirements),
             signature=model_signature(),
@@ -233,10 +233,14 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
     The version is told on stderr if the reference leaves it open. A registered bundle is MLflow's own directory if that
     is on this machine, else a copy. No code that is registered with the model runs. The reference is NAME, NAME@ALIAS,
     NAME/VERSION, a `models:/` URI, or a directory. Raises RegistryError if there is no such model, it is not of this
-    pipeline, or MLflow does not answer.
+    pipeline, or MLflow does not answer, and DigestError if a file of it was changed or is missing, or another version
+    of this program has registered it.
     """
     directory = Path(reference).expanduser().absolute()
     if reference.startswith(_PATHS) or (directory / "model").is_dir():
+        if not (directory / "model").is_dir():
+            raise RegistryError(f"{directory} holds no model: neither model.json nor the folder model is in it")
+        check_bundle(directory, str(directory))
         return str(directory), directory
     pinned, reason = current_version(reference, tracking_uri)
     if reason:
@@ -250,23 +254,24 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         raise RegistryError(
             f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {reason_of(error)}"
         ) from error
-    missing = [part for part in _NEEDED_PARTS if not (bundle / part).is_dir()]
-    if missing:
-        raise RegistryError(f"models:/{pinned} was not registered by this pipeline: it has no {', '.join(missing)}")
+    if not any((bundle / part).exists() for part in (*BUNDLE_PARTS, DIGESTS)):
+        raise RegistryError(
+            f"models:/{pinned} was not registered by this pipeline: it has no {', '.join(BUNDLE_PARTS)}"
+        )
+    check_bundle(bundle, f"the registered model {pinned}")
     return pinned, bundle
 
 
 def find_model(reference: str, tracking_uri: str) -> tuple[str, Path]:
     """Return a name, and a model's own directory, with `model.json` in it: as `find_bundle`, or a checkpoint's.
 
-    Raises RegistryError as `find_bundle`, or if the directory holds no model.
+    Raises as `find_bundle`; readers of the model check its own digests.
     """
     directory = Path(reference).expanduser()
-    if (directory / "model.json").is_file():
-        return str(directory), directory
+    for model in (directory, directory / "model"):
+        if (model / "model.json").is_file():
+            return str(directory), model
     name, bundle = find_bundle(reference, tracking_uri)
-    if not (bundle / "model" / "model.json").is_file():
-        raise RegistryError(f"{reference} holds no model: neither model.json nor model/model.json is in it")
     return name, bundle / "model"
 
 

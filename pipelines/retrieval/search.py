@@ -42,8 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = load_search_model(options.model, tracking_uri)
     if newer := newer_model(Path(options.model), tracking_uri):
         console(stderr=True).print(newer, soft_wrap=True)
-    if not model.has_stored_index:
-        console(stderr=True).print(f"{model.name} has no index of its own; searching exactly")
     try:
         message = _search_one(options, model) if options.queries is None else _search_batch(options, model)
     except OSError as error:

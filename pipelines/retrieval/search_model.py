@@ -33,7 +33,7 @@ class SearchError(StageError):
 
 @dataclass(frozen=True)
 class SearchModel:
-    """A model with its gallery and index, which is built on loading unless it is stored.
+    """A model with its gallery and index.
 
     `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has.
     """
@@ -42,7 +42,6 @@ class SearchModel:
     embedder: Embedder
     gallery: Gallery
     index: GalleryIndex
-    has_stored_index: bool = True
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
 
     def default_target(self, kind: Kind) -> Target:
@@ -110,7 +109,7 @@ def _default_work_dir() -> Path:
 
 
 def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
-    """Load a model with its gallery and index; a model registered without an index is searched exactly.
+    """Load a model with its gallery and index.
 
     `reference` is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle or with
     a gallery of images without captions, which names its model.
@@ -131,11 +130,7 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
             return SearchModel(reference, embedder, gallery, index, thumbnails=thumbnails)
         embedder = Embedder(bundle / "model", bundle / "extractor")
         gallery = Gallery.load(bundle / "gallery")
-        has_stored_index = (bundle / "index").is_dir()
-        if has_stored_index:
-            index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
-        else:
-            index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, "exact")
-        return SearchModel(name, embedder, gallery, index, has_stored_index)
+        index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
+        return SearchModel(name, embedder, gallery, index)
     except (FileNotFoundError, ValueError, GalleryError, GalleryIndexError, ExtractorError) as error:
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error

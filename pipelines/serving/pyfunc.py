@@ -40,6 +40,7 @@ _unpack_code()
 
 from pipelines.inference.embedder import Embedder, QueryError  # noqa: E402
 from pipelines.retrieval.gallery import Gallery  # noqa: E402
+from vse_core.digests import DIGESTS, check_bundle  # noqa: E402
 
 _COLUMNS = ("text", "image", "features")
 _LISTED = "'text', 'image' and 'features'"
@@ -67,6 +68,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
     def load_context(self, context: Any) -> None:
         """Build the model from the artifacts, on CUDA where there is one."""
         self._directories = {name: Path(path) for name, path in context.artifacts.items()}
+        check_bundle(self._directories[DIGESTS].parent, "the registered model")
         self.embedder = Embedder(self._directories["model"], self._directories["extractor"])
 
     @cached_property

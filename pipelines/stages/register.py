@@ -23,11 +23,11 @@ from pipelines.tracking import Tracker, code_version
 from pipelines.tracking.client import outages, reason_of
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.redaction import SecretAddress
-from vse_core.digests import check_digests
+from vse_core.digests import check_digests, write_digests
 
 NAME = "register"
 # Raised when the same checkpoint would be registered as something else.
-VERSION = 3
+VERSION = 4
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
@@ -126,10 +126,11 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
 
 
 def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path) -> None:
-    """Write the parts of a bundle; those of a killed run are overwritten."""
+    """Write the parts of a bundle, and the list that binds them; those of a killed run are overwritten."""
     from pipelines.inference.embedder import write_extractor
 
     for name, source in parts.items():
         check_digests(source)
         shutil.copytree(source, directory / name, dirs_exist_ok=True)
     write_extractor(directory / "extractor", features.extractor, {**features.options(), **features.limits})
+    write_digests(directory, *parts, "extractor")

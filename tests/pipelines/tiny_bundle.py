@@ -6,12 +6,14 @@ import torch
 
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.kinds.component_embedder import write_parser
+from pipelines.registry.models import BUNDLE_PARTS
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery, build_gallery
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.shards import Sample, ShardReader, write_shard
+from vse_core.digests import write_digests
 from vse_core.models import build_model, load_model
 
 IMAGES = 6
@@ -50,6 +52,7 @@ def write_tiny_bundle(directory: Path) -> Path:
     embedded.save(directory / "gallery")
     index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, "auto")
     index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
+    write_digests(directory, *BUNDLE_PARTS)
     return directory
 
 
@@ -77,6 +80,7 @@ def write_tiny_unified_bundle(directory: Path) -> Path:
     Gallery(images_BKD, texts_CD, records).save(directory / "gallery")
     index = GalleryIndex.build(images_BKD, texts_CD, "auto")
     index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
+    write_digests(directory, *BUNDLE_PARTS)
     return directory
 
 

@@ -23,6 +23,7 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     for name in (SPECIFICATION, WEIGHTS):
         if not (directory / name).is_file():
             raise FileNotFoundError(f"{directory} holds no model: {name} is missing")
+    check_digests(directory, SPECIFICATION, WEIGHTS)
     check_digests(directory)
     with damage_named(directory / SPECIFICATION):
         model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))

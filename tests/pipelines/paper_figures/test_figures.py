@@ -32,6 +32,7 @@ from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import Caption, Record
 from preprocessing.features import TINY_RESNET
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
+from vse_core.digests import write_digests
 from vse_core.models import build_model
 
 
@@ -167,6 +168,7 @@ def test_coefficients_of_any_image_encoder(
     write_extractor(tmp_path / "extractor", extractor, options)
     record = Record("0", "scene://0/0", "dev", (Caption("0#0", "a red circle"),))
     Gallery(torch.ones(1, 1, 8), torch.ones(1, 8), (record,)).save(tmp_path / "gallery")
+    write_digests(tmp_path, "model", "extractor", "gallery")
     (figure,) = of_models.gpo_coefficients(RegisteredModel(str(tmp_path), config)).values()
     lines = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 2]
     assert [len(line.get_xdata()) for line in lines] == [round(0.8 * size), size]

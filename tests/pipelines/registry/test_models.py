@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.registry import models
 from pipelines.registry.models import (
+    BUNDLE_PARTS,
     CHALLENGER,
     CHAMPION,
     FINGERPRINT_TAG,
@@ -37,6 +39,7 @@ from pipelines.tracking.client import connect
 from preprocessing.features import TINY_RESNET, build_extractor
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
 from tests.preprocessing.features.arrays import arrays
+from vse_core.digests import DIGESTS, FORMAT, DigestError, write_digests
 
 TAGS = {"vse.seed": "0", "vse.rsum": "12.00"}
 
@@ -135,6 +138,53 @@ def test_bundle_and_model_are_found_by_name_and_by_directory(
     assert find_model(str(model), "unused") == (str(model), model)
     with pytest.raises(RegistryError, match="holds no model"):
         find_model(str(tmp_path), "unused")
+
+
+@pytest.mark.parametrize("part", BUNDLE_PARTS)
+def test_a_bundle_is_one_thing(registered: Registered, tmp_path: Path, part: str) -> None:
+    """What is registered is found as it was registered: no part of it may be missing, or be of another model."""
+    bundle = shutil.copytree(registered.bundle, tmp_path / "bundle")
+    file = max((path for path in (bundle / part).rglob("*.*") if path.name != DIGESTS), key=os.path.getsize)
+    file.write_bytes(file.read_bytes()[::-1])
+    write_digests(bundle / part)  # the part by itself is in order, as another model's is
+    with pytest.raises(DigestError, match=rf"{part}/.* is damaged"):
+        find_bundle(str(bundle), "unused")
+    shutil.rmtree(bundle / part)
+    with pytest.raises((DigestError, RegistryError), match=rf"{part}/.* is missing|holds no model"):
+        find_bundle(str(bundle), "unused")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda record: record["files"].popitem(), "was changed after it was written"),
+        (lambda record: record["files"].clear(), "was changed after it was written"),
+        (lambda record: record.clear(), "not a list of one digest or more"),
+        (lambda record: record.pop("sha256"), "was changed after it was written"),
+        (lambda record: record.pop("format"), "was changed after it was written"),
+        (lambda record: record.update(format=FORMAT + 1), "format 3, of a later version; .* up to 2: update"),
+    ],
+)
+def test_the_list_of_a_bundle_is_what_was_written(
+    registered: Registered, tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    bundle = shutil.copytree(registered.bundle, tmp_path / "bundle")
+    record = json.loads((bundle / DIGESTS).read_text())
+    change(record)
+    (bundle / DIGESTS).write_text(json.dumps(record))
+    with pytest.raises(DigestError, match=message):
+        find_bundle(str(bundle), "unused")
+
+
+def test_a_bundle_of_an_earlier_format_is_refused_with_what_to_do(registered: Registered, tmp_path: Path) -> None:
+    bundle = shutil.copytree(registered.bundle, tmp_path / "bundle")
+    (bundle / DIGESTS).unlink()
+    with pytest.raises(DigestError, match=r"has format 1, of an earlier version .*: .* pipelines/full\.py"):
+        find_bundle(str(bundle), "unused")
+    for path in bundle.glob(f"*/{DIGESTS}"):
+        path.unlink()
+    with pytest.raises(DigestError, match="has format 0, of an earlier version"):
+        find_bundle(str(bundle), "unused")
 
 
 def test_a_model_of_another_origin_is_refused(registered: Registered, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_flipped_bit_of_the_weights_is_refused(tmp_path: Path):
     with pytest.raises(DigestError, match=r"model\.safetensors is damaged"):
         load_model(tmp_path)
     (tmp_path / DIGESTS).unlink()
-    with pytest.raises(DigestError, match=r"digests\.json is missing"):
+    with pytest.raises(DigestError, match="has format 0, of an earlier version"):
         load_model(tmp_path)
 
 
