@@ -24,7 +24,7 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.client import connect, outages, reason_of
 from preprocessing.storage.redaction import SecretAddress
-from vse_core.digests import DIGESTS, check_bundle
+from vse_core.digests import DIGESTS, DigestError, check_bundle
 
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
 
@@ -197,6 +197,26 @@ def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
 def set_alias(name: str, alias: str, version: int, tracking_uri: str) -> None:
     """Point an alias to a version."""
     _client(tracking_uri).set_registered_model_alias(name, alias, str(version))
+
+
+def remove_alias(name: str, alias: str, tracking_uri: str) -> None:
+    """Remove an alias; the version that it stood for stays."""
+    _client(tracking_uri).delete_registered_model_alias(name, alias)
+
+
+def without_champion(reference: str, reason: DigestError, tracking_uri: str) -> str:
+    """Return the newest version of NAME, whose champion cannot be read for this reason, which is told on stderr.
+
+    Raises the reason itself if the reference is not a NAME alone, or the champion is the newest version.
+    """
+    client, name = _client(tracking_uri), reference.removeprefix("models:/")
+    newest = next((int(version.version) for version in _versions(client, name)), None)
+    champion = aliases_of(name, tracking_uri).get(CHAMPION)
+    if champion in (None, newest):
+        raise reason
+    told = f"{name}/{champion}, the champion, cannot be read and counts as none; {name} means {name}/{newest}: {reason}"
+    console(stderr=True).print(told, soft_wrap=True)
+    return f"{name}/{newest}"
 
 
 def tags_of(name: str, version: int, tracking_uri: str) -> dict[str, str]:

@@ -1,10 +1,12 @@
-"""Promotion of a registered model to champion where it is better than the champion, and the way back."""
+"""Promotion of a registered model to champion if it is better than the champion, and the ways back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError, StageReport, manifest_in
+from vse_core.digests import DigestError
 
 NAME = "promote"
 DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
@@ -33,15 +35,20 @@ def promote(
     """Compare a challenger with the champion, and promote it where it is better; the decision becomes a tag.
 
     `guards` says by how much a metric may fall; `compare` takes two references, the challenger's first, which is by
-    default the alias "challenger". Raises StageError where there is no such model, it does not fit the features, or a
-    guarded metric is unknown.
+    default the alias "challenger". A champion that cannot be loaded counts as none. Raises StageError where there is no
+    such challenger, it cannot be loaded, it does not fit the features, or a guarded metric is unknown.
     """
     from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, set_alias, tag_version, version_of
 
     challenger = version_of(reference or f"{name}@{CHALLENGER}", uri)
-    champion = aliases_of(name, uri).get(CHAMPION)
+    _require_loadable(name, challenger, uri)
+    champion, reason = aliases_of(name, uri).get(CHAMPION), "the first model: there was no champion"
+    if champion not in (None, challenger) and (problem := unreadable(f"{name}/{champion}", uri)):
+        reason = f"the champion, version {champion}, cannot be loaded and counts as none: {problem}"
+        console(stderr=True).print(f"{name}: {reason}", soft_wrap=True)
+        champion = None
     if champion is None:
-        decision = Decision(True, challenger, None, "the first model: there was no champion")
+        decision = Decision(True, challenger, None, reason)
     elif champion == challenger:
         return Decision(False, challenger, champion, "it is the champion already")
     else:
@@ -54,10 +61,43 @@ def promote(
     return decision
 
 
+def unreadable(reference: str, uri: str) -> str | None:
+    """Return why a registered model cannot be loaded as search and the service load it; None if it can.
+
+    Raises RegistryError if there is no such model, or MLflow does not answer.
+    """
+    from pipelines.retrieval.search_model import SearchError, load_search_model
+
+    try:
+        load_search_model(reference, uri)
+    except (DigestError, SearchError) as error:
+        return str(error)
+    return None
+
+
+def _require_loadable(name: str, version: int, uri: str) -> None:
+    """Raise StageError if a version cannot be loaded: nobody could search with such a champion."""
+    problem = unreadable(f"{name}/{version}", uri)
+    if problem is not None:
+        raise StageError(f"{NAME}: {name}/{version} cannot be champion, as it cannot be loaded: {problem}")
+
+
+def clear(name: str, uri: str) -> int:
+    """Leave a model without a champion; returns the version that was champion. Raises StageError if none was."""
+    from pipelines.registry.models import CHAMPION, aliases_of, remove_alias, tag_version
+
+    champion = aliases_of(name, uri).get(CHAMPION)
+    if champion is None:
+        raise StageError(f"{NAME}: the registered model {name!r} has no champion to clear")
+    remove_alias(name, CHAMPION, uri)
+    tag_version(name, champion, {DECISION_TAG: "is no longer the champion: cleared"}, uri)
+    return champion
+
+
 def rollback(name: str, uri: str) -> tuple[int, int]:
     """Make the champion before this one champion again; returns the versions of the old and the new champion.
 
-    Raises StageError where there is no champion, or none before it.
+    Raises StageError where there is no champion, none before it, or that one cannot be loaded.
     """
     from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version, tags_of
 
@@ -67,6 +107,7 @@ def rollback(name: str, uri: str) -> tuple[int, int]:
     before = tags_of(name, champion, uri).get(BEFORE_TAG)
     if before is None:
         raise StageError(f"{NAME}: {name}/{champion} took nobody's place: there is no champion to go back to")
+    _require_loadable(name, int(before), uri)
     set_alias(name, CHAMPION, int(before), uri)
     tag_version(name, champion, {DECISION_TAG: f"rolled back to version {before}"}, uri)
     return champion, int(before)
@@ -103,19 +144,24 @@ def guarded_falls(
 
 
 def main() -> None:
-    """Read the command line, and promote a version or roll back."""
+    """Read the command line, and promote a version, roll back, or clear the champion."""
     from pipelines.config import load_config
     from pipelines.runtime.cli import make_parser, say
     from pipelines.stages.model_evaluation import compare_references
 
     parser = make_parser()
-    parser.add_argument("--model", metavar="MODEL", help="the challenger (default: NAME@challenger, the newest)")
-    parser.add_argument("--rollback", action="store_true", help="make the champion before this one champion again")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--model", metavar="MODEL", help="the challenger (default: NAME@challenger, the newest)")
+    action.add_argument("--rollback", action="store_true", help="make the champion before this one champion again")
+    action.add_argument("--clear", action="store_true", help="take the champion's alias away")
     options = parser.parse_args()
     config = load_config(options.config, options.set)
     name, uri = config.registered_model, config.tracking_uri
     if options.dry_run:
-        say(f"would {'roll back' if options.rollback else 'judge the challenger of'} {name}")
+        verbs = {"roll back": options.rollback, "clear the champion of": options.clear}
+        say(f"would {next((verb for verb, wanted in verbs.items() if wanted), 'judge the challenger of')} {name}")
+    elif options.clear:
+        say(f"{name} has no champion now, in place of version {clear(name, uri)}")
     elif options.rollback:
         lost, won = rollback(name, uri)
         say(f"{name}/{won} is champion again, in place of version {lost}")

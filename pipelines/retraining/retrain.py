@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
 from pipelines.retraining.journal import Journal, now
+from pipelines.runtime.cli import console
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
@@ -97,7 +98,7 @@ def _train_and_judge(
     ):
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
-        started = _started(config, start)
+        started, start = _started(config, start)
         plans = run_stages(started, STAGES, within=tracker.run_id)
         name, guards = config.registered_model, config.registry.guards
         challenger = f"{name}/{_registered_version(plans)}"
@@ -151,15 +152,21 @@ def _starting_model(config: PipelineConfig) -> dict[str, Any]:
     return {"version": aliases_of(config.registered_model, config.tracking_uri).get(CHAMPION)}
 
 
-def _started(config: PipelineConfig, start: dict[str, Any]) -> PipelineConfig:
-    """Return the configuration with the initial model."""
+def _started(config: PipelineConfig, start: dict[str, Any]) -> tuple[PipelineConfig, dict[str, Any]]:
+    """Return the configuration with the initial model, and its version; random weights if that cannot be loaded."""
     from pipelines.registry.models import find_model
+    from pipelines.retraining.promotion import unreadable
 
     if start["version"] is None:
-        return config
-    _, model = find_model(f"{config.registered_model}/{start['version']}", config.tracking_uri)
-    training = config.training.model_copy(update={"initial": model})
-    return config.model_copy(update={"training": training})
+        return config, start
+    reference = f"{config.registered_model}/{start['version']}"
+    problem = unreadable(reference, config.tracking_uri)
+    if problem is not None:
+        told = f"{reference}, the champion, cannot be loaded: training starts from random weights ({problem})"
+        console(stderr=True).print(told, soft_wrap=True)
+        return config, {"version": None}
+    training = config.training.model_copy(update={"initial": find_model(reference, config.tracking_uri)[1]})
+    return config.model_copy(update={"training": training}), start
 
 
 def _registered_version(plans: Plans) -> int:

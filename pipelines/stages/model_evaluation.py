@@ -21,6 +21,7 @@ from pipelines.stages.pretrained import PREFIX, save_pretrained_model, zero_shot
 from pipelines.stages.runner import run_stages
 from pipelines.tracking import PipelineRuns
 from preprocessing.datasets import build_dataset
+from vse_core.digests import DigestError
 
 _MODEL = "model directory, NAME, NAME@ALIAS or NAME/VERSION in MLflow, or hf: and a folder or name of CLIP or SigLIP"
 
@@ -37,15 +38,19 @@ class NamedModel:
     def find(cls, reference: str, config: PipelineConfig) -> NamedModel:
         """Find a model directory, a registered model, or a pretrained dual encoder (hf:NAME or hf:FOLDER).
 
-        Raises RegistryError where there is no such model; ConfigError where there is no such folder; StageError where
-        the pretrained weights cannot be used.
+        A name alone whose champion cannot be read means the newest version. Raises RegistryError where there is no such
+        model; ConfigError where there is no such folder; StageError where the pretrained weights cannot be used.
         """
-        from pipelines.registry.models import find_model
+        from pipelines.registry.models import find_model, without_champion
 
         if reference.startswith(PREFIX):
             config = zero_shot_config(config, reference.removeprefix(PREFIX))
             return cls(reference, config, save_pretrained_model(config))
-        name, model = find_model(reference, config.tracking_uri)
+        try:
+            name, model = find_model(reference, config.tracking_uri)
+        except DigestError as error:
+            newest = without_champion(reference, error, config.tracking_uri)
+            name, model = find_model(newest, config.tracking_uri)
         return cls(name, config, model)
 
 

@@ -11,11 +11,13 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
-from pipelines.registry.models import CHALLENGER, CHAMPION, RegistryError
+from pipelines.registry.models import CHALLENGER, CHAMPION, RegistryError, aliases_of
+from pipelines.retraining import promotion
 from pipelines.retraining.promotion import (
     BEFORE_TAG,
     DECISION_TAG,
     Decision,
+    clear,
     guarded_falls,
     promote,
     rollback,
@@ -26,6 +28,14 @@ from pipelines.runtime.stage import StageError, StageReport
 @pytest.fixture
 def uri(work_dir: Path) -> str:
     return load_config(None, [f"work_dir={work_dir}"]).tracking_uri
+
+
+@pytest.fixture(autouse=True)
+def unloadable(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The versions that cannot be loaded, with the reasons; nothing here reads their files."""
+    reasons: dict[str, str] = {}
+    monkeypatch.setattr(promotion, "unreadable", lambda reference, _: reasons.get(reference))
+    return reasons
 
 
 @pytest.fixture
@@ -119,6 +129,53 @@ def test_rolling_back(uri: str, client: MlflowClient, tmp_path: Path) -> None:
     assert rollback("shop", uri) == (2, 1)
     assert champion(client) == 1
     assert client.get_model_version("shop", "2").tags[DECISION_TAG] == "rolled back to version 1"
+
+
+def test_a_model_that_cannot_be_loaded_never_becomes_champion(
+    uri: str, client: MlflowClient, tmp_path: Path, unloadable: dict[str, str]
+) -> None:
+    register(client)
+    unloadable["shop/1"] = "it has format 0"
+    with pytest.raises(StageError, match="shop/1 cannot be champion, as it cannot be loaded: it has format 0"):
+        judged(uri, Contest(tmp_path))
+    unloadable.clear()
+    judged(uri, Contest(tmp_path))
+    register(client)
+    judged(uri, Contest(tmp_path))
+    unloadable["shop/1"] = "it has format 0"
+    with pytest.raises(StageError, match="shop/1 cannot be champion"):
+        rollback("shop", uri)
+    assert champion(client) == 2
+
+
+def test_a_champion_that_cannot_be_loaded_counts_as_none(
+    uri: str,
+    client: MlflowClient,
+    tmp_path: Path,
+    unloadable: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    contest = Contest(tmp_path, rsum=[-40.0, -50.0, -30.0])
+    register(client)
+    judged(uri, contest)
+    register(client)
+    assert not judged(uri, contest).promoted
+    unloadable["shop/1"] = "it has format 0"
+    decision = judged(uri, contest)
+    assert (decision.promoted, decision.champion, champion(client)) == (True, None, 2)
+    assert decision.reason == "the champion, version 1, cannot be loaded and counts as none: it has format 0"
+    assert decision.reason in capsys.readouterr().err
+    assert BEFORE_TAG not in client.get_model_version("shop", "2").tags
+
+
+def test_clearing_the_champion(uri: str, client: MlflowClient, tmp_path: Path) -> None:
+    register(client)
+    judged(uri, Contest(tmp_path))
+    assert clear("shop", uri) == 1
+    assert aliases_of("shop", uri) == {CHALLENGER: 1}
+    assert client.get_model_version("shop", "1").tags[DECISION_TAG] == "is no longer the champion: cleared"
+    with pytest.raises(StageError, match="'shop' has no champion to clear"):
+        clear("shop", uri)
 
 
 def test_what_is_not_there_is_said(uri: str, client: MlflowClient, tmp_path: Path) -> None:
