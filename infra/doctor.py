@@ -178,7 +178,7 @@ def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
     server = "infra/mlflow/compose.yaml starts a server"
     try:
         check_tracking(uri)
-    except ConfigError as error:
+    except (ConfigError, TrackingError) as error:
         return Finding("MLflow", str(error), server), {}
     if uri.startswith("sqlite:"):
         if machines > 1:

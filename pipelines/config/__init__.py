@@ -36,7 +36,8 @@ __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
 
 DEFAULT_CONFIG = Path(__file__).resolve().with_name("data") / "scenes.yaml"
 
-_IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+# MLflow keeps 256 characters of a name; folders are named by it too.
+_IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 
 
 def _tracking_uri(uri: str | None) -> str | None:
@@ -59,7 +60,9 @@ class TrackingConfig(Strict):
         description="MLflow server or database; by default sqlite in work_dir, which is for one machine. A password "
         "in it is not sent to other machines, which take the address from MLFLOW_TRACKING_URI",
     )
-    experiment: str | None = Field(None, min_length=1, description="experiment; by default the configuration's name")
+    experiment: str | None = Field(
+        None, min_length=1, max_length=256, description="experiment; by default the configuration's name"
+    )
     artifacts: Address | None = Field(
         None,
         description="where a new experiment keeps artifacts: s3://bucket/folder or a folder; by default the server's "

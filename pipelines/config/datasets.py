@@ -104,7 +104,9 @@ class ScenesDataset(_Dataset):
 
     format: Literal["scenes"]
     seed: Int = Field(0, ge=0, description="another seed, other scenes")
-    images: dict[str, Annotated[Int, Field(gt=0)]] = Field(description="split -> number of images", min_length=1)
+    images: dict[str, Annotated[Int, Field(gt=0, le=1_000_000)]] = Field(
+        description="split -> number of images", min_length=1
+    )
 
 
 Dataset = Annotated[

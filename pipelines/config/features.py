@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pipelines.schema.fields import AbsolutePath, Float, Int, Strict, folder_or_hub_name
+from pipelines.schema.fields import AbsolutePath, Cpus, Float, Gpus, Int, Seconds, Size, Strict, folder_or_hub_name
 from preprocessing.storage.address import is_s3
 
 # The code of the extractors, and next to it network definitions to be filled with random weights (features.weights).
@@ -28,7 +28,7 @@ def _on_disk(value: object) -> object:
 
 
 _Weights = Annotated[str, AfterValidator(_weights)]
-_ImageSize = Annotated[Int, Field(ge=32)] | Literal["short_600"]
+_ImageSize = Annotated[Int, Field(ge=32, le=8192)] | Literal["short_600"]
 
 
 class _Extraction(Strict):
@@ -44,10 +44,10 @@ class _Extraction(Strict):
         None, gt=0, description="megabytes of a shard, judged by the first image; images in a shard become fewer"
     )
     actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
-    cpus_per_actor: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, an actor")
-    gpus_per_actor: Float = Field(0, ge=0, description="GPUs reserved for an actor; 0 computes on the CPU")
-    image_timeout: Float = Field(
-        60, gt=0, description="seconds that loading and decoding an image may take; then it is skipped"
+    cpus_per_actor: Cpus = Field(1, description="CPU cores reserved for, and threads used by, an actor")
+    gpus_per_actor: Gpus = Field(0, description="GPUs reserved for an actor; 0 computes on the CPU")
+    image_timeout: Seconds = Field(
+        60, description="seconds that loading and decoding an image may take; then it is skipped"
     )
 
     def options(self) -> dict[str, Any]:
@@ -157,16 +157,18 @@ class FrameFeatures(NetworkFeatures):
     image_size: _ImageSize | None = Field(
         None, description="side in pixels that a frame is scaled to; null as preprocessor_config.json says"
     )
-    frames: Int = Field(12, gt=0, description="frames taken from a video, evenly spread; a shorter one gives all")
+    frames: Size = Field(12, description="frames taken from a video, evenly spread; a shorter one gives all")
 
 
 class DetectorSize(Strict):
     """Size of a randomly initialised detector; the released weights have the published size."""
 
-    width: Int = Field(64, gt=0, description="channels of the first convolution; features are 32 times as wide")
-    blocks: tuple[Int, Int, Int] = Field((3, 4, 23), description="residual blocks of the stages 2, 3, 4 (ResNet-101)")
-    objects: Int = Field(1600, gt=0, description="object classes (BUTD)")
-    attributes: Int = Field(400, gt=0, description="attribute classes (BUTD)")
+    width: Size = Field(64, description="channels of the first convolution; features are 32 times as wide")
+    blocks: tuple[Size, Size, Size] = Field(
+        (3, 4, 23), description="residual blocks of the stages 2, 3, 4 (ResNet-101)"
+    )
+    objects: Size = Field(1600, description="object classes (BUTD)")
+    attributes: Size = Field(400, description="attribute classes (BUTD)")
 
 
 class ButdFeatures(NetworkFeatures):
@@ -181,8 +183,8 @@ class ButdFeatures(NetworkFeatures):
     variant: Literal["caffe", "detectron2"] = Field(
         "caffe", description="resizing, boxes and selection of the original code, or of its port to detectron2"
     )
-    min_regions: Int = Field(36, gt=0, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
-    max_regions: Int = Field(36, gt=0, description="regions of an image")
+    min_regions: Size = Field(36, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
+    max_regions: Size = Field(36, description="regions of an image")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")
     random_size: DetectorSize | None = Field(
         None, serialization_alias="size", description="of the network with random weights"
@@ -194,7 +196,7 @@ class ImageFeatures(_Decoding):
 
     member: ClassVar[str] = "jpg"
     extractor: Literal["images"]
-    largest_side: Int = Field(640, gt=0, description="in pixels; larger images are made smaller (COCO's have 640)")
+    largest_side: Size = Field(640, description="in pixels; larger images are made smaller (COCO's have 640)")
 
 
 class PrecomputedFeatures(_Extraction):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.yaml_text import load_yaml
+from pipelines.config.yaml_text import load_yaml, read_yaml
 from pipelines.schema.error import ConfigError
 
 PRESETS = Path(__file__).resolve().with_name("presets")
@@ -36,14 +36,9 @@ def read_layer(path: Path) -> Layer:
     Raises ConfigError where it cannot be read, is not YAML, or does not hold a mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"--config {path}: cannot be read: {reason}") from None
-    try:
-        values = load_yaml(text)
+        values = read_yaml(path)
     except ValueError as error:
-        raise ConfigError(f"--config {path}: is not YAML: {error}") from None
+        raise ConfigError(f"--config {str(path)[:300]}: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"--config {path}: must hold a mapping of keys to values, got {type(values).__name__}")
     return Layer(str(path), _expanded(values, str(path)))

@@ -9,15 +9,14 @@ from pydantic import Field, model_validator
 from pipelines.kinds import KINDS, ImageEncoderConfig, TextEncoderConfig
 from pipelines.kinds.dual_encoder import NAME as DUAL
 from pipelines.kinds.dual_encoder import both_sides
-from pipelines.schema.fields import Int, Strict
+from pipelines.schema.fields import Int, Size, Strict
 
 
 class ModelConfig(Strict):
     """The two sides of the model; `{name: dual_encoder, weights: ...}` stands for both of a pretrained dual encoder."""
 
-    embed_dim: Int | None = Field(
+    embed_dim: Size | None = Field(
         None,
-        gt=0,
         multiple_of=2,
         description="width of the joint space (papers: 1024); a dual encoder has its own",
     )

@@ -12,7 +12,7 @@ from pipelines.config.model import ModelConfig
 from pipelines.kinds import LossConfig
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
-from pipelines.schema.fields import AbsolutePath, DurationField, Float, Int, Strict
+from pipelines.schema.fields import AbsolutePath, Cpus, DurationField, Float, Gpus, Int, Strict
 from preprocessing.storage import Mirror
 
 
@@ -50,13 +50,14 @@ class TrainingConfig(Strict):
 
     epochs: Int = Field(
         ge=0,
+        le=1_000_000,
         description="passes over the training captions (VSE-infinity: 25); 0 keeps the model as it begins",
     )
     batch_size: Int = Field(gt=1, description="image-caption pairs in a global batch (papers: 128)")
-    learning_rate: Float = Field(gt=0, description="highest rate of AdamW (VSE-infinity: 5e-4)")
-    weight_decay: Float = Field(ge=0, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
+    learning_rate: Float = Field(gt=0, le=1, description="highest rate of AdamW (VSE-infinity: 5e-4)")
+    weight_decay: Float = Field(ge=0, le=10, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
     norm_weight_decay: Float | None = Field(
-        None, ge=0, description="weight decay of norms and biases (CLIP: 0); by default that of all others"
+        None, ge=0, le=10, description="weight decay of norms and biases (CLIP: 0); by default that of all others"
     )
     layer_decay: Float | None = Field(
         None,
@@ -70,7 +71,9 @@ class TrainingConfig(Strict):
         lt=1,
         description="evaluate and keep the moving average of the weights, of this decay a step (0.999)",
     )
-    gradient_clip: Float = Field(gt=0, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)")
+    gradient_clip: Float = Field(
+        ge=1e-3, le=1e6, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)"
+    )
     initial: AbsolutePath | None = Field(
         None, description="directory of a model whose weights training begins with; by default random ones"
     )
@@ -118,8 +121,8 @@ class TrainingConfig(Strict):
         description="each worker has the model (ddp), or a share of its weights, gradients and optimiser state, for "
         "towers too large for one GPU (fsdp2)",
     )
-    cpus_per_worker: Float = Field(1, gt=0, description="CPU cores reserved for, and threads used by, a worker")
-    gpus_per_worker: Float = Field(0, ge=0, description="GPUs reserved for a worker; 0 trains on the CPU")
+    cpus_per_worker: Cpus = Field(1, description="CPU cores reserved for, and threads used by, a worker")
+    gpus_per_worker: Gpus = Field(0, description="GPUs reserved for a worker; 0 trains on the CPU")
     gpu_type: str | None = Field(
         None, min_length=1, description="train on machines with this type of GPU alone, in Ray's words (A100, H100)"
     )
@@ -127,7 +130,7 @@ class TrainingConfig(Strict):
         "PACK", description="workers on as few machines as possible or as many; strictly: on one, or one on each"
     )
     collective_timeout: Int = Field(
-        600, gt=0, description="seconds that processes wait for each other before one is taken for dead"
+        600, gt=0, le=86_400, description="seconds that processes wait for each other before one is taken for dead"
     )
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
         "float32",

@@ -1,15 +1,29 @@
 """YAML from outside: plain values alone, each key once, and no file that grows or circles when it is read."""
 
+import re
+import stat
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 # Far above any configuration, far below what would exhaust memory.
-_MOST_VALUES, _DEEPEST = 100_000, 50
+_MOST_VALUES, _DEEPEST, _MOST_BYTES = 100_000, 50, 4_000_000
+# The words and decimal numbers of YAML 1.2's core schema, each with the signs that it begins with.
+_WORDS = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.")),
+)
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is given twice in a mapping, of which YAML would silently take the last."""
+    """Reads words and numbers as YAML 1.2 does, and refuses a key that is given twice in a mapping.
+
+    PyYAML's own are those of YAML 1.1: `on` is true, `010` is 8, `1:30` is 90, `1e-3` is a text.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -21,6 +35,31 @@ class _StrictLoader(yaml.SafeLoader):
             seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return mapping
+
+
+_StrictLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in _WORDS:
+    _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the values of a YAML file; ValueError if it cannot be read, is too large, or as for `load_yaml`."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("cannot be read: it is not a regular file")
+        if status.st_size > _MOST_BYTES:
+            raise ValueError(f"cannot be read: it has {status.st_size:,} bytes, more than {_MOST_BYTES:,}")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("cannot be read: not UTF-8 text") from None
+    try:
+        return load_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"is not YAML: {error}") from None
 
 
 def load_yaml(text: str) -> Any:

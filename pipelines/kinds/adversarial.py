@@ -15,7 +15,7 @@ from pipelines.kinds.kind import ModelKind
 from pipelines.kinds.scene_graphs import require_graphs, write_pools
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError
-from pipelines.schema.fields import AbsolutePath, DurationField, Int
+from pipelines.schema.fields import AbsolutePath, DurationField, Size
 from pipelines.schema.losses import HingeLoss
 from preprocessing.table import read_columns
 
@@ -41,7 +41,7 @@ class WrongCaptionsLoss(HingeLoss):
     """Settings of the triplet loss with a hinge against wrong captions."""
 
     adversarial_after: DurationField = Field(description="train without wrong captions for so long (VSE-C: 1 epoch)")
-    adversarial_captions: Int = Field(5, gt=0, description="wrong captions drawn a caption and step (VSE-C: 5)")
+    adversarial_captions: Size = Field(5, description="wrong captions drawn a caption and step (VSE-C: 5)")
 
     @property
     def plateau_values(self) -> tuple[str, ...]:

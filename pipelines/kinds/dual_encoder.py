@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pipelines.schema.encoders import Encoder
-from pipelines.schema.fields import Float, Int, Strict, folder_or_hub_name
+from pipelines.schema.fields import Float, Size, Strict, folder_or_hub_name
 
 NAME = "dual_encoder"
 
@@ -19,8 +19,8 @@ _WEIGHTS = Field(
 class LoraConfig(Strict):
     """Low-rank updates of the attention's projections, the only parameters that are trained (Hu et al. 2021)."""
 
-    rank: Int = Field(8, gt=0, description="of the updates")
-    alpha: Float = Field(16.0, gt=0, description="the updates are multiplied by alpha / rank")
+    rank: Size = Field(8, description="of the updates")
+    alpha: Float = Field(16.0, gt=0, le=1e4, description="the updates are multiplied by alpha / rank")
     dropout: Float = Field(0.0, ge=0, lt=1, description="share of the values before an update that training leaves out")
 
 

@@ -12,7 +12,7 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import Encoder, WordReader
-from pipelines.schema.fields import AbsolutePath, Float, Int
+from pipelines.schema.fields import AbsolutePath, Float, Size
 from pipelines.schema.losses import HingeLoss
 from pipelines.schema.pooling import PoolingConfig
 from vse_core.digests import file_digest
@@ -52,14 +52,14 @@ class RoleGraphTextEncoderConfig(WordReader):
         description="role graphs of all captions: annotation/RET/sent2rolegraph.augment.json of HGR's release"
     )
     pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs into the event (HGR-infinity: gpo)")
-    word_dim: Int = Field(gt=0, description="width of the word vectors (HGR: 300)")
+    word_dim: Size = Field(description="width of the word vectors (HGR: 300)")
     dropout: Float = Field(
         0.2, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR: 0.2)"
     )
     graph_dropout: Float = Field(
         0.5, ge=0, lt=1, description="share of what comes over the edges that training leaves out (HGR: 0.5)"
     )
-    layers: Int = Field(1, gt=0, description="layers of attention over the edges (HGR: 1)")
+    layers: Size = Field(1, description="layers of attention over the edges (HGR: 1)")
 
     def missing_file(self) -> str | None:
         """Return the setting whose file is missing, with what to do; None if all are there."""

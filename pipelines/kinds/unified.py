@@ -14,7 +14,7 @@ from pipelines.kinds.kind import ModelKind, TextInputs
 from pipelines.kinds.scene_graphs import graphs_of, require_graphs, write_pools
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import Encoder, GRUStart, WordReader
-from pipelines.schema.fields import DurationField, Float, Int
+from pipelines.schema.fields import DurationField, Float, Size, Temperature, Weight
 from pipelines.schema.losses import MarginLoss
 from pipelines.schema.pooling import PoolingConfig
 
@@ -49,8 +49,8 @@ class ComponentTextEncoderConfig(WordReader):
     """From a caption, its objects, attributes and relations to one vector (UniVSE); goes with `regions`."""
 
     name: Literal["components"]
-    word_dim: Int = Field(gt=0, description="width of the basic word vectors (UniVSE: 300)")
-    modifier_dim: Int = Field(gt=0, description="width of the modifier vectors, learned from random ones (UniVSE: 100)")
+    word_dim: Size = Field(description="width of the basic word vectors (UniVSE: 300)")
+    modifier_dim: Size = Field(description="width of the modifier vectors, learned from random ones (UniVSE: 100)")
     train_words: bool = Field(description="fine-tune the basic word vectors (UniVSE keeps GloVe's as they are)")
     relations: Literal["words", "joined"] = Field(
         "words", description="read relations word by word, or joined to one word of the vocabulary"
@@ -78,20 +78,20 @@ class UnifiedLoss(MarginLoss):
     """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
 
     name: Literal["unified"]
-    component_weight: Float = Field(ge=0, description="weight of a caption's components taken together (UniVSE: 0.5)")
-    object_weight: Float = Field(ge=0, description="weight of objects (UniVSE: 0.5)")
-    attribute_weight: Float = Field(ge=0, description="weight of attributes (UniVSE: 0.5)")
-    relation_weight: Float = Field(ge=0, description="weight of relations (UniVSE: 1)")
+    component_weight: Weight = Field(description="weight of a caption's components taken together (UniVSE: 0.5)")
+    object_weight: Weight = Field(description="weight of objects (UniVSE: 0.5)")
+    attribute_weight: Weight = Field(description="weight of attributes (UniVSE: 0.5)")
+    relation_weight: Weight = Field(description="weight of relations (UniVSE: 1)")
     relations_after: DurationField = Field(description="train without relations for so long (UniVSE: 2 epochs)")
-    object_negatives: Int = Field(gt=0, description="other nouns an object is contrasted with (UniVSE: 16)")
-    attribute_negatives: Int = Field(
-        gt=0, description="exchanges of the adjective, and as many of the noun, for an attribute (UniVSE: 8)"
+    object_negatives: Size = Field(description="other nouns an object is contrasted with (UniVSE: 16)")
+    attribute_negatives: Size = Field(
+        description="exchanges of the adjective, and as many of the noun, for an attribute (UniVSE: 8)"
     )
-    relation_negatives: tuple[Int, Int, Int] = Field(
+    relation_negatives: tuple[Size, Size, Size] = Field(
         description="exchanges of subject, relation and object for a relation (UniVSE: 2, 4, 2)"
     )
-    relevance_temperature: Float = Field(
-        1.0, gt=0, description="of the regions' relevance to an object (UniVSE: 1, nearly even; its figure 6: 0.1)"
+    relevance_temperature: Temperature = Field(
+        1.0, description="of the regions' relevance to an object (UniVSE: 1, nearly even; its figure 6: 0.1)"
     )
 
     @property

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipelines.schema.fields import Float, Int, Strict, folder_or_hub_name
+from pipelines.schema.fields import Cpus, Int, Strict, folder_or_hub_name
 
 
 class ParsingConfig(Strict):
@@ -15,7 +15,7 @@ class ParsingConfig(Strict):
     )
     batch_size: Int = Field(256, gt=0, description="captions that the pipeline works on at once")
     actors: Int = Field(1, gt=0, description="parsing processes; each loads the pipeline once")
-    cpus_per_actor: Float = Field(1, gt=0, description="CPU cores reserved for an actor, which uses one thread")
+    cpus_per_actor: Cpus = Field(1, description="CPU cores reserved for an actor, which uses one thread")
 
 
 class PoolsConfig(Strict):

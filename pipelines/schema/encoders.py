@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float, Int, Strict, folder_or_hub_name
+from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float, Int, Size, Strict, folder_or_hub_name
 from pipelines.schema.pooling import PoolingConfig
 
 # Those of vse_core.encoders.resnet, which takes seconds to import.
@@ -41,14 +41,13 @@ class FeatureImageEncoderConfig(Encoder):
 
     name: Literal["features"]
     pooling: PoolingConfig = Field(description="aggregator of the projected features")
-    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
+    views: Size = Field(1, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
     mlp: bool = Field(description="add the residual two-layer MLP to the linear projection (VSE-infinity, regions)")
     norm_rows: Literal["real", "padded"] = Field(
         "real", description="rows in the MLP's batch statistics; the released code lets those of padding in"
     )
-    projections: Int = Field(
+    projections: Size = Field(
         1,
-        gt=0,
         description="linear projections without MLP: each a view by the same aggregator (released MV-VSE code: 2), or "
         "one for each of several views, against views that are all the same (no paper has it)",
     )
@@ -86,7 +85,7 @@ class BackboneImageEncoderConfig(Encoder):
 
     name: Literal["backbone"]
     pooling: PoolingConfig = Field(description="aggregator of the projected cells")
-    views: Int = Field(1, gt=0, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
+    views: Size = Field(1, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
     weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
         None,
         description="folder or hub name of a network of transformers or timm, or of a dual encoder; for a ResNet of "
@@ -98,7 +97,7 @@ class BackboneImageEncoderConfig(Encoder):
     pixels: Literal["imagenet", "caffe"] | None = Field(
         None, description="normalisation of the pixels; by default that of weights or architecture"
     )
-    image_size: Int = Field(gt=0, description="height and width of the pixels (VSE-infinity: 512)")
+    image_size: Int = Field(gt=0, le=8192, description="height and width of the pixels (VSE-infinity: 512)")
     frozen_epochs: Int = Field(
         ge=0, description="epochs at the start with the complete network frozen (VSE-infinity: 1)"
     )
@@ -151,7 +150,7 @@ class BiGRUTextEncoderConfig(WordReader):
 
     name: Literal["bigru"]
     pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs")
-    word_dim: Int = Field(gt=0, description="width of the word vectors (VSE++ and VSE-infinity: 300)")
+    word_dim: Size = Field(description="width of the word vectors (VSE++ and VSE-infinity: 300)")
     directions: Literal[1, 2] = Field(2, description="1 reads forwards only (VSE++; then with `last` for the pooling)")
     dropout: Float = Field(
         0.0, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR's code: 0.2)"

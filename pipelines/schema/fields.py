@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from preprocessing.storage.address import is_s3, split_s3
 from preprocessing.storage.redaction import secrets_in
@@ -16,6 +16,7 @@ from preprocessing.storage.redaction import secrets_in
 Number = TypeVar("Number", int, float)
 
 _LARGEST, _LONGEST_NAME = 2**63, 255
+_DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) (epoch|step)s?")
 
 
@@ -83,9 +84,9 @@ def folder_or_hub_name(value: str) -> str:
 
 
 def _number(value: object) -> object:
-    """Refuse `epochs: true`, which pydantic would read as 1."""
-    if isinstance(value, bool):
-        raise ValueError(f"must be a number, got {value}")
+    """Refuse `epochs: true` and `1_000`, which pydantic would read as 1 and 1000, and what only YAML 1.1 reads."""
+    if isinstance(value, bool) or (isinstance(value, str) and not _DECIMAL.fullmatch(value)):
+        raise ValueError(f"must be a number, in decimal (12, 0.5, 1e-3), got {value!r:.60}")
     return value
 
 
@@ -96,8 +97,26 @@ def _bounded(value: Number) -> Number:
     return value
 
 
+def _share_or_whole(value: float) -> float:
+    """Refuse one and a half GPUs, which Ray cannot give to a process."""
+    if value > 1 and value != int(value):
+        raise ValueError(f"must be a share of a GPU, at most 1, or a whole number of GPUs; got {value:g}")
+    return value
+
+
 Int = Annotated[int, BeforeValidator(_number), AfterValidator(_bounded)]
 Float = Annotated[float, BeforeValidator(_number), AfterValidator(_bounded)]
+# Numbers of parameters, vectors or pixels; a typing error is told before it takes all memory.
+Size = Annotated[Int, Field(gt=0, le=65_536)]
+# Divisor of similarities: what lies outside makes all of them equal, or infinite in float32.
+Temperature = Annotated[Float, Field(ge=1e-3, le=100)]
+# Of a part of a loss.
+Weight = Annotated[Float, Field(ge=0, le=1e3)]
+# Ray's resources: hundredths of a core, and of a GPU either a share or a whole number.
+Cpus = Annotated[Float, Field(ge=0.01)]
+Gpus = Annotated[Float, Field(ge=0), AfterValidator(_share_or_whole)]
+# Seconds, at most a day: the clocks of the libraries overflow long before 2^63.
+Seconds = Annotated[Float, Field(gt=0, le=86_400)]
 AbsolutePath = Annotated[Path, AfterValidator(absolute)]
 Address = Annotated[str, AfterValidator(local_or_s3)]
 DurationField = Annotated[Duration, BeforeValidator(Duration.parse), PlainSerializer(str)]

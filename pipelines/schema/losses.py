@@ -4,16 +4,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pipelines.schema.fields import DurationField, Float, Int, Strict
+from pipelines.schema.fields import DurationField, Float, Int, Strict, Temperature, Weight
 
 
 class Loss(Strict):
     """Settings of every objective."""
 
     mask_same_image: bool = Field(description="leave other captions of the same image out of the negatives")
-    view_orthogonality: Float = Field(
+    view_orthogonality: Weight = Field(
         0.0,
-        ge=0,
         # A new setting leaves the fingerprints of earlier runs as they were.
         exclude_if=lambda weight: weight == 0,
         description="weight of the mean squared cosine of an image's different views, added to the loss, against views "
@@ -32,7 +31,7 @@ class Loss(Strict):
 class MarginLoss(Loss):
     """Settings of the losses with a margin, which begin with all negatives and go over to the hardest."""
 
-    margin: Float = Field(gt=0, description="margin in cosine similarity (VSE++, VSE-infinity and UniVSE: 0.2)")
+    margin: Float = Field(gt=0, le=2, description="margin in cosine similarity (VSE++, VSE-infinity and UniVSE: 0.2)")
     all_negatives: DurationField = Field(
         description="begin with all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
     )
@@ -104,8 +103,8 @@ class AdoptLoss(SoftmaxLoss):
 
     name: Literal["adopt"]
     variant: Literal["corrected", "release", "paper"] = Field("corrected", description="whose formulas")
-    temperature: Float = Field(0.05, gt=0, description="divisor of the similarities (VSE+2AD: 0.05)")
-    margin: Float = Field(0.2, ge=0, description="added to the negatives' similarities (released code: 0.2)")
+    temperature: Temperature = Field(0.05, description="divisor of the similarities (VSE+2AD: 0.05)")
+    margin: Float = Field(0.2, ge=0, le=2, description="added to the negatives' similarities (released code: 0.2)")
     count: Literal["adaptive", "constant", "random"] = Field(
         "adaptive", description="how the number of negatives is chosen (VSE+2AD: adaptive)"
     )
@@ -116,7 +115,7 @@ class InfoNceLoss(SoftmaxLoss):
     """Softmax cross-entropy over the global batch in both directions."""
 
     name: Literal["infonce"]
-    temperature: Float = Field(gt=0, description="divisor of the similarities")
+    temperature: Temperature = Field(description="divisor of the similarities")
     learned: bool = Field(False, description="learn the temperature, from that value on (CLIP: 0.07)")
 
 
@@ -124,6 +123,8 @@ class SigmoidLoss(SoftmaxLoss):
     """A binary decision for every image and caption of the global batch (SigLIP, section 3.2)."""
 
     name: Literal["sigmoid"]
-    temperature: Float = Field(0.1, gt=0, description="divisor of the similarities (SigLIP begins with 0.1)")
-    bias: Float = Field(-10.0, description="added to the divided similarities (SigLIP begins with -10)")
+    temperature: Temperature = Field(0.1, description="divisor of the similarities (SigLIP begins with 0.1)")
+    bias: Float = Field(
+        -10.0, ge=-100, le=100, description="added to the divided similarities (SigLIP begins with -10)"
+    )
     learned: bool = Field(False, description="learn temperature and bias, from these values on (SigLIP)")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.schema.fields import Float, Int, Strict
+from pipelines.schema.fields import Float, Size, Strict, Temperature
 
 
 class PlainPooling(Strict):
@@ -17,7 +17,7 @@ class KMaxPooling(Strict):
     """Mean of the k largest values of every dimension (VSE-infinity, section 3.2)."""
 
     name: Literal["kmax"]
-    k: Int = Field(5, gt=0, description="values that are averaged (best in VSE-infinity: 20 on grids, 1 on regions)")
+    k: Size = Field(5, description="values that are averaged (best in VSE-infinity: 20 on grids, 1 on regions)")
 
 
 class GpoPooling(Strict):
@@ -28,9 +28,9 @@ class GpoPooling(Strict):
     """
 
     name: Literal["gpo", "gpo_transformer", "gpo_dimensions", "gpo_features"]
-    position_dim: Int = Field(32, gt=0, multiple_of=2, description="width of the rank's sine-cosine code")
-    hidden_dim: Int = Field(32, gt=0, description="width of what turns rank codes into weights")
-    temperature: Float = Field(0.1, gt=0, description="temperature of the softmax over ranks (released code)")
+    position_dim: Size = Field(32, multiple_of=2, description="width of the rank's sine-cosine code")
+    hidden_dim: Size = Field(32, description="width of what turns rank codes into weights")
+    temperature: Temperature = Field(0.1, description="temperature of the softmax over ranks (released code)")
 
 
 class AdPooling(Strict):
@@ -51,14 +51,16 @@ class GemPooling(Strict):
     """Generalized mean with a trainable power."""
 
     name: Literal["gem"]
-    power: Float = Field(3.0, gt=0, description="power at the start: 1 is the mean, large ones approach the maximum")
+    power: Float = Field(
+        3.0, ge=0.01, le=100, description="power at the start: 1 is the mean, large ones approach the maximum"
+    )
 
 
 class FSPooling(Strict):
     """Learned piecewise linear weights over the ranks of every dimension."""
 
     name: Literal["fspool"]
-    pieces: Int = Field(20, gt=0, description="pieces of the function of the rank")
+    pieces: Size = Field(20, description="pieces of the function of the rank")
 
 
 class GraphPooling(Strict):

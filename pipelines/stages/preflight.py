@@ -17,6 +17,7 @@ from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS
 from pipelines.evaluation.protocol_files import protocol_files
 from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.runtime.stage import READ
+from pipelines.tracking.client import require_driver
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.choices import BENCHMARKS
 from preprocessing.storage import StorageError, open_storage
@@ -230,7 +231,7 @@ def _check_room(config: PipelineConfig) -> None:
 def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
 
-    Raises ConfigError where nothing answers, or it is no such address.
+    Raises ConfigError where nothing answers, or it is no such address; TrackingError if a database's driver is missing.
     """
     scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":
@@ -239,6 +240,7 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
         _check_server(uri)
     elif scheme.partition("+")[0] in _DATABASE_PORTS:
         host, port = _host_and_port("tracking.uri", uri)
+        require_driver(uri)
         if not _answers(host, port or _DATABASE_PORTS[scheme.partition("+")[0]]):
             raise ConfigError(f"tracking.uri: no database answers at {host}; start it or correct the address")
     else:

@@ -27,6 +27,7 @@ _MLFLOW_SETTINGS = {
 
 
 _SQLITE, _SETUP_LOCK, _SQLITE_SECONDS = "sqlite:///", ".mlflow.lock", 20.0
+_SERVERS = ("postgresql", "mysql", "mssql")
 _DATABASE_ADVICE = {
     "database is locked": "another process has locked it: end that, or run the same command again later",
     "malformed": "restore it from a copy, or move it away: a new one is made, without the runs recorded so far",
@@ -50,8 +51,27 @@ def connect(uri: str) -> MlflowClient:
 
     quiet_database_setup()
     address = SecretAddress(uri).reveal()
+    require_driver(uri)
     with named_outages(uri, "connect"), _database_ready(address):
         return MlflowClient(address, registry_uri=address)
+
+
+def require_driver(uri: str) -> None:
+    """Raise TrackingError if the address is of a database whose driver, a Python package, is missing or unknown."""
+    if not uri.startswith(_SERVERS):
+        return
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        make_url(SecretAddress(uri).reveal()).get_dialect().import_dbapi()
+    except ImportError as error:
+        raise TrackingError(
+            f"tracking.uri {uri}: the driver of this database is missing ({error}): install it on every machine, or "
+            "write postgresql+psycopg2:// (pip install psycopg2-binary) or mysql+pymysql:// (pip install pymysql)"
+        ) from None
+    except (SQLAlchemyError, ValueError) as error:
+        raise TrackingError(f"tracking.uri {uri}: cannot be used: {reason_of(error)}") from None
 
 
 @contextlib.contextmanager

@@ -59,15 +59,19 @@ class Domain(Strict):
 class SearchConfig(Strict):
     """A search around a configuration for the highest RSUM on the evaluation split, that of the best epoch."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="name of the search in MLflow")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="name of the search in MLflow")
     method: Literal["random", "grid", "asha", "bayesian", "rows"] = Field(
         description="random draws; all combinations; random draws of which the worse end early (ASHA); draws that "
         "learn from those before (Optuna's TPE); the rows of a table, each with settings of its own"
     )
     space: dict[str, Domain] = Field({}, description="keys in dots, each with values, uniform or log_uniform")
     rows: dict[str, dict[str, Any]] = Field({}, description="for the method rows: by name, values by keys in dots")
-    trials: Int = Field(8, gt=0, description="settings that are drawn; a grid has as many as it has combinations")
-    seeds: Int = Field(1, gt=0, description="trainings of each setting, with seed, seed + 1, ...; their mean counts")
+    trials: Int = Field(
+        8, gt=0, le=10_000, description="settings that are drawn; a grid has as many as it has combinations"
+    )
+    seeds: Int = Field(
+        1, gt=0, le=1000, description="trainings of each setting, with seed, seed + 1, ...; their mean counts"
+    )
     grace_epochs: Int = Field(1, gt=0, description="epochs that ASHA grants to every trial")
     reduction: Int = Field(
         3, gt=1, description="ASHA keeps one in this many trials at each stop (Li et al., 2020: 3 or 4)"

@@ -13,6 +13,7 @@ from pathlib import Path
 from preprocessing.datasets.checks import require_file, require_folder
 from preprocessing.datasets.record import DatasetError
 from preprocessing.reading import damage_as
+from preprocessing.table import require_once
 
 # Our name of a split -> the files' own.
 SPLIT_NAMES = {"dev": "val", "test": "test"}
@@ -70,6 +71,7 @@ def _ratings(file: Path, first: tuple[str, re.Pattern[str]], second: tuple[str, 
         rows = csv.DictReader(lines)
         wanted = [first[0], second[0], "agg_score"]
         missing = [name for name in wanted if name not in (rows.fieldnames or ())]
+        require_once(rows.fieldnames or (), wanted)
         if missing:
             raise DatasetError(
                 f"{file}: the header has no {', '.join(missing)}; take the file without '_raw' from the release"

@@ -3,7 +3,7 @@
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -131,10 +131,12 @@ def _parquet_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, A
                 yield number, image, captions
 
 
-def _place(path: Path, header: Sequence[str], column: str) -> int:
+def _place(path: Path, header: list[str], column: str) -> int:
     if column not in header:
         raise DatasetError(
             f"{path}: no column {column!r}; it has {', '.join(header) or 'no header'}; name the columns of images and "
             "captions as 'image_column' and 'caption_column'"
         )
-    return list(header).index(column)
+    if header.count(column) > 1:
+        raise DatasetError(f"{path}: the column {column!r} is there {header.count(column)} times; rename all but one")
+    return header.index(column)

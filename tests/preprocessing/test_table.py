@@ -24,6 +24,18 @@ def test_columns_in_the_order_asked_for(tmp_path: Path, suffix: str) -> None:
         read_columns(path, ["image_id", "caption"])
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, suffix: str) -> None:
+    path, twice = tmp_path / f"table{suffix}", TABLE.rename_columns(["image_id", "negative", "image_id"])
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(twice, path)
+    else:
+        pyarrow.csv.write_csv(twice, path)
+    assert read_columns(path, ["negative"]) == [["a dog, wet", "NA"]]
+    with pytest.raises(ValueError, match="the column 'image_id' is there 2 times: rename all but one"):
+        read_columns(path, ["image_id"])
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "table.txt").write_text("image_id\n")
     for name in ("table.txt", "gone.csv"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
 from pipelines.config.training import PROTOCOL_FOLDERS
+from pipelines.config.yaml_text import load_yaml
 from pipelines.kinds import KINDS
 from pipelines.schema.fields import Duration
 from preprocessing.storage.redaction import SecretAddress
@@ -122,8 +124,20 @@ MISTAKES = {
     "dataset.imagess=1": "did you mean dataset.images?",
     "qqq=1": "the keys there are name, preset, seed",
     # wrong types and values
-    "training.epochs=ten": "training.epochs: should be a valid integer",
-    "training.epochs=true": "training.epochs: must be a number, got True",
+    "training.epochs=ten": "training.epochs: must be a number, in decimal (12, 0.5, 1e-3), got 'ten'",
+    "training.epochs=true": "training.epochs: must be a number, in decimal (12, 0.5, 1e-3), got True",
+    "training.epochs=0x10": "training.epochs: must be a number, in decimal (12, 0.5, 1e-3), got '0x10'",
+    "training.epochs=1:30": "got '1:30'",
+    "training.epochs=1_000": "got '1_000'",
+    "loss.margin=2.1": "loss.margin: should be less than or equal to 2; got 2.1",
+    "training.gradient_clip=1e-9": "training.gradient_clip: should be greater than or equal to 0.001; got 1e-09",
+    "training.learning_rate=5": "training.learning_rate: should be less than or equal to 1; got 5",
+    "training.weight_decay=11": "training.weight_decay: should be less than or equal to 10; got 11",
+    "training.gpus_per_worker=1.5": "training.gpus_per_worker: must be a share of a GPU, at most 1, or a whole number",
+    "training.collective_timeout=99999999999": "training.collective_timeout: should be less than or equal to 86400",
+    "model.image.views=100000000": "model.image.views: should be less than or equal to 65536",
+    f"name={'n' * 5000}": "name: String should match pattern",
+    f"tracking.experiment={'n' * 5000}": "tracking.experiment: String should have at most 256 characters",
     "training.epochs=-1": "training.epochs: should be greater than or equal to 0; got -1",
     "training.learning_rate=.nan": "training.learning_rate: should be a finite number",
     "training=5": "training: should be a valid dictionary",
@@ -153,7 +167,7 @@ MISTAKES = {
     "features.image_timeout=1e308": "features.image_timeout: must be a number below 2^63",
     "work_dir=~nouser/x": "work_dir: ~nouser/x: this machine has no user 'nouser'",
     "storage.address=~nouser/x": "this machine has no user 'nouser'",
-    "name=2024-01-01": "name:",
+    "name=1e3": "name: should be a valid string; got 1000.0",
     "name={": "--set name='{': is not YAML",
     "name=${VSE_TEST_UNSET}": "environment variable VSE_TEST_UNSET is not set",
 }
@@ -201,7 +215,7 @@ def test_names_that_no_file_can_have(key: str) -> None:
 
 def test_numbers_and_durations_of_any_length_are_one_message() -> None:
     assert "must be a number below 2^63" in message(f"loss.all_negatives={'9' * 400} epochs")
-    assert "must be a number below 2^63" in message("training.learning_rate=" + "9" * 300)
+    assert "must be a number below 2^63" in message("features.shard_mb=" + "9" * 300)
 
 
 def test_several_problems_are_told_together() -> None:
@@ -231,8 +245,27 @@ def test_files_that_are_no_configuration(tmp_path: Path, text: str, expected: st
     assert message(path=path).startswith(f"--config {path}: {expected}")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(60_000_000)
     assert "cannot be read: No such file" in message(path=tmp_path / "none.yaml")
+    assert "cannot be read: File name too long" in message(path=tmp_path / ("a" * 5000))
+    assert "cannot be read: it has 60,000,000 bytes" in message(path=tmp_path / "large.yaml")
+    for path in (Path("/dev/zero"), tmp_path / "fifo", tmp_path):
+        assert message(path=path) == f"--config {path}: cannot be read: it is not a regular file"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[1:30, 0x10, 0o17, 1_000, 0b1, on, yes, off, No, 2024-01-01, =, 1e]", None),
+        ("[5, +5, -5, 010, 1e-3, 1e3, .5, 5., -.5E+2]", [5, 5, -5, 10, 0.001, 1000.0, 0.5, 5.0, -50.0]),
+        ("[true, True, FALSE, null, ~, NULL, '']", [True, True, False, None, None, None, ""]),
+    ],
+)
+def test_words_and_numbers_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    assert load_yaml(text) == (value or text[1:-1].split(", "))
 
 
 def test_a_preset_may_inherit_several_parts(tmp_path: Path, monkeypatch) -> None:
