@@ -32,7 +32,7 @@ from infra.checks import (
 )
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
-from pipelines.runtime.cli import config_parser, guarded
+from pipelines.runtime.cli import config_parser, guarded, say
 from pipelines.stages.preflight import check_tracking
 from pipelines.tracking.client import TrackingError, connect, outages, reason_of
 from preprocessing.storage.redaction import SecretAddress
@@ -57,11 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load_config(options.config, options.set)
     except ConfigError as error:
-        sys.stdout.write(Finding("configuration", str(error), "correct the file and run this again").line() + "\n")
+        say(Finding("configuration", str(error), "correct the file and run this again").line())
         return 1
     failures = 0
     for finding in examine(config):
-        sys.stdout.write(finding.line() + "\n")
+        say(finding.line())
         sys.stdout.flush()
         failures += not finding.passed
     return 1 if failures else 0

@@ -46,10 +46,10 @@ def _tracking_uri(uri: str | None) -> str | None:
         return None
     if uri.startswith("sqlite:///"):
         return SecretAddress(f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}")
-    unencoded = (mark in secret for secret in secrets_in(uri) for mark in "@:/?#")
-    if any(unencoded) or ("@" in uri and re.search(r"[\s'\"<>]", uri)):
+    address = SecretAddress(uri)  # from here on no message shows its secret, that of the error neither
+    if any(re.search(r"[@:/?#\s'\"<>]", secret) for secret in secrets_in(uri)):
         raise ValueError("write a password percent-encoded: %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #")
-    return SecretAddress(uri)
+    return address
 
 
 class TrackingConfig(Strict):

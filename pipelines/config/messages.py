@@ -8,6 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from pipelines.config.layers import DISCRIMINATORS, Layer, did_you_mean
+from preprocessing.storage.redaction import HIDDEN, SECRET_NAME
 
 
 def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]) -> str:
@@ -34,7 +35,8 @@ def _problem(
         return f"{key}: is missing{f' ({meaning})' if meaning else ''}; add it to the configuration or --set {key}=..."
     origin = _origin(path, layers)
     if kind == "extra_forbidden":
-        return f"{key}: unknown key with the value {error['input']!r:.200}{origin}{_nearest_key(path, root, values)}"
+        value = HIDDEN if SECRET_NAME.fullmatch(path[-1]) else f"{error['input']!r:.200}"
+        return f"{key}: unknown key with the value {value}{origin}{_nearest_key(path, root, values)}"
     if kind.startswith("union_tag"):
         return _variant_problem(key, context, error["input"], origin)
     if kind == "literal_error":

@@ -22,7 +22,7 @@ from pipelines.tracking.client import connect, outages, page, reason_of
 from pipelines.tracking.mlflow_internals import DATASET_CONTEXT, monitored
 from preprocessing.reading import reason
 from preprocessing.storage.atomic import write_json_atomic
-from preprocessing.storage.redaction import SecretAddress, redacted
+from preprocessing.storage.redaction import SecretAddress, redacted, redacted_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +117,7 @@ class Tracker:
         `kind` is the source's format, the context what it is read for: "training", "validation", "evaluation".
         """
         dataset = {"name": data[0], "digest": data[1], "source_type": kind}
-        texts = {"source": redacted(json.dumps(dict(source))), "profile": json.dumps(dict(profile))}
+        texts = {"source": json.dumps(redacted_values(source)), "profile": json.dumps(dict(profile))}
         self._inputs.append({**dataset, **texts, "context": context})
         self.flush()
 
@@ -158,7 +158,7 @@ class Tracker:
 
     def log_dict(self, content: Any, name: str) -> None:
         """Store JSON under a name: "set_aside.json"."""
-        write_json_atomic(self._spooled(name), content)
+        write_json_atomic(self._spooled(name), redacted_values(content))
         self.flush()
 
     @contextmanager

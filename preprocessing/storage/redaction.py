@@ -1,31 +1,44 @@
 """Secrets in addresses and other texts: what is printed, stored or sent to another machine holds `***` instead."""
 
+import json
 import logging
 import os
 import re
 import traceback
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from typing import Any, Self
-from urllib.parse import unquote
+from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
 ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"
 
-# Ends of names of environment variables: AWS_SECRET_ACCESS_KEY, MLFLOW_TRACKING_PASSWORD, VSE_SERVE_TOKEN, ...
-_VARIABLES = ("PASSWORD", "SECRET_ACCESS_KEY", "_TOKEN")
+# Names of variables and keys that hold secrets: MLFLOW_TRACKING_PASSWORD, VSE_SERVE_TOKEN, OPENAI_API_KEY, ...
+SECRET_NAME = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN|_PWD|_KEY)", re.IGNORECASE)
 # Shorter ones ("test", "admin") are parts of ordinary words.
 _SHORTEST = 8
-# One slash where a path was made of an address. SQLAlchemy takes any character but "@" in a password; after "http:" a
-# number is a port, and an "@" behind it part of the path.
-_DATABASE = re.compile(r"(?<!http)(?<!https)(?P<before>:/{1,2}[^\s:/?#@'\"<>]*:)(?P<secret>[^\s'\"<>]+)(?=@)")
-_HTTP = re.compile(r"(?P<before>\bhttps?:/{1,2}[^\s:/?#@'\"<>]*:)(?!\d{1,5}[/?#])(?P<secret>[^\s'\"<>]+)(?=@)")
+# What comes before a password, which may hold anything but a line's end, quotes and "@" too, and so reaches to the last
+# "@" of the line. One slash where a path was made of an address. A number after "http://host:" is a port; one after
+# another scheme's too, if neither it nor the path behind it ends in "@".
+_END = r"[\s,;'\"<>)\]}&`|\\]|$"
+_PASSWORD = re.compile(
+    rf":(?<!http:)(?<!https:)/{{1,2}}[^\s:/?#@'\"<>]*:(?!\d{{1,5}}([/?#][^\s@]{{0,200}})?({_END}))"
+    rf"|\bhttps?:/{{1,2}}[^\s:/?#@'\"<>]*:(?!\d{{1,5}}([/?#]|{_END}))"
+)
 # The only part before "@" is a token.
-_USER = re.compile(r"(?P<before>\bhttps?:/{1,2})(?P<secret>[^\s:/?#@'\"<>]+)(?=@)")
+_USER = re.compile(r"\bhttps?:/{1,2}(?P<secret>[^\s:/?#@'\"<>]+)(?=@)")
 _PARAMETER = re.compile(
-    r"(?P<before>[?&][\w.-]*(?:password|passwd|pwd|secret|token|signature|credential|accesskey)=)(?P<secret>[^&#\s'\"<>]+)",
+    r"[?&][\w.-]{0,64}(password|passwd|pwd|secret|token|signature|sig|credential|key|auth)=(?P<secret>[^&#\s'\"<>]+)",
     re.IGNORECASE,
 )
-_FORMS = (_DATABASE, _HTTP, _USER, _PARAMETER)
+# AccountKey=... of connection strings, "api_key": "..." of JSON, NAME_TOKEN=... of shells, password='...' of libpq.
+_NAMED = re.compile(
+    r"((?i:password|passwd|account_?key|access_?key|secret_?key|api_?key|signature)|_KEY|_TOKEN|_SECRET)"
+    r"(\s*=\s*|[\"']\s*:\s*)(?P<quote>[\"'])?(?P<secret>(?(quote)(\\.|(?!(?P=quote))[^\n\\])+|[^;&#\s'\"<>,]+))"
+)
+_HEADER = re.compile(r"((?i:\bauthorization[\"']?\s*[:=]\s*[\"']?(\w+\s+)?)|\bBearer\s+)(?P<secret>[\w.~+/=-]{8,})")
+
+Span = tuple[int, int]
 
 _addresses: dict[str, str] = {}  # as it is printed -> as it was given
 _secrets: set[str] = set()
@@ -33,21 +46,60 @@ _secrets: set[str] = set()
 
 def redacted(text: str) -> str:
     """Return a text with `***` in place of passwords and tokens in addresses, and of secrets that are known."""
-    known = _secrets.union(value for name, value in os.environ.items() if name.endswith(_VARIABLES))
-    for secret in sorted((each for each in known if len(each) >= _SHORTEST), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return _without_secrets(text)
+    variables = (value for name, value in os.environ.items() if SECRET_NAME.fullmatch(name))
+    known = _secrets.union(variables, secrets_in(os.environ.get(ADDRESS_VARIABLE, "")))
+    spans = [*_spans_in_address(text), *_matches(text, _NAMED, _HEADER)]
+    for spelling in {spelling for secret in known for spelling in _spellings(secret)}:
+        spans += [found.span() for found in re.finditer(re.escape(spelling), text)]
+    return _hidden(text, spans)
 
 
-def _without_secrets(text: str) -> str:
-    for form in _FORMS:
-        text = form.sub(rf"\g<before>{HIDDEN}", text)
-    return text
+def redacted_values(content: Any) -> Any:
+    """Return the contents of a JSON file with every text in them redacted."""
+    if isinstance(content, str):
+        return redacted(content)
+    if isinstance(content, Mapping):
+        return {name: redacted_values(value) for name, value in content.items()}
+    return [redacted_values(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+@lru_cache(maxsize=1024)
+def _spellings(secret: str) -> tuple[str, ...]:
+    """Return a secret as it is, and as it stands in an address, in Python and in JSON."""
+    if len(secret) < _SHORTEST:
+        return ()
+    return secret, quote(secret, safe=""), quote_plus(secret), repr(secret)[1:-1], json.dumps(secret)[1:-1]
+
+
+def _spans_in_address(text: str) -> Iterator[Span]:
+    yield from _matches(text, _USER, _PARAMETER)
+    start = 0
+    for line in text.split("\n"):
+        last = start + line.rfind("@")
+        position = start
+        while (found := _PASSWORD.search(text, position, last + 1)) and (begin := found.end()) < last:
+            position = begin + len(HIDDEN) if text.startswith(f"{HIDDEN}@", begin) else last
+            yield begin, position
+        start += len(line) + 1
+
+
+def _matches(text: str, *forms: re.Pattern[str]) -> Iterator[Span]:
+    for form in forms:
+        yield from (found.span("secret") for found in form.finditer(text))
+
+
+def _hidden(text: str, spans: Iterable[Span]) -> str:
+    parts, end = [], 0
+    for start, stop in sorted(spans):
+        if start >= end:
+            parts += [text[end:start], HIDDEN]
+        end = max(end, stop)
+    return "".join([*parts, text[end:]])
 
 
 def secrets_in(address: str) -> set[str]:
     """Return the passwords and tokens in an address as they stand there, and `***` for those that are not known."""
-    return {found["secret"] for form in _FORMS for found in form.finditer(address)}
+    return {address[start:stop] for start, stop in _spans_in_address(address)}
 
 
 class RedactedError(Exception):
@@ -67,7 +119,7 @@ class SecretAddress(str):
 
     def __new__(cls, address: str) -> Self:
         """Keep the secret of an address, and print `***` in its place."""
-        printed, secrets = _without_secrets(address), secrets_in(address) - {HIDDEN}
+        printed, secrets = _hidden(address, _spans_in_address(address)), secrets_in(address) - {HIDDEN}
         if secrets:
             _addresses[printed] = address
             _secrets.update(secrets, map(unquote, secrets))

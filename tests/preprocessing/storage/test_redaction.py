@@ -10,11 +10,21 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
+from urllib.parse import quote, quote_plus
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from preprocessing.storage import redaction
-from preprocessing.storage.redaction import RedactedError, SecretAddress, redact_logs, redacted
+from preprocessing.storage.redaction import (
+    RedactedError,
+    SecretAddress,
+    redact_logs,
+    redacted,
+    redacted_values,
+    secrets_in,
+)
 
 ADDRESSES = {
     "http://user:planted%40one@host:5000": "http://user:***@host:5000",
@@ -38,6 +48,13 @@ INNOCENT = [
     "/folder/name@2:3",
     "mail a:b@c, see http://host:80 or d@e",
 ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No secret of one test is known to another."""
+    monkeypatch.setattr(redaction, "_secrets", set())
+    monkeypatch.setattr(redaction, "_addresses", {})
 
 
 @pytest.mark.parametrize(("given", "printed"), ADDRESSES.items())
@@ -89,6 +106,66 @@ def test_another_process_takes_the_secret_from_its_environment(monkeypatch: pyte
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == given
 
 
+# Any secret of a user: no line has an end in it, and one of digits alone could be a port.
+SECRETS = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=8, max_size=24
+).map(lambda text: f"x7{text}")
+# A token of a cloud or a header.
+TOKENS = st.from_regex(r"[A-Za-z0-9+/_-]{8,40}={0,2}", fullmatch=True)
+CARRIERS = {
+    "an address": "cannot reach postgresql://mlflow:{}@db:5432/mlflow: no answer",
+    "a server": "no answer from https://user:{}@host/path, tried 3 times",
+}
+TOKEN_CARRIERS = {
+    "a parameter": "GET https://host/x?a=b&api_key={}&c=d",
+    "a shared access signature": "https://account.blob.core.windows.net/c/x?sv=2024&sig={}",
+    "a signed request": "https://bucket.s3.amazonaws.com/x?X-Amz-Signature={}&X-Amz-Expires=60",
+    "a header": "sent {{'Authorization': 'Bearer {}'}}",
+    "a basic header": "Authorization: Basic {}",
+    "a connection string": "DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=core.windows.net",
+    "JSON": '{{"name": "x", "api_key": "{}"}}',
+    "an environment": "started with OPENAI_API_KEY={} and HOME=/root",
+    "libpq": "host=db password='{} and more' user=mlflow",
+}
+
+
+@pytest.mark.parametrize("carrier", CARRIERS.values(), ids=CARRIERS)
+@given(secret=SECRETS)
+def test_no_password_stays_in_a_text_whatever_it_is_made_of(carrier: str, secret: str) -> None:
+    shown = redacted(carrier.format(secret))
+    assert shown == carrier.format("***")
+    assert redacted(shown) == shown
+
+
+@pytest.mark.parametrize("carrier", TOKEN_CARRIERS.values(), ids=TOKEN_CARRIERS)
+@given(token=TOKENS)
+def test_no_token_stays_in_a_text(carrier: str, token: str) -> None:
+    shown = redacted(carrier.format(token))
+    assert token not in shown
+    assert redacted(shown) == shown
+
+
+@pytest.mark.parametrize("name", ["MLFLOW_TRACKING_PASSWORD", "OPENAI_API_KEY", "VSE_SERVE_TOKEN", "client_secret"])
+@given(secret=SECRETS, text=st.text(max_size=20))
+def test_the_value_of_a_secret_variable_stays_in_no_spelling(name: str, secret: str, text: str) -> None:
+    assume(secret not in text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, secret)
+        for spelled in (secret, repr(secret), json.dumps(secret), quote(secret, safe=""), quote_plus(secret)):
+            assert spelled.strip("'\"") not in redacted(f"{text} {spelled} {text}")
+        assert redacted_values({"a": [secret, 1], "b": {"c": secret}}) == {"a": ["***", 1], "b": {"c": "***"}}
+
+
+@given(
+    address=st.from_regex(
+        r"(postgresql|redis|https?)://[a-z0-9.-]{1,9}(:[0-9]{1,5})?(/[a-z0-9/._-]{0,20})?", fullmatch=True
+    )
+)
+def test_an_address_without_a_user_has_no_secret(address: str) -> None:
+    assert secrets_in(address) == set()
+    assert redacted(f"see {address}, 'x@y' and {address}") == f"see {address}, 'x@y' and {address}"
+
+
 def test_messages_have_no_secret_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted/key+of=aws")
     monkeypatch.setenv("VSE_SERVE_TOKEN", "short")  # part of ordinary words
@@ -96,6 +173,8 @@ def test_messages_have_no_secret_that_is_known(monkeypatch: pytest.MonkeyPatch) 
     text = "short: planted/key+of=aws, planted%2Dencoded, planted-encoded"
     assert redacted(text) == "short: ***, ***, ***"
     assert str(RedactedError(text)) == "short: ***, ***, ***"
+    page = "<td>postgresql://u:***@db/x</td><td>models:/x@champion</td>"
+    assert redacted(page) == page
 
 
 def test_logs_have_no_secret() -> None:
