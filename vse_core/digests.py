@@ -35,7 +35,7 @@ def damage_named(path: Path) -> Iterator[None]:
 DIGESTS = "digests.json"
 
 _RESTORE = "restore it from a copy, or remove the output of the stage that wrote it and run that again"
-_REMAKE = "make it again with this version: a model by pipelines/full.py with its configuration, which registers it"
+_REMAKE = "make it again: python pipelines/full.py with its configuration registers the model in this format"
 _SEAL = "sha256"
 
 FORMAT = 2
@@ -72,7 +72,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(record: Any, path: Path, remedy: str = _RESTORE) -> dict[str, Any]:
-    """Return a record that `sealed` has made without the sha256; one of an earlier format has none.
+    """Return what `sealed` was given; a record of an earlier format, which has no sha256, as it is.
 
     Raises:
         DigestError: it was changed, is not a record, or a later version has written it; the first has the remedy.
@@ -85,7 +85,7 @@ def unsealed(record: Any, path: Path, remedy: str = _RESTORE) -> dict[str, Any]:
     content = {name: value for name, value in record.items() if name != _SEAL}
     if (_SEAL in record or found == FORMAT) and record.get(_SEAL) != json_digest(content):
         raise DigestError(f"{path} was changed after it was written: its sha256 is not that of its content", remedy)
-    return content
+    return {name: value for name, value in content.items() if name != "format"}
 
 
 def file_digest(path: Path) -> str:
@@ -165,14 +165,16 @@ def read_digests(directory: Path) -> tuple[int, dict[str, str]]:
     """
     path = directory / DIGESTS
     try:
-        record = unsealed(json.loads(path.read_bytes()), path)
+        record = json.loads(path.read_bytes())
+        content = unsealed(record, path)
     except FileNotFoundError:
         raise outdated(directory, 0) from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, DigestError):
             raise
         raise DigestError(f"{path} is damaged ({error})") from error
-    digests = record.get("files") if "format" in record else record
+    found = record.get("format", 1)
+    digests = content if found < FORMAT else content.get("files")
     if not isinstance(digests, dict) or not digests or not all(isinstance(value, str) for value in digests.values()):
         raise DigestError(f"{path} is damaged: not a list of one digest or more")
-    return record.get("format", 1), digests
+    return found, digests

@@ -20,6 +20,7 @@ from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
+from vse_core.digests import sealed, unsealed
 
 STATUS, LOG, LAST, RECORD, START = "status.json", "log.txt", "last.json", "record.json", "start.json"
 
@@ -90,12 +91,13 @@ class Journal:
         data = self._mirror.read(path)
         if data is None:
             return None
-        with damage_as(StageError, f"{path} is no record of a retraining", "remove it, here and on the storage"):
-            return dict(parse_json(data))
+        remedy = "remove it, here and on the storage"
+        with damage_as(StageError, f"{path} is not a record of a retraining", remedy):
+            return unsealed(parse_json(data), path, remedy)
 
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(path, dict(content))
+        write_json_atomic(path, sealed(content))
         self._mirror.push(path)
 
 

@@ -24,14 +24,12 @@ from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import open_atomic, write_json_atomic
-from vse_core.digests import DIGESTS, check_digests, write_digests
+from vse_core.digests import DIGESTS, check_digests, sealed, unsealed, write_digests
 
 STATE = "gallery.json"
 TABLE = "images.parquet"
 PARTS = "parts"
 THUMBNAILS = "thumbnails"
-# Raised when the files of a gallery change.
-FORMAT = 1
 
 
 class Embedded(NamedTuple):
@@ -46,11 +44,18 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     """Return `gallery.json`: model (NAME/VERSION), images, origin and current folder; None if there is no gallery."""
     if not (folder / STATE).is_file():
         return None
-    with damage_as(GalleryError, f"{folder / STATE} cannot be read", "delete the gallery and index its images again"):
-        state: dict[str, Any] = parse_json((folder / STATE).read_bytes())
-        if state["format"] != FORMAT or not {"model", "images", "origin", "current"} <= state.keys():
-            raise ValueError(f"its format is {state['format']}, this version reads {FORMAT}")
+    remedy = f"remove it (python pipelines/index.py --name {folder.name} --delete) and index its images again"
+    with damage_as(GalleryError, f"{folder / STATE} cannot be read", remedy):
+        state = unsealed(parse_json((folder / STATE).read_bytes()), folder / STATE, remedy)
+        missing = {"model", "images", "origin", "current"} - state.keys()
+        if missing:
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
         return state
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> None:
+    """Write `gallery.json`, in the format of this version."""
+    write_json_atomic(folder / STATE, sealed(state))
 
 
 def newer_model(folder: Path, tracking_uri: str) -> str:
@@ -106,7 +111,7 @@ def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
     gallery = _gallery(table)
     GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, "auto").save(directory, _origin(state, directory))
     write_digests(directory, TABLE)
-    write_json_atomic(folder / STATE, {**state, "current": number})
+    write_state(folder, {**state, "current": number})
     for other in folder.iterdir():
         if other.is_dir() and other.name not in (number, THUMBNAILS):
             shutil.rmtree(other, ignore_errors=True)

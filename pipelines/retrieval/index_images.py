@@ -24,7 +24,6 @@ from pipelines.runtime.lock import exclusive
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError, fingerprint
 from preprocessing.storage import Mirror, is_s3
-from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.table import read_columns
 
 if TYPE_CHECKING:
@@ -126,10 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(options: argparse.Namespace, folder: Path) -> None:
     from pipelines.registry.models import find_bundle
 
-    found = image_gallery.read_state(folder)
     if options.delete:
-        _delete(folder, found, options.dry_run)
+        _delete(folder, options.dry_run)
         return
+    found = image_gallery.read_state(folder)
     reference = options.model or (found or {}).get("model")
     images = _address(options.images or (found or {}).get("images", ""))
     if not reference or not images:
@@ -143,7 +142,7 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
     name, bundle = find_bundle(reference, tracking_uri)
     origin = image_gallery.bundle_origin(bundle)
     files, others = list_images(images)
-    state = {"current": None, **(found or {}), "format": image_gallery.FORMAT, "images": images, "origin": origin}
+    state = {"current": None, **(found or {}), "images": images, "origin": origin}
     state["model"] = name
     parts = folder / image_gallery.PARTS / fingerprint(origin)[:16]
     update = _plan(folder, found, origin, files, parts, options.retry_failed)
@@ -157,7 +156,7 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
         listed = "" if options.dry_run else _listed(folder, update.skipped)
         say(f"{folder.name}: up to date{listed}")
         if state != found and not options.dry_run:  # the same model under another version
-            write_json_atomic(folder / image_gallery.STATE, state)
+            image_gallery.write_state(folder, state)
     elif not options.dry_run:
         _apply(folder, state, update, _embed(update.todo, bundle, images, folder, parts, options.actors), len(files))
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
@@ -257,10 +256,10 @@ def _read_skipped(folder: Path) -> dict[tuple[str, str], str]:
     return dict(zip(zip(images, versions, strict=True), reasons, strict=True))
 
 
-def _delete(folder: Path, found: dict[str, Any] | None, dry_run: bool) -> None:
-    if found is None:
+def _delete(folder: Path, dry_run: bool) -> None:
+    if not (folder / image_gallery.STATE).is_file():
         raise StageError(f"there is no gallery {folder.name!r} in {folder.parent}")
-    say(f"{folder.name}: {folder} {'would be' if dry_run else 'is'} deleted; the images of {found['images']} stay")
+    say(f"{folder.name}: {folder} {'would be' if dry_run else 'is'} deleted; the images stay")
     if not dry_run:
         shutil.rmtree(folder)
 

@@ -21,6 +21,7 @@ from preprocessing.features import Extractor, ExtractorError, build_extractor
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
+from vse_core.digests import sealed, unsealed
 
 _CACHE = "extract/extractors"
 
@@ -95,6 +96,7 @@ def _cached(mirror: Mirror, key: str, compute: Callable[[], dict[str, Any]]) -> 
         if mirror.is_read_only:
             return content
         entry.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(entry, content)
+        write_json_atomic(entry, sealed({"content": content}))
     with damage_as(ConfigError, f"features: the cache entry {entry} is damaged", "delete it"):
-        return dict(parse_json(entry.read_bytes()))
+        record = unsealed(parse_json(entry.read_bytes()), entry, "delete it")
+        return dict(record.get("content", record))  # format 1 has the content alone

@@ -16,11 +16,12 @@ from pydantic import BaseModel
 
 from pipelines.runtime.stage import ShardSet, StageDir, StageError
 from pipelines.stages.shard_work import Extra, is_complete, missing_shards, shard_files
-from preprocessing.reading import reason
+from preprocessing.reading import parse_json, reason
 from preprocessing.shards import read_index
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path, table_path
+from vse_core.digests import sealed, unsealed
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None)
         _copy(earlier, directory, missing.intersection(common), extra)
     # Before anything is made: the shards of a killed run count as well, if the split grows again before the next start.
     content = {"fingerprint": directory.fingerprint, "contents": dict(version.contents), "taken": common}
-    write_json_atomic(record, content)
+    write_json_atomic(record, sealed(content))
     mirror.push(record)
     return len(common)
 
@@ -78,7 +79,7 @@ def _read(data: bytes | None, record: Path) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        return _Newest.model_validate_json(data).model_dump()
+        return _Newest.model_validate(unsealed(parse_json(data), record)).model_dump()
     except ValueError as error:
         log.warning("%s is damaged (%s): no shard of an earlier version is reused", record, reason(error))
         return None

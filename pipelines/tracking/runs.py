@@ -20,6 +20,7 @@ from preprocessing.reading import parse_json, reason
 from preprocessing.storage import is_s3
 from preprocessing.storage.atomic import locked, write_json_atomic
 from preprocessing.storage.redaction import SecretAddress
+from vse_core.digests import sealed, unsealed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -119,7 +120,7 @@ class PipelineRuns:
             run_id = self._client.create_run(self._experiment_id, tags=tags, run_name=name).info.run_id
             recorded["runs"][role] = run_id
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_json_atomic(self._file, recorded)
+            write_json_atomic(self._file, sealed(recorded))
         spool = str(_spool_folder(self._experiment))
         tracker = Tracker(RunHandle(self._experiment.uri, self._experiment_id, run_id, spool))
         tracker.recall()
@@ -218,7 +219,7 @@ def _recorded(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return _Recorded.model_validate(parse_json(path.read_bytes())).model_dump()
+        return _Recorded.model_validate(unsealed(parse_json(path.read_bytes()), path)).model_dump()
     except ValueError as error:
         log.warning("%s is damaged (%s): MLflow gets new runs in place of those it names", path, reason(error))
         return {}

@@ -20,9 +20,10 @@ from pydantic import BaseModel
 
 from pipelines.tracking.client import connect, outages, page, reason_of
 from pipelines.tracking.mlflow_internals import DATASET_CONTEXT, monitored
-from preprocessing.reading import reason
+from preprocessing.reading import parse_json, reason
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.redaction import SecretAddress, redacted, redacted_values
+from vse_core.digests import sealed, unsealed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -230,7 +231,7 @@ class Tracker:
         kept["models"] = self._models
         try:
             self._spool.mkdir(parents=True, exist_ok=True)
-            write_json_atomic(self._spool / PENDING, {**kept, "status": status, "run": asdict(self.handle)})
+            write_json_atomic(self._spool / PENDING, sealed({**kept, "status": status, "run": asdict(self.handle)}))
         except OSError as error:
             log.error("what MLflow has not received cannot be kept in %s either: %s", self._spool, error)
             return False
@@ -341,7 +342,7 @@ def read_pending(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return _Pending.model_validate_json(path.read_bytes()).model_dump()
+        return _Pending.model_validate(unsealed(parse_json(path.read_bytes(), any_text=True), path)).model_dump()
     except ValueError as error:
         kept = path.replace(path.with_suffix(".damaged"))
         log.error("%s is damaged (%s): MLflow does not get what it held; it is kept as %s", path, reason(error), kept)

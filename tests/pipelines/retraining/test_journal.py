@@ -13,6 +13,7 @@ import pytest
 from pipelines.retraining.journal import LAST, LOG, RECORD, STATUS, Journal
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.storage import Mirror
+from vse_core.digests import DigestError
 
 IDENTITY = "ab" * 32
 
@@ -34,8 +35,19 @@ def test_the_record_of_the_last_one(journals: tuple[Journal, Journal]) -> None:
     first.finish(IDENTITY, {"outcome": "refused"})
     first.finish("cd" * 32, {"outcome": "promoted"})
     assert second.last() == {"outcome": "promoted"}
-    assert json.loads((first.of(IDENTITY) / RECORD).read_text()) == {"outcome": "refused"}
-    assert json.loads((first.folder / LAST).read_text()) == {"outcome": "promoted"}
+    assert json.loads((first.of(IDENTITY) / RECORD).read_text())["outcome"] == "refused"
+    assert json.loads((first.folder / LAST).read_text())["outcome"] == "promoted"
+
+
+def test_a_changed_record_is_told_and_one_of_the_format_before_is_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Mirror(tmp_path))
+    journal.finish(IDENTITY, {"outcome": "refused"})
+    path = tmp_path / LAST
+    path.write_text(path.read_text().replace("refused", "promoted"))
+    with pytest.raises(DigestError, match=r"last\.json was changed after it was written"):
+        journal.last()
+    path.write_text(json.dumps({"outcome": "promoted"}))
+    assert journal.last() == {"outcome": "promoted"}
 
 
 def test_what_it_began_with_is_chosen_once(journals: tuple[Journal, Journal]) -> None:

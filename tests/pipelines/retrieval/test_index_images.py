@@ -1,5 +1,6 @@
 """A gallery of images without captions: made, resumed, updated, searched and deleted; Ray is left out."""
 
+import json
 import os
 import shutil
 from functools import partial
@@ -119,10 +120,29 @@ def test_another_model_embeds_everything_again(bundle: Path, photos: Path, embed
     embedded.clear()
     state = image_gallery.read_state(gallery_folder("holiday"))
     assert state is not None
-    image_gallery.write_json_atomic(
-        gallery_folder("holiday") / image_gallery.STATE, {**state, "origin": {"model": "other", "extractor": "other"}}
-    )
+    image_gallery.write_state(gallery_folder("holiday"), {**state, "origin": {"model": "other", "extractor": "other"}})
     assert index() == 0
+    assert len(embedded) == 3
+
+
+def test_a_gallery_of_another_format(
+    bundle: Path, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An earlier one is taken up, a later one or a changed one is refused with what to do, which works."""
+    index("--model", str(bundle), "--images", str(photos))
+    embedded.clear()
+    path = gallery_folder("holiday") / image_gallery.STATE
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in record.items() if key != "sha256"} | {"format": 1}))
+    assert index() == 0
+    assert not embedded
+    changes = {"has format 3, of a later version": {"format": 3}, "was changed after": {"images": "/"}}
+    for message, change in changes.items():
+        path.write_text(json.dumps(record | change))
+        assert index() == 1
+        assert message in capsys.readouterr().err
+    assert index("--delete") == 0
+    assert index("--model", str(bundle), "--images", str(photos)) == 0
     assert len(embedded) == 3
 
 

@@ -19,6 +19,7 @@ from preprocessing.shards import verify_shard
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path, table_path
 from tests.pipelines.stages.test_shard_checks import Numbers
+from vse_core.digests import sealed, unsealed
 
 
 @pytest.fixture(params=["disk", "storage"])
@@ -155,6 +156,7 @@ def test_the_note_names_every_shard(settings: list[str]) -> None:
 def test_a_record_of_shards_elsewhere_is_refused(settings: list[str], tmp_path: Path) -> None:
     assert grown(settings, 7)[0] == 0
     for record in tmp_path.rglob("newest-*.json"):
-        record.write_text(json.dumps(json.loads(record.read_text()) | {"fingerprint": "../../elsewhere"}))
+        changed = unsealed(json.loads(record.read_text()), record) | {"fingerprint": "../../elsewhere"}
+        record.write_text(json.dumps(sealed(changed)))
     with pytest.raises(StageError, match=r"newest-.*\.json: the name '\.\./\.\./elsewhere' is not a path inside"):
         grown(settings, 10)
