@@ -33,6 +33,8 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 DIGESTS = "digests.json"
+# Earlier versions kept the lease of a folder inside it, and listed it as if it were an output.
+_EARLIER_LEASE = "lease.json"
 
 _RESTORE = "restore it from a copy, or remove the output of the stage that wrote it and run that again"
 _REMAKE = "make it again: python pipelines/full.py with its configuration registers the model in this format"
@@ -119,6 +121,11 @@ def write_digests(directory: Path, *names: str) -> None:
     aside.replace(path)
 
 
+def recorded(directory: Path) -> set[str]:
+    """Return the names of the files whose digests are recorded in a directory; raises as :func:`check_digests`."""
+    return set(read_digests(directory)[1]) - {_EARLIER_LEASE}
+
+
 def check_digests(directory: Path, *names: str) -> None:
     """Compare files of a directory, by default all that are recorded, with its `digests.json`.
 
@@ -149,6 +156,8 @@ def check_bundle(directory: Path, name: str) -> None:
 def compare_digests(directory: Path, digests: Mapping[str, str], source: Path) -> None:
     """Compare files of a directory with their digests, by name; raises as :func:`check_digests`."""
     for name, expected in digests.items():
+        if name == _EARLIER_LEASE:
+            continue
         path = directory / name
         if not path.is_file():
             raise DigestError(f"{path} is missing, and {source} lists it")

@@ -90,6 +90,12 @@ class StorageConfig(Strict):
         description="10^9 bytes of shards that a machine keeps in work_dir, those used last; by default all",
     )
 
+    lease_seconds: Float = Field(
+        120.0,
+        ge=6,
+        description="seconds after which the work of a machine that was lost is free for another; renewed six times",
+    )
+
     @model_validator(mode="after")
     def _limit_has_effect(self) -> StorageConfig:
         if self.cache_gb is not None and self.address is None:
@@ -195,7 +201,7 @@ class PipelineConfig(Strict):
         """The work folder with its copy on the storage."""
         limit = self.storage.cache_gb
         room = None if limit is None else int(limit * 1e9)
-        return Mirror(self.work_dir, self.storage.address, room, is_read_only=self._is_dry_run)
+        return Mirror(self.work_dir, self.storage.address, room, self._is_dry_run, self.storage.lease_seconds)
 
     @property
     def tracking_uri(self) -> str:

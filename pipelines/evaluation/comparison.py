@@ -92,7 +92,8 @@ def _compare(
             "recalls": rows,
             "ranks": {way: vars(found) for way, found in won.items()},
             "metrics": [model.metrics for model in models],
-        }
+        },
+        [file.name for file in files],
     )
 
 

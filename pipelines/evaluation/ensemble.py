@@ -96,9 +96,11 @@ def _evaluate(
     rows = [member.metrics for member in members]
     for number, row in enumerate(rows, start=1):
         tracker.log_metrics({f"member_{number}/{name}": value for name, value in row.items()})
-    metrics, summary = collect(rank(settings, split, galleries, directory), split, tracker, directory / PICTURES)
-    content = {"metrics": metrics, "members": rows, "split": split, "folds": settings.folds}
-    stage.complete({**content, "summary": f"{len(members)} models together: {summary}"})
+    found = rank(settings, split, galleries, directory)
+    metrics, summary, files = collect(found, split, tracker, directory / PICTURES)
+    content: dict[str, Any] = {"metrics": metrics, "members": rows, "split": split, "folds": settings.folds}
+    content["summary"] = f"{len(members)} models together: {summary}"
+    stage.complete(content, [PICTURES, *files])
 
 
 def aligned_galleries(members: Sequence[EvaluatedModel]) -> list[Gallery]:

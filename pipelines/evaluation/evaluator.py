@@ -75,8 +75,9 @@ def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: T
         (evaluate_captions(data, name, embedded, directory) for name in graphed),
         (evaluate_choices(data, name, embedded, directory) for name in chosen),
     )
-    metrics, summary = collect(found, data.split, tracker, directory / PICTURES)
-    stage.complete({"metrics": metrics, "split": data.split, "folds": data.settings.folds, "summary": summary})
+    metrics, summary, files = collect(found, data.split, tracker, directory / PICTURES)
+    content = {"metrics": metrics, "split": data.split, "folds": data.settings.folds, "summary": summary}
+    stage.complete(content, [GALLERY, PICTURES, *files])
     return summary
 
 
@@ -96,21 +97,24 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
         yield RANKINGS[name](embedded)
 
 
-def collect(found: Iterable[Results], split: str, tracker: Tracker, pictures: Path) -> tuple[dict[str, float], str]:
-    """Log the results of each protocol as soon as there are any; returns all metrics and a summary."""
+def collect(
+    found: Iterable[Results], split: str, tracker: Tracker, pictures: Path
+) -> tuple[dict[str, float], str, list[str]]:
+    """Log the results of each protocol as soon as there are any; returns all metrics, a summary, the names of files."""
     metrics: dict[str, float] = {}
-    summaries = []
+    summaries, files = [], []
+    pictures.mkdir(exist_ok=True)
     for results in found:
         metrics |= results.metrics
         summaries.append(results.summary)
         tracker.log_metrics({f"{split}/{name}": value for name, value in results.metrics.items()})
         for name, figure in results.figures.items():
-            pictures.mkdir(exist_ok=True)
             figure.savefig(pictures / f"{name}.png", bbox_inches="tight")
             tracker.log_artifact(pictures / f"{name}.png", PICTURES)
         for file in results.files:
             tracker.log_artifact(file, results.name)
-    return metrics, f"{split} {'; '.join(summaries)}"
+            files.append(file.name)
+    return metrics, f"{split} {'; '.join(summaries)}", files
 
 
 def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Results:

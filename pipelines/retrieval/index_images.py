@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.dry_run:
         _run(options, folder)
         return
-    with exclusive(Mirror(folder.parent), folder):
+    with exclusive(Mirror(folder.parents[1]), folder):
         _run(options, folder)
 
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 from preprocessing.storage import Mirror, S3Storage, is_s3
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import FolderLock, Lease, held
+from preprocessing.storage.mirror import lock_file
 
-_LEASE = "lease.json"
 _RETRY_SECONDS = 5.0
 
 Result = TypeVar("Result")
@@ -23,8 +23,8 @@ Result = TypeVar("Result")
 def exclusive(mirror: Mirror, *folders: Path) -> Iterator[None]:
     """Lock folders for the block, here and on the storage.
 
-    A killed holder's lock is free at once on its own machine, and after two minutes on others. A process that has lost
-    a lock, having been stopped for as long, gets SIGTERM.
+    A killed holder's lock is free at once on its own machine, and after `mirror.lease_seconds` on others. A process
+    that has lost a lock, having been stopped for as long, gets SIGTERM.
 
     Raises BusyError where another process has a lock; the message names the folder and the process; StorageError where
     the storage does not answer.
@@ -53,13 +53,14 @@ def when_free(work: Callable[[], Result]) -> Result:
 
 
 def _locks(mirror: Mirror, folder: Path) -> Iterator[FolderLock | Lease]:
-    yield FolderLock(folder)
+    file, seconds = lock_file(mirror.root, folder, "work"), mirror.lease_seconds
+    yield FolderLock(file, seconds)
     if mirror.address is not None:
-        name = folder.relative_to(mirror.root)
+        name = file.relative_to(mirror.root)
         if is_s3(mirror.address):
-            yield Lease(S3Storage(mirror.address), (name / _LEASE).as_posix())
+            yield Lease(S3Storage(mirror.address), name.as_posix(), seconds)
         else:
-            yield FolderLock(Path(mirror.address) / name)
+            yield FolderLock(Path(mirror.address) / name, seconds)
 
 
 def _end() -> None:

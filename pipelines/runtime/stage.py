@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -54,13 +56,31 @@ def content_digest(path: Path) -> str:
     return fingerprint([[file.name, file_digest(file)] for file in files])
 
 
+@contextmanager
+def empty_folder(directory: Path) -> Iterator[Path]:
+    """Yield an empty folder in a directory, to be filled and then emptied by `move_up`: so what is made is known."""
+    made = directory / ".making"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    yield made
+    shutil.rmtree(made)
+
+
+def move_up(made: Path) -> list[str]:
+    """Move the files of an `empty_folder` into the directory around it; return their names."""
+    names = sorted(file.name for file in made.iterdir())
+    for name in names:
+        (made / name).replace(made.parent / name)
+    return names
+
+
 @dataclass(frozen=True)
 class StageDir:
     """The output directory of one stage at one fingerprint: `<root>/<stage>/<first 16 digits of the fingerprint>/`.
 
     The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts. Where
     outputs are kept on a storage as well, it is complete when its manifest is there, whatever this machine has of it.
-    The manifest holds the digests of the other files at its top but the tars, which have theirs in their sidecars.
+    The manifest names the outputs with their digests, but for the tars, which have theirs in their sidecars.
     """
 
     root: Path
@@ -109,21 +129,32 @@ class StageDir:
         """
         self.mirror.pull(self.path, wanted)
 
-    def complete(self, manifest: Mapping[str, Any]) -> None:
+    def complete(self, manifest: Mapping[str, Any], outputs: Iterable[str], *, pushed: bool = False) -> None:
         """Declare the stage complete: write the manifest aside, then rename it into place.
 
-        Raises StorageError where what is missing on the storage cannot be copied there; then the stage is not complete.
+        `outputs` names the files that it has made, and folders that hold nothing else; nothing else in the directory is
+        copied or listed. They are copied to the storage, unless they were `pushed` as they were made: then only those
+        that it lacks, or has in another size. Raises StorageError if that fails; then the stage is not complete.
         """
         self.create()
-        self.mirror.push_missing(self.path, leave=MANIFEST)
-        files = (file for file in self.path.glob("[!.]*") if file.is_file() and file.suffix != ".tar")
+        files = {name: self.path / name for output in outputs for name in self._files(output)}
+        if pushed:
+            self.mirror.push_missing(self.path, files)
+        else:
+            self.mirror.push(*files.values())
         added = {
             "stage": self.stage,
             "fingerprint": self.fingerprint,
-            "digests": {file.name: file_digest(file) for file in files if file.name != MANIFEST},
+            "digests": {name: file_digest(file) for name, file in files.items() if file.suffix != ".tar"},
         }
         write_json_atomic(self.path / MANIFEST, {**manifest, **added})
         self.mirror.push(self.path / MANIFEST)
+
+    def _files(self, output: str) -> list[str]:
+        """Return the names of the files of an output, which is one or a folder of them, relative to the directory."""
+        path = self.path / output
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        return [file.relative_to(self.path).as_posix() for file in files]
 
 
 def manifest_in(directory: Path) -> dict[str, Any]:
@@ -162,7 +193,7 @@ class _Part(dict[str, Any]):
 
 
 def check_outputs(*directories: Path) -> None:
-    """Compare files at the top of stage directories with the manifests there; readers of shards compare the tars.
+    """Compare the outputs in stage directories with the manifests there; readers of shards compare the tars.
 
     Raises DigestError where one was changed.
     """

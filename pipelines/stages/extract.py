@@ -291,7 +291,9 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     if not counts["images"]:
         raise StageError(f"{NAME}: no image of {split.name} was usable ({_by_reason(skipped)}); check the data set")
     revision = split.revision + (split.skipped not in (None, skipped))
-    split.directory.complete({"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision})
+    content = {"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision}
+    files = [file for path in split.shards for file in (path, table_path(path), sidecar_path(path))]
+    split.directory.complete(content, [file.name for file in files if file.is_file()], pushed=True)
 
 
 def _records_of(index: ShardIndex) -> int:

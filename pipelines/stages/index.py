@@ -42,7 +42,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         for items, each in facts.items()
     }
     summary = "; ".join(f"{each.items:,} {items}, {exactness[items]}" for items, each in facts.items())
-    stage.complete({"summary": summary})
+    stage.complete({"summary": summary}, [NAME])
     return StageReport(NAME, stage.path, summary)
 
 

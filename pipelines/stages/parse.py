@@ -26,7 +26,7 @@ from pipelines.runtime.stage import (
     fingerprint,
 )
 from pipelines.stages.shard_reuse import Version, reuse_shards
-from pipelines.stages.shard_work import missing_shards, shard_plan, track_progress
+from pipelines.stages.shard_work import missing_shards, shard_files, shard_plan, track_progress
 from pipelines.tracking import Tracker
 from preprocessing.captions import graph_shards, load_pipeline
 from preprocessing.captions.graph_shards import GraphCounts
@@ -70,7 +70,10 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         _make_shards(config, splits, tracker)
     for split, count in zip(splits, reused, strict=True):
         shards = {"shards": len(split.graphs.paths), "shards_taken_over": count}
-        split.directory.complete({"split": split.name, "counts": _counts([split]).to_json(), **shards})
+        split.directory.pull(lambda name: not name.endswith(".tar"))
+        content = {"split": split.name, "counts": _counts([split]).to_json(), **shards}
+        files = [file.name for path in split.graphs.paths for file in shard_files(path, graph_shards.counts_path)]
+        split.directory.complete(content, files, pushed=True)
         _log(split, tracker)
     return StageReport(NAME, config.work_dir / NAME, _summary(_counts(splits)))
 

@@ -7,7 +7,7 @@ from pipelines.config.layers import Layer, preset_layers
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.kinds.dual_encoder import NAME as DUAL_ENCODER
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import StageDir, StageError, fingerprint
+from pipelines.runtime.stage import StageDir, StageError, empty_folder, fingerprint, move_up
 from pipelines.stages.preflight import check_image
 from pipelines.stages.train import model_content
 from preprocessing.captions.encoder import save_caption_encoder
@@ -50,10 +50,10 @@ def save_pretrained_model(config: PipelineConfig) -> Path:
                 model = build_model(None, len(tokenizer), None, image, text)
             except (TokenizerError, ValueError) as error:
                 raise StageError(f"{PREFIX}{image['weights']}: {error}") from error
-            directory = stage.create()
-            model.save(directory)
-            save_caption_encoder(tokenizer, directory)
-            write_feature_key(directory, config.features.member)
-            stage.complete({"weights": image["weights"]})
+            with empty_folder(stage.create()) as made:
+                model.save(made)
+                save_caption_encoder(tokenizer, made)
+                write_feature_key(made, config.features.member)
+                stage.complete({"weights": image["weights"]}, move_up(made))
     stage.pull()
     return stage.path

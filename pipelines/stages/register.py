@@ -23,11 +23,12 @@ from pipelines.tracking import Tracker, code_version
 from pipelines.tracking.client import outages, reason_of
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.redaction import SecretAddress
-from vse_core.digests import check_digests, write_digests
+from vse_core.digests import DIGESTS, check_digests, write_digests
 
 NAME = "register"
 # Raised when the same checkpoint would be registered as something else.
 VERSION = 4
+EXTRACTOR = "extractor"
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
@@ -80,7 +81,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         ) from error
     summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
     tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.model_uri": registered.uri})
-    stage.complete({"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id})
+    record = {"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id}
+    stage.complete(record, [*parts, EXTRACTOR, DIGESTS, model_card.FILE])
     return StageReport(NAME, stage.path, summary)
 
 
@@ -132,5 +134,5 @@ def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path
     for name, source in parts.items():
         check_digests(source)
         shutil.copytree(source, directory / name, dirs_exist_ok=True)
-    write_extractor(directory / "extractor", features.extractor, {**features.options(), **features.limits})
-    write_digests(directory, *parts, "extractor")
+    write_extractor(directory / EXTRACTOR, features.extractor, {**features.options(), **features.limits})
+    write_digests(directory, *parts, EXTRACTOR)

@@ -21,8 +21,10 @@ from pipelines.runtime.stage import (
     StageReport,
     check_outputs,
     content_digest,
+    empty_folder,
     fingerprint,
     manifest_in,
+    move_up,
 )
 from pipelines.stages.shard_work import log_splits, logged_data, uses_of
 from pipelines.tracking import Tracker
@@ -33,7 +35,7 @@ from pipelines.training.worker import TrainingJob
 from preprocessing.captions import subwords
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.digests import DigestError, check_digests, write_digests
+from vse_core.digests import DIGESTS, DigestError, check_digests, recorded, write_digests
 
 if TYPE_CHECKING:
     from ray.train import UserCallback
@@ -104,7 +106,7 @@ def run(
         prepared = _prepare(config, upstream, splits, stage.path)
     facts, total_steps = prepared["facts"], prepared["total_steps"]
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
-    config.mirror.push_missing(stage.path, leave=MANIFEST)  # the workers' machines need it
+    config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
     evaluated = logged_data(config.name, config.dataset.eval_split, upstream["extract"])
     job = TrainingJob(config.training_settings, train, evaluation, stage.path, tracker.handle, evaluated)
@@ -118,7 +120,8 @@ def run(
         "seconds": round(time.monotonic() - began, 1),
     }
     _log_outcome(config, stage.path, manifest, tracker)
-    stage.complete(manifest)
+    outputs = [*recorded(stage.path), DIGESTS, LOSSES, manifest["best"]]
+    stage.complete(manifest, [name for name in outputs if (stage.path / name).exists()], pushed=True)
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
@@ -151,8 +154,13 @@ def _prepare(
 
     settings, shards = config.training_settings, upstream["extract"].shards
     paths = (path for _, path in splits)
-    with open_captions(config.mirror, settings.feature, config.training.shuffle_shards, *paths) as data:
-        caption_encoder, facts, total_steps = prepare(settings, *data, directory)
+    with (
+        empty_folder(directory) as made,
+        open_captions(config.mirror, settings.feature, config.training.shuffle_shards, *paths) as data,
+    ):
+        caption_encoder, facts, total_steps = prepare(settings, *data, made)
+        # The vocabulary, word vectors, negatives.
+        names = move_up(made)
         kind = settings.kind, settings.kind_settings
         tables = {
             name: make_tables(config.work_dir, name, shards[name], split, caption_encoder, directory, *kind)
@@ -161,8 +169,8 @@ def _prepare(
     places = {name: path.relative_to(config.work_dir).as_posix() for name, path in tables.items()}
     prepared = {"facts": facts, "total_steps": total_steps, "tables": places}
     write_json_atomic(directory / PREPARED, prepared)
-    # The vocabulary, word vectors, tables of negatives; losses are added to.
-    write_digests(directory, *(file.name for file in directory.glob("[!.]*") if file.name != LOSSES))
+    (directory / DIGESTS).unlink(missing_ok=True)
+    write_digests(directory, *names, PREPARED)
     return prepared
 
 

@@ -16,10 +16,11 @@ from torch import Tensor
 from pipelines.runtime.stage import StageError
 from pipelines.training.checkpoint_uploads import CheckpointUploads
 from pipelines.training.initial_weights import INITIAL
+from pipelines.training.loss_log import LOSSES
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import locked, sync_directory
-from preprocessing.storage.mirror import CONTENTS
-from vse_core.digests import DigestError, check_digests, file_digest, write_digests
+from preprocessing.storage.mirror import CONTENTS, lock_file
+from vse_core.digests import DIGESTS, DigestError, check_digests, file_digest, recorded, write_digests
 from vse_core.distributed import rank
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 from vse_core.training.sharding import gathered
@@ -169,7 +170,7 @@ def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
         if name == INITIAL or name.startswith("best-"):
             mirror.pull_folder(directory / name)
     directory.mkdir(parents=True, exist_ok=True)
-    with locked(directory / ".adopting.lock", fcntl.LOCK_EX):
+    with locked(lock_file(mirror.root, directory, "adopting"), fcntl.LOCK_EX):
         for name in sorted((name for name in whole if name.startswith("checkpoints/")), reverse=True):
             mirror.pull_folder(directory / name)
             if _defect(directory / name) is not None:
@@ -177,7 +178,9 @@ def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
                 mirror.pull_folder(directory / name)
             if _defect(directory / name) is None:
                 break
-    mirror.pull(directory, lambda name: "/" not in name)
+    mirror.pull(directory, {DIGESTS, LOSSES}.__contains__)
+    with contextlib.suppress(DigestError):  # nothing is prepared yet
+        mirror.pull(directory, recorded(directory).__contains__)
 
 
 @contextlib.contextmanager

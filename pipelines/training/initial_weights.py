@@ -12,6 +12,7 @@ from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import CONTENTS
 from vse_core.digests import check_digests
 from vse_core.models import Model, start_from
 from vse_core.models.model import WEIGHTS
@@ -27,7 +28,8 @@ def keep_initial(model: Path, directory: Path, mirror: Mirror) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(model, aside)
         aside.rename(kept)
-    mirror.push_folder(kept)
+    if not mirror.has(kept / CONTENTS):
+        mirror.push_folder(kept)
 
 
 @runtime_checkable

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
-from pipelines.runtime.stage import ShardSet, StageDir, check_outputs, fingerprint
+from pipelines.runtime.stage import ShardSet, StageDir, check_outputs, empty_folder, fingerprint, move_up
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.storage.atomic import locked
+from preprocessing.storage.mirror import lock_file
 from vse_core.digests import file_digest
 
 # Raised when the same shards and words would give other tables.
 VERSION = 2
-_MAKING = ".making.lock"
 
 
 def make_tables(
@@ -42,12 +42,13 @@ def make_tables(
         **kind.tables_identity(settings, split),
     }
     tables = StageDir(root, f"tables/{name}", fingerprint(identity), source.directory.mirror)
-    with locked(tables.create() / _MAKING, fcntl.LOCK_EX):
+    with locked(lock_file(root, tables.create(), "making"), fcntl.LOCK_EX):
         if not tables.is_complete():
-            split.reader.index.save(tables.path)
-            TokenTable.encode(split.reader.texts(), encoder).save(tables.path)
-            kind.write_tables(settings, split, encoder, tables.path)
-            tables.complete({"captions": split.reader.num_captions})
+            with empty_folder(tables.path) as made:
+                split.reader.index.save(made)
+                TokenTable.encode(split.reader.texts(), encoder).save(made)
+                kind.write_tables(settings, split, encoder, made)
+                tables.complete({"captions": split.reader.num_captions}, move_up(made))
     tables.pull()
     check_outputs(tables.path)
     return tables.path

@@ -117,7 +117,8 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
         tracker.log_figure(plot_sensitivity(results, search), "plots/sensitivity.png")
         tracker.log_figure(plot_parallel_coordinates(results, search), "plots/parallel_coordinates.png")
     tracker.log_metrics({"best/rsum": winner.mean, "trials": len(results.trials)})
-    stage.complete({"seconds": round(time.monotonic() - began, 1), "rsum": winner.mean, "settings": winner.settings})
+    record = {"seconds": round(time.monotonic() - began, 1), "rsum": winner.mean, "settings": winner.settings}
+    stage.complete(record, [TABLE, BEST])
 
 
 def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:

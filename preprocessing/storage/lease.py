@@ -19,27 +19,24 @@ from preprocessing.storage.s3 import S3Storage
 
 log = logging.getLogger(__name__)
 
-# A lock that was not renewed for this long has expired; a live holder renews several times meanwhile. That of a process
-# known to be dead is free at once.
-LEASE_SECONDS = 120.0
-_RENEW_SECONDS = 20.0
+# A holder renews its lock this many times before it would expire. That of a process known to be dead is free at once.
+_RENEWALS = 6
 # On a server without conditional writes: how long after its write a process looks whether another one has written.
 _SETTLE_SECONDS = 3.0
-_FILE = ".lock"
 
 
 @contextlib.contextmanager
 def held(lock: "FolderLock | Lease", lost: Callable[[], None]) -> Iterator[None]:
     """Hold a lock for the block, renewed by a thread; raise BusyError where another process has it.
 
-    A process that was stopped for longer than LEASE_SECONDS may find at its next renewal that another one has the
-    lock: then `lost` is called, in that thread.
+    A process that was stopped for longer than the lock lasts may find at its next renewal that another one has it:
+    then `lost` is called, in that thread.
     """
     lock.take()
     ended = threading.Event()
 
     def renew() -> None:
-        while not ended.wait(_RENEW_SECONDS):
+        while not ended.wait(lock.seconds / _RENEWALS):
             try:
                 is_ours = lock.renew()
             except (StorageError, OSError) as error:
@@ -62,15 +59,19 @@ def held(lock: "FolderLock | Lease", lost: Callable[[], None]) -> Iterator[None]
 
 
 class FolderLock:
-    """A lock of a folder, made where it is missing: of this machine's processes, and of machines that share the folder.
+    """A lock on a disk, a file: of this machine's processes, and of machines that share the file's folder.
 
     Between processes of a machine, in containers or not, the kernel decides. Its locks may not reach other machines, so
     the file also names its holder. Two machines that the kernel lets begin in one moment find out at the first renewal,
     and one ends.
+
+    Args:
+        file: of the lock, made if it is missing.
+        seconds: without a renewal after which the lock of another machine's process has expired.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / _FILE
+    def __init__(self, file: Path, seconds: float) -> None:
+        self._file, self.seconds = file, seconds
         self._holder = _holder()
         self._descriptor = -1
 
@@ -87,7 +88,7 @@ class FolderLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = self._read()
             is_local = found.get("kernel") == self._holder["kernel"]  # then this kernel has just said that it is dead
-            if found and not is_local and self._age() < LEASE_SECONDS and not _is_dead(found):
+            if found and not is_local and self._age() < self.seconds and not _is_dead(found):
                 raise _busy(found)
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(self._holder).encode(), 0)
@@ -130,8 +131,8 @@ class Lease:
     next renewal. Ages are taken from the server's clock alone.
     """
 
-    def __init__(self, storage: S3Storage, name: str) -> None:
-        self._storage, self._name = storage, name
+    def __init__(self, storage: S3Storage, name: str, seconds: float) -> None:
+        self._storage, self._name, self.seconds = storage, name, seconds
         self._content = _holder()
         self._renewals = 0
         self._version: str | None = None
@@ -145,7 +146,7 @@ class Lease:
     def take(self) -> None:
         """Acquire the lease; raises BusyError where another process holds it, or has been faster."""
         found = self._storage.age(self._name)
-        if found is not None and found[1] < LEASE_SECONDS and not _is_dead(holder := self._read()):
+        if found is not None and found[1] < self.seconds and not _is_dead(holder := self._read()):
             raise _busy(holder)
         if not self._write(None if found is None else found[0]):
             raise _busy(self._read())

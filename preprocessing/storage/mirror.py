@@ -24,8 +24,10 @@ CONTENTS = "contents.json"
 _THREADS = 8
 # Only these are removed to make room: sidecars, manifests and models are small.
 _SHARDS = "**/shard-*.tar"
-_IN_USE, _PULLING, _MAKING_ROOM = ".in-use.lock", ".pulling.lock", ".making-room.lock"
-_RESERVED = ".reserved"
+_LOCKS, _RESERVED = "locks", ".reserved"
+_IN_USE, _PULLING, _MAKING_ROOM = "in-use", "pulling", "making-room"
+# Earlier versions kept the lease of a folder inside it, where it may still lie.
+_EARLIER_LEASE = "lease.json"
 # Locks for files by the hash of their name: files that share one wait for each other, no more.
 _PULLING_ONES = 64
 
@@ -38,6 +40,16 @@ def sidecar_path(shard: Path) -> Path:
 def table_path(shard: Path) -> Path:
     """Return the table of a shard's captions, which shards of earlier versions lack."""
     return shard.with_suffix(".parquet")
+
+
+def lock_file(root: Path, path: Path, use: str) -> Path:
+    """Return the file that locks a path of a work folder for a use, and make the folder that it lies in.
+
+    Locks have a tree of their own, ``<root>/locks/<path>/<use>.lock``: folders hold their outputs and nothing else.
+    """
+    folder = root / _LOCKS / path.relative_to(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{use}.lock"
 
 
 def everything(_name: str) -> bool:
@@ -58,12 +70,14 @@ class Mirror:
         address: of the storage, ``s3://bucket/folder`` or a folder that all machines see; None keeps no copies.
         limit: bytes of shards that this machine keeps in the work folder; None keeps all.
         is_read_only: nothing is copied to this machine or removed from it, as in a dry run.
+        lease_seconds: a lock that another machine has not renewed for this long has expired.
     """
 
     root: Path = Path()
     address: str | None = None
     limit: int | None = None
     is_read_only: bool = False
+    lease_seconds: float = 120.0
 
     def push(self, *paths: Path) -> None:
         """Copy finished files to the storage, in this order; what was there under their names is replaced."""
@@ -106,16 +120,12 @@ class Mirror:
         with contextlib.suppress(FileNotFoundError):  # not here, or it has just made room
             link_atomic(path, target)
 
-    def push_missing(self, directory: Path, *, leave: str) -> None:
-        """Copy the files of a directory, at any depth, that the storage lacks or has in another size, but for one."""
+    def push_missing(self, directory: Path, names: Iterable[str]) -> None:
+        """Copy those files of a directory that are here and that the storage lacks or has in another size."""
         if self.address is None:
             return
         stored = self.stored(directory)
-        names = {
-            path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*")) if path.is_file()
-        }
-        names = {name: path for name, path in names.items() if "/." not in f"/{name}"}
-        missing = [path for name, path in names.items() if name != leave and stored.get(name) != path.stat().st_size]
+        missing = [directory / name for name in names if _size(directory / name) not in (None, stored.get(name))]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self.push, missing))
 
@@ -128,6 +138,7 @@ class Mirror:
         return {
             require_inner_name(entry.name.removeprefix(f"{folder}/"), where, StorageError): entry.bytes
             for entry in self._storage.list(folder)
+            if not entry.name.endswith(f"/{_EARLIER_LEASE}")
         }
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
@@ -136,7 +147,7 @@ class Mirror:
             return
         stored = {name: size for name, size in self.stored(directory).items() if wanted(name)}
         directory.mkdir(parents=True, exist_ok=True)
-        with locked(directory / _PULLING, fcntl.LOCK_EX):
+        with locked(self._lock(directory, _PULLING), fcntl.LOCK_EX):
             missing = [name for name, size in stored.items() if _size(directory / name) != size]
             self.make_room(sum(stored[name] for name in missing if name.endswith(".tar")))
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -151,7 +162,7 @@ class Mirror:
             if self.address is not None:
                 for directory in directories:
                     directory.mkdir(parents=True, exist_ok=True)
-                    stack.enter_context(locked(directory / _IN_USE, fcntl.LOCK_SH))
+                    stack.enter_context(locked(self._lock(directory, _IN_USE), fcntl.LOCK_SH))
                 for directory in directories:
                     self.pull(directory)
             yield
@@ -176,12 +187,12 @@ class Mirror:
             path.parent.mkdir(parents=True, exist_ok=True)
             number = zlib.crc32(path.name.encode()) % _PULLING_ONES
             with contextlib.ExitStack() as stack:
-                stack.enter_context(locked(path.with_name(f".pulling-{number:02d}.lock"), fcntl.LOCK_EX))
+                stack.enter_context(locked(self._lock(path.parent, f"{_PULLING}-{number:02d}"), fcntl.LOCK_EX))
                 if _size(path) != entry.bytes:  # no other process has just copied it
                     if path.suffix == ".tar":
-                        with locked(path.with_name(_PULLING), fcntl.LOCK_EX):
+                        with locked(self._lock(path.parent, _PULLING), fcntl.LOCK_EX):
                             self.make_room(entry.bytes)
-                            stack.enter_context(_reserved(path, entry.bytes))
+                            stack.enter_context(self._reserved(path, entry.bytes))
                     self._download(path, path)
         _touch(path)
 
@@ -201,7 +212,7 @@ class Mirror:
         if self.address is None or directory.exists():
             return
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with locked(directory.parent / _PULLING, fcntl.LOCK_EX):
+        with locked(self._lock(directory.parent, _PULLING), fcntl.LOCK_EX):
             if directory.exists():  # another process has just done it
                 return
             aside = directory.with_name(f".{directory.name}.pulled")
@@ -239,6 +250,9 @@ class Mirror:
         assert self.address is not None, "asked only where there is a storage"
         return open_storage(self.address)
 
+    def _lock(self, path: Path, use: str) -> Path:
+        return lock_file(self.root, path, use)
+
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
@@ -258,9 +272,9 @@ class Mirror:
         if self.address is None or self.limit is None:
             return
         # One at a time: shards that another one is removing would be counted, and their folders passed over.
-        with locked(self.root / _MAKING_ROOM, fcntl.LOCK_EX):
+        with locked(self._lock(self.root, _MAKING_ROOM), fcntl.LOCK_EX):
             # Before the shards: one that arrives in between must not be missed in both.
-            copied = _being_copied(self.root)
+            copied = self._being_copied()
             shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
             used = sum((copied | {path: _room(status) for path, status in shards}).values())
             excess = used + wanted - self.limit
@@ -275,12 +289,36 @@ class Mirror:
                 f"{self.limit:,}: raise storage.cache_gb, or use a machine with a larger disk"
             )
 
+    @contextlib.contextmanager
+    def _reserved(self, shard: Path, size: int) -> Iterator[None]:
+        """Reserve room for a shard that is being copied by a locked sparse file of its size."""
+        reservation = self._lock(shard.parent, shard.name).with_suffix(_RESERVED)
+        with locked(reservation, fcntl.LOCK_EX):
+            os.truncate(reservation, size)
+            try:
+                yield
+            finally:
+                reservation.unlink(missing_ok=True)
+
+    def _being_copied(self) -> dict[Path, int]:
+        """Return the shards that are being copied with their bytes; remove reservations of killed processes."""
+        found, locks = {}, self.root / _LOCKS
+        for reservation in locks.glob(f"**/shard-*.tar{_RESERVED}"):
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    with locked(reservation, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_RDWR):
+                        reservation.unlink()
+                except BlockingIOError:
+                    arriving = self.root / reservation.relative_to(locks).with_suffix("")
+                    found[arriving] = reservation.stat().st_size
+        return found
+
     def _remove(self, path: Path, size: int) -> bool:
         """Remove a copy that no process pins and the storage has; return whether that was done."""
         alone = fcntl.LOCK_EX | fcntl.LOCK_NB
         with (
             contextlib.suppress(BlockingIOError, FileNotFoundError),
-            locked(path.parent / _IN_USE, alone),
+            locked(self._lock(path.parent, _IN_USE), alone),
             locked(path, alone, os.O_RDWR),
         ):
             entry = self._storage.find(self._name(path))
@@ -303,32 +341,6 @@ def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:
 def _room(status: os.stat_result) -> int:
     """Return a file's bytes by name: versions of a split share unchanged shards as hard links."""
     return status.st_size // max(1, status.st_nlink)
-
-
-@contextlib.contextmanager
-def _reserved(shard: Path, size: int) -> Iterator[None]:
-    """Reserve room for a shard that is being copied by a locked sparse file of its size."""
-    reservation = shard.with_name(f".{shard.name}{_RESERVED}")
-    with locked(reservation, fcntl.LOCK_EX):
-        os.truncate(reservation, size)
-        try:
-            yield
-        finally:
-            reservation.unlink(missing_ok=True)
-
-
-def _being_copied(root: Path) -> dict[Path, int]:
-    """Return the shards that are being copied with their bytes; remove reservations of processes that were killed."""
-    found = {}
-    for reservation in root.glob(f"**/.shard-*.tar{_RESERVED}"):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                with locked(reservation, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_RDWR):
-                    reservation.unlink()
-            except BlockingIOError:
-                arriving = reservation.with_name(reservation.name.removeprefix(".").removesuffix(_RESERVED))
-                found[arriving] = reservation.stat().st_size
-    return found
 
 
 def _touch(path: Path) -> None:

@@ -147,7 +147,7 @@ def main() -> None:
             local = folder / "here" / "train"
             local.mkdir(parents=True)
             make_shards(local, ROWS, WIDTH, arguments.images, arguments.shard_size)
-            Mirror(folder / "here", address).push_missing(local, leave="")
+            Mirror(folder / "here", address).push_missing(local, (path.name for path in local.iterdir()))
             shards = sorted(local.glob("*.tar"))
             size = max(path.stat().st_size for path in shards)
             reader = ShardReader(local, "grid", verify=True)

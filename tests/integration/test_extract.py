@@ -46,7 +46,7 @@ def shard_bytes(config: PipelineConfig) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.glob("*/*/*")
-        if path.name not in ("manifest.json", ".lock")
+        if path.name != "manifest.json"
     }
 
 

@@ -77,7 +77,7 @@ def test_four_days(work_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     changed = {
         path.name for path in work_dir.rglob("*") if path.is_file() and before.get(path) != path.stat().st_mtime_ns
     }
-    assert changed == {STATUS, LOG, ".lock"}
+    assert changed == {STATUS, LOG, "work.lock"}
 
     scenes.arrive(DAYS["poisoned"], poisoned=True)
     poisoned = start(config)["record"]

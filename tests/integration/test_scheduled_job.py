@@ -159,7 +159,7 @@ def test_two_nights(machine: Machine, record_property: Callable[[str, object], N
     assert (ended, machine.status_of("2")) == (0, "SUCCEEDED"), output
     assert json.loads(status.read_text())["outcome"] == "nothing new"
     changed = {path.name for path, when in written(machine.work_dir).items() if before.get(path) != when}
-    assert changed == {STATUS, LOG, ".lock"}  # nothing was extracted, trained or registered
+    assert changed == {STATUS, LOG, "work.lock"}  # nothing was extracted, trained or registered
     assert len(client.search_model_versions(f"name = '{config.registered_model}'")) == 1
 
     again, output = machine.submit("2")

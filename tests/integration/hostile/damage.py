@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from preprocessing.storage.mirror import lock_file
+
 
 def apply(root: Path, damage: dict[str, Any]) -> None:
     """Apply one entry of a case's list: the kind is its first key, the rest are that kind's arguments."""
@@ -120,8 +122,9 @@ def lock(root: Path, pattern: str, host: str, seconds: float) -> None:
     for path in _paths(root, pattern):
         place = {"host": host or socket.gethostname(), "processes": os.readlink("/proc/self/ns/pid")}  # noqa: PTH115
         holder = {**place, "pid": 99_999_999, "began": "1", "since": time.time() - seconds, "token": "x"}
-        (path / ".lock").write_text(json.dumps(holder), encoding="utf-8")
-        os.utime(path / ".lock", (time.time() - seconds,) * 2)
+        file = lock_file(root / "work", path, "work")
+        file.write_text(json.dumps(holder), encoding="utf-8")
+        os.utime(file, (time.time() - seconds,) * 2)
 
 
 def sql(root: Path, pattern: str, statement: str) -> None:

@@ -54,7 +54,7 @@ def models(work_dir: Path) -> dict[str, EvaluatedModel]:
     for name, gallery in GALLERIES.items():
         stage = StageDir(work_dir, "evaluate", f"fingerprint of {name}")
         gallery.save(stage.create() / GALLERY)
-        stage.complete({"metrics": {}, "summary": ""})
+        stage.complete({"metrics": {}, "summary": ""}, [])
         models[name] = EvaluatedModel(name, Path(name), TwoTowerKind(), "fingerprint of features", stage.path)
     return models
 

@@ -57,7 +57,7 @@ def evaluated(work_dir: Path, name: str, gallery: Gallery) -> EvaluatedModel:
     stage = StageDir(work_dir, "evaluate", f"fingerprint of {name}")
     gallery.save(stage.create() / GALLERY)
     result = evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, [2] * len(gallery.records))
-    stage.complete({"metrics": result.as_dict(), "summary": f"{name} alone"})
+    stage.complete({"metrics": result.as_dict(), "summary": f"{name} alone"}, [])
     return EvaluatedModel(name, Path(name), TwoTowerKind(), "fingerprint of features", stage.path)
 
 

@@ -257,7 +257,7 @@ def test_views_of_a_search_are_those_of_its_models(
     rsums = dict(zip(rows, (90.0, 100.0, 120.0, 110.0), strict=True))
     trials = [Trial(name, {"row": name}, 0, rsum, 1, 1, False) for name, rsum in rsums.items()]
     write_results(Results(trials), stage.path / TABLE)
-    stage.complete({})
+    stage.complete({}, [TABLE])
     trained: dict[str, PipelineConfig] = {}
 
     def evaluated(named: NamedModel) -> SimpleNamespace:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runtime.stage import MANIFEST, StageDir, StageError, StagePlan, fingerprint
+from pipelines.runtime.stage import MANIFEST, StageDir, StageError, StagePlan, check_outputs, fingerprint
 from preprocessing.storage import LocalStorage, Mirror, StorageError
+from vse_core.digests import DIGESTS, check_digests, write_digests
 
 
 def test_a_fingerprint_is_the_sha256_of_canonical_json() -> None:
@@ -37,7 +38,7 @@ def test_a_directory_is_complete_with_its_manifest(tmp_path: Path) -> None:
     assert not stage.is_complete()
     with pytest.raises(StageError, match="has not finished"):
         stage.read_manifest()
-    stage.complete({"count": 3})
+    stage.complete({"count": 3}, [])
     assert stage.is_complete()
     content = {"count": 3, "stage": "extract/train", "fingerprint": "ab" * 32}
     assert stage.read_manifest() == {**content, "digests": {}}
@@ -50,14 +51,37 @@ def test_what_is_complete_on_the_storage_is_complete_on_every_machine(tmp_path: 
         StageDir(tmp_path / name, "train", "ab" * 32, Mirror(tmp_path / name, str(tmp_path / "storage")))
         for name in ("here", "there")
     )
-    (here.create() / "model").write_text("weights")
-    here.complete({"count": 3})
+    (here.create() / "gallery").mkdir()
+    for name in ("model", "gallery/items", "shard-0.tar", "lease.json", ".model.tmp", "left by another"):
+        (here.path / name).write_text(name)
+    here.complete({"count": 3}, ["model", "gallery", "shard-0.tar"])
     assert here.is_complete()
     assert there.is_complete()
     assert there.read_manifest()["count"] == 3
+    assert set(there.read_manifest()["digests"]) == {"model", "gallery/items"}
     assert not (there.path / "model").exists()
     there.pull()
-    assert (there.path / "model").read_text() == "weights"
+    assert there.stored() == {"model", "gallery/items", "shard-0.tar", MANIFEST}
+    assert {path.name for path in there.path.rglob("*.*")} == {"shard-0.tar", MANIFEST}
+    assert (there.path / "gallery/items").read_text() == "gallery/items"
+    check_outputs(there.path)
+
+
+def test_the_lease_that_an_earlier_version_has_listed_is_not_an_output(tmp_path: Path) -> None:
+    storage, folder = tmp_path / "storage", f"train/{'ab' * 8}"
+    here, there = (
+        StageDir(tmp_path / name, "train", "ab" * 32, Mirror(tmp_path / name, str(storage))) for name in ("1", "2")
+    )
+    for name in ("model", "lease.json"):
+        (here.create() / name).write_text(name)
+        write_digests(here.path, "model", "lease.json")
+    here.complete({}, ["model", "lease.json", DIGESTS])
+    (storage / folder / "lease.json").write_text("renewed")
+    there.is_complete()
+    there.pull()
+    assert {path.name for path in there.path.iterdir()} == {"model", DIGESTS, MANIFEST}
+    check_outputs(there.path)
+    check_digests(there.path)
 
 
 def test_what_the_storage_does_not_take_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +93,9 @@ def test_what_the_storage_does_not_take_is_not_complete(tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(LocalStorage, "upload", refuse)
         with pytest.raises(StorageError, match="refused"):
-            stage.complete({"count": 3})
+            stage.complete({"count": 3}, ["model"])
     assert not stage.is_complete()
-    stage.complete({"count": 3})
+    stage.complete({"count": 3}, ["model"])
     assert stage.is_complete()
 
 
@@ -85,7 +109,7 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
 
 def test_what_a_manifest_lacks_is_named(tmp_path: Path) -> None:
     stage = StageDir(tmp_path, "train", "ab" * 32)
-    stage.complete({"counts": {"images": 3}})
+    stage.complete({"counts": {"images": 3}}, [])
     manifest = pickle.loads(pickle.dumps(stage.read_manifest()))
     assert manifest["counts"] == {"images": 3}
     with pytest.raises(StageError, match=f"{MANIFEST} has no 'best': delete it and run the stage again"):

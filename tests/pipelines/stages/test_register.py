@@ -93,7 +93,7 @@ def test_register_that_was_killed_before_its_manifest_makes_no_second_version(
 
 def test_a_database_that_is_gone_has_no_registered_model(config: PipelineConfig, upstream: Plans) -> None:
     plan = register.plan(config, upstream)
-    StageDir(config.work_dir, register.NAME, plan.fingerprint).complete({"summary": "registered before"})
+    StageDir(config.work_dir, register.NAME, plan.fingerprint).complete({"summary": "registered before"}, [])
     database = Path(config.tracking_uri.removeprefix("sqlite:///"))
     database.touch()
     assert register.plan(config, upstream).complete

@@ -48,7 +48,7 @@ class CountingStage:
         tracker.log_metrics({"x": 1.0})
         stage = self._directory(config)
         metrics = {**HEADLINES, "rsum_low": 230.0, "i2t_ties": 3.0}
-        stage.complete({"summary": f"result of {self.name}", "metrics": metrics})
+        stage.complete({"summary": f"result of {self.name}", "metrics": metrics}, [])
         return StageReport(self.name, stage.path, f"result of {self.name}")
 
 

@@ -18,9 +18,9 @@ from tests.pipelines.stages.test_shard_checks import make
 @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", None, 3])
 def test_the_best_checkpoint_lies_in_its_training(tmp_path: Path, name: object) -> None:
     stage = StageDir(tmp_path, "train", "f" * 64)
-    stage.complete({"best": "best-001"})
+    stage.complete({"best": "best-001"}, [])
     assert _best(stage) == stage.path / "best-001"
-    stage.complete({"best": name})
+    stage.complete({"best": name}, [])
     with pytest.raises(StageError, match=r"manifest\.json, best: .* no"):
         _best(stage)
 

@@ -18,6 +18,8 @@ from preprocessing.storage import S3Storage, StorageError, lease, s3
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import Lease, held
 
+SECONDS = 120
+
 
 class Server:
     """The part of boto3's client that leases use, over a dictionary, with a clock that the test moves."""
@@ -83,14 +85,14 @@ def error(code: str, operation: str) -> ClientError:
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server(request.param)
     monkeypatch.setattr(s3, "client", lambda: server)
-    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "_RENEWALS", 100 * SECONDS)
     monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.05)
     return server
 
 
 def of(host: str) -> Lease:
     """Return a lease that a machine of this name asks for."""
-    asked = Lease(S3Storage("s3://bucket/work"), "retrain/lease.json")
+    asked = Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS)
     asked._content["host"] = host
     return asked
 
@@ -104,7 +106,7 @@ def test_one_at_a_time(server: Server) -> None:
         raise AssertionError("two hold it")
     assert server.objects == {}
     with held_by("the third"):
-        assert set(server.objects) == {"work/retrain/lease.json"}
+        assert set(server.objects) == {"work/retrain/work.lock"}
 
 
 def test_of_many_that_ask_at_once_one_gets_it(server: Server) -> None:
@@ -133,7 +135,7 @@ def test_of_many_that_ask_at_once_one_gets_it(server: Server) -> None:
 def test_a_holder_that_has_died_is_followed(server: Server) -> None:
     dead = of("the dead")
     dead.take()
-    server.time += timedelta(seconds=lease.LEASE_SECONDS - 1)
+    server.time += timedelta(seconds=SECONDS - 1)
     with pytest.raises(BusyError, match="the dead"), held_by("too early"):
         raise AssertionError("it may live still")
     server.time += timedelta(seconds=2)
@@ -142,29 +144,29 @@ def test_a_holder_that_has_died_is_followed(server: Server) -> None:
 
 
 def test_a_dead_process_of_this_machine_is_followed_at_once(server: Server) -> None:
-    dead = Lease(S3Storage("s3://bucket/work"), "retrain/lease.json")
+    dead = Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS)
     with subprocess.Popen(["true"]) as process:
         pass
     dead._content |= {"pid": process.pid, "began": "1"}
     dead.take()
-    with held(Lease(S3Storage("s3://bucket/work"), "retrain/lease.json"), list):
+    with held(Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS), list):
         assert not dead.renew()
 
 
 def test_another_process_of_the_same_number_is_not_the_holder(server: Server) -> None:
-    dead = Lease(S3Storage("s3://bucket/work"), "retrain/lease.json")
+    dead = Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS)
     dead._content["began"] = "1"  # of this process's number, and started at another time
     dead.take()
-    with held(Lease(S3Storage("s3://bucket/work"), "retrain/lease.json"), list):
+    with held(Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS), list):
         assert not dead.renew()
 
 
 def test_a_holder_that_lives_renews(server: Server) -> None:
     with held_by("the holder"):
         for _ in range(3):
-            before = server.objects["work/retrain/lease.json"][0]
-            server.time += timedelta(seconds=lease.LEASE_SECONDS * 0.9)
-            wait_until(lambda before=before: server.objects["work/retrain/lease.json"][0] != before)
+            before = server.objects["work/retrain/work.lock"][0]
+            server.time += timedelta(seconds=SECONDS * 0.9)
+            wait_until(lambda before=before: server.objects["work/retrain/work.lock"][0] != before)
         with pytest.raises(BusyError, match="the holder"), held_by("another"):
             raise AssertionError("two hold it")
 
@@ -172,11 +174,11 @@ def test_a_holder_that_lives_renews(server: Server) -> None:
 def test_who_was_stopped_for_too_long_is_told(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     told = threading.Event()
     with held_by("the slow", told.set):
-        server.time += timedelta(seconds=2 * lease.LEASE_SECONDS)
-        server.put_object("bucket", "work/retrain/lease.json", b'{"host": "the fast", "since": 0, "token": "x"}')
+        server.time += timedelta(seconds=2 * SECONDS)
+        server.put_object("bucket", "work/retrain/work.lock", b'{"host": "the fast", "since": 0, "token": "x"}')
         assert told.wait(10)
     assert "has been lost" in caplog.text
-    assert b"the fast" in server.objects["work/retrain/lease.json"][0]  # and it does not let go of what is another's
+    assert b"the fast" in server.objects["work/retrain/work.lock"][0]  # and it does not let go of what is another's
 
 
 def test_a_server_that_is_away_for_a_while_costs_nothing(server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -185,8 +187,8 @@ def test_a_server_that_is_away_for_a_while_costs_nothing(server: Server, caplog:
         server.is_away = True
         wait_until(lambda: "cannot be renewed" in caplog.text)
         server.is_away = False
-        before = server.objects["work/retrain/lease.json"][0]
-        wait_until(lambda: server.objects["work/retrain/lease.json"][0] != before)
+        before = server.objects["work/retrain/work.lock"][0]
+        wait_until(lambda: server.objects["work/retrain/work.lock"][0] != before)
     assert not told.is_set()
     assert server.objects == {}
 

@@ -29,14 +29,16 @@ def write(path: Path, data: bytes = b"data") -> Path:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.name[0] != "."}
+    """Names of all files but those of locks, which lie in a tree of their own."""
+    found = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    return {path.as_posix() for path in found if "locks" not in path.parts}
 
 
 def test_without_an_address_nothing_happens(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path, None)
     path = write(tmp_path / "stage" / "file")
     mirror.push(path)
-    mirror.push_missing(path.parent, leave="manifest.json")
+    mirror.push_missing(path.parent, ["file"])
     mirror.push_folder(path.parent)
     mirror.make_room()
     with mirror.pinned(path.parent):
@@ -63,9 +65,9 @@ def test_a_file_of_another_size_is_replaced(here: Mirror, there: Mirror) -> None
     assert (there.root / "stage/one").read_bytes() == b"whole"
 
 
-def test_missing_files_are_pushed_but_the_manifest(here: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_are_pushed(here: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     here.push(write(here.root / "stage/one"))
-    for name in ("two", "deep/three", "manifest.json", ".lock", ".aside.tmp/four"):
+    for name in ("two", "deep/three", "four"):
         write(here.root / "stage" / name)
     pushed: list[str] = []
     upload = LocalStorage.upload
@@ -75,7 +77,7 @@ def test_missing_files_are_pushed_but_the_manifest(here: Mirror, monkeypatch: py
         upload(self, path, name)
 
     monkeypatch.setattr(LocalStorage, "upload", noted)
-    here.push_missing(here.root / "stage", leave="manifest.json")
+    here.push_missing(here.root / "stage", ["one", "two", "deep/three", "made elsewhere"])
     assert sorted(pushed) == ["stage/deep/three", "stage/two"]
 
 
@@ -222,8 +224,7 @@ def test_shards_that_are_being_copied_count(here: Mirror, there: Mirror, monkeyp
     stored = [write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(6)]
     here.push(*stored)
     small = limited(there, 350)
-    (small.root / "stage").mkdir(parents=True)
-    (small.root / "stage" / ".shard-00009.tar.reserved").write_bytes(bytes(300))  # of a process that was killed
+    write(small.root / "locks/stage/shard-00009.tar.reserved", bytes(300))  # of a process that was killed
     most = []
 
     def hold(number: int) -> None:
@@ -234,7 +235,7 @@ def test_shards_that_are_being_copied_count(here: Mirror, there: Mirror, monkeyp
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(hold, range(first, first + 3)))
     assert max(most) <= 350
-    assert not list(small.root.glob("stage/.*.reserved"))
+    assert not list(small.root.rglob("*.reserved"))
 
 
 def test_a_shard_that_arrives_while_room_is_measured_counts(
@@ -253,6 +254,6 @@ def test_a_shard_that_arrives_while_room_is_measured_counts(
         return found
 
     monkeypatch.setattr(mirror, "_shards", arrives_afterwards)
-    with mirror._reserved(arriving, 100):
+    with small._reserved(arriving, 100):
         small.make_room(100)
     assert names(small.root) == {"stage-1/shard-00000.tar"}
