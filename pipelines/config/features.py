@@ -49,6 +49,9 @@ class _Extraction(Strict):
     image_timeout: Seconds = Field(
         60, description="seconds that loading and decoding an image may take; then it is skipped"
     )
+    max_skipped: Float = Field(
+        0.5, ge=0, le=1, description="share of a split's images that may be skipped; more end the stage with an error"
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""

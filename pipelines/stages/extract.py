@@ -76,8 +76,8 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
     """Make the missing shards on a pool of Ray actors, then write each split's manifest.
 
-    Raises StageError where no image of a split was usable, two images have a name in common by which published features
-    are joined, or several actors died of the same shard, and ClusterError where Ray cannot be reached.
+    Raises StageError if more images of a split were skipped than `features.max_skipped` allows, if two images have a name in common by which published features
+    are joined, or if several actors died of the same shard, and ClusterError where Ray cannot be reached.
     """
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})
@@ -106,6 +106,7 @@ class Split:
     shards: tuple[Path, ...]
     shard_size: int
     settings: Mapping[str, Any]
+    max_skipped: float
 
     @property
     def shard_set(self) -> ShardSet:
@@ -276,7 +277,7 @@ def _images_to_do(splits: Iterable[Split]) -> int | None:
 
 
 def _write_manifest(split: Split, reused: int = 0) -> None:
-    """Write the manifest of a split from its sidecars; raises StageError where nothing of the split was usable."""
+    """Write the manifest of a split from its sidecars; raises StageError if too many of its images were skipped."""
     split.directory.pull(lambda name: name.endswith((".json", ".parquet")))
     indices = [read_index(path) for path in split.shards]
     skipped = [item for index in indices for item in index.skipped]
@@ -288,8 +289,13 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
         "shards": len(indices),
         "shards_taken_over": reused,
     }
-    if not counts["images"]:
-        raise StageError(f"{NAME}: no image of {split.name} was usable ({_by_reason(skipped)}); check the data set")
+    lacking = counts["records"] - counts["images"]
+    if not counts["images"] or lacking > split.max_skipped * counts["records"]:
+        raise StageError(
+            f"{NAME}: {lacking:,} of the {counts['records']:,} images of {split.name} were skipped "
+            f"({_by_reason(skipped)}), and features.max_skipped allows {split.max_skipped:g} of them: check the data "
+            "set, or raise it, which makes no shard again"
+        )
     revision = split.revision + (split.skipped not in (None, skipped))
     content = {"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision}
     files = [file for path in split.shards for file in (path, table_path(path), sidecar_path(path))]
@@ -344,7 +350,7 @@ def splits_of(config: PipelineConfig) -> list[Split]:
         identity = fingerprint({**settings, "records": summary.digest})
         directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
         shards = tuple(shard_path(directory.path, number) for number in range(len(summary.shards)))
-        splits.append(Split(name, dataset, summary, directory, shards, shard_size, settings))
+        splits.append(Split(name, dataset, summary, directory, shards, shard_size, settings, features.max_skipped))
     return splits
 
 

@@ -173,16 +173,6 @@ def test_no_image_stops_the_stage_and_none_disappears(
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["set_aside.json"]
 
 
-def test_nothing_usable_is_an_error(work_dir: Path, tmp_path: Path) -> None:
-    from pipelines.runtime.stage import StageError
-
-    folder = tmp_path / "data"
-    folder.mkdir()
-    captions = {saved(folder, "gone.jpg", Path.unlink): ["a red square ."] * 8}
-    with pytest.raises(StageError, match="no image of train was usable"):
-        run_stages(scenes(work_dir, *flickr(folder, captions)), ["extract"])
-
-
 def test_a_driver_that_is_killed(work_dir: Path, undisturbed: PipelineConfig, ray_cluster: str) -> None:
     """`kill -9` in mid-extraction: whole shards are kept, the rest is made, the bytes are those of a quiet run."""
     killed = scenes(work_dir)

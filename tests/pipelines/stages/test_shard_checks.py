@@ -11,12 +11,16 @@ import numpy.typing as npt
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.stage import StageError
 from pipelines.stages import extract, shard_checks
 from pipelines.stages.runner import plan_stages
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.features.images import ImageError
 from preprocessing.shards import read_index
 from preprocessing.storage.mirror import sidecar_path, table_path
+
+
+OPTIONS = ("dataset.images={train: 8, dev: 3}", "features.shard_size=3")
 
 
 class Numbers:
@@ -65,7 +69,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> PipelineConfig:
 def configured(tmp_path: Path, kept: bool) -> PipelineConfig:
     """Three shards of at most three images for training, one for evaluation."""
     extract._summary.cache_clear()
-    overrides = [f"work_dir={tmp_path}/work", "dataset.images={train: 8, dev: 3}", "features.shard_size=3"]
+    overrides = [f"work_dir={tmp_path}/work", *OPTIONS]
     if kept:
         overrides.append(f"storage.address={tmp_path}/kept")
         (tmp_path / "kept").mkdir()
@@ -162,3 +166,26 @@ def test_a_retry_in_vain_changes_nothing(config: PipelineConfig) -> None:
     shard_checks.retry_failed(extract.splits_of(config), config.mirror)
     make(config, failing)
     assert extract.plan(config, {}) == plan
+
+
+def test_more_skipped_images_than_allowed_end_the_stage(tmp_path: Path) -> None:
+    config = configured(tmp_path, kept=False)
+    uris = [record.image_uri for record in extract.splits_of(config)[0].dataset.records("train")]
+    with pytest.raises(StageError) as refused:
+        make(config, failing=uris[:5])
+    assert str(refused.value) == (
+        "extract: 5 of the 8 images of train were skipped (5 cannot be read: the disk does not answer), and "
+        "features.max_skipped allows 0.5 of them: check the data set, or raise it, which makes no shard again"
+    )
+    assert not extract.plan(config, {}).complete
+    raised = load_config(None, [*OPTIONS, f"work_dir={tmp_path}/work", "features.max_skipped=0.7"])
+    assert all("dev" in path.parts for path in make(raised))
+    assert extract.plan(raised, {}).complete
+
+
+def test_a_split_without_any_usable_image_ends_the_stage(tmp_path: Path) -> None:
+    config = load_config(None, [*OPTIONS, f"work_dir={tmp_path}/work", "features.max_skipped=1"])
+    extract._summary.cache_clear()
+    uris = [record.image_uri for record in extract.splits_of(config)[0].dataset.records("train")]
+    with pytest.raises(StageError, match="8 of the 8 images of train were skipped"):
+        make(config, uris)
