@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
@@ -79,3 +80,15 @@ def _number(text: str) -> float:
 
 def _refuse(text: str) -> NoReturn:
     raise ValueError(f"it holds {text[:40]}, which is no finite number")
+
+
+def has_image_settings(folder: Path) -> bool:
+    """Return whether a folder of transformers or timm says how images are prepared for its network.
+
+    transformers writes preprocessor_config.json, or since version 5, with a tokenizer, a part of processor_config.json;
+    timm writes a part of config.json.
+    """
+    parts = {"processor_config.json": b'"image_processor"', "config.json": b'"pretrained_cfg"'}
+    return (folder / "preprocessor_config.json").is_file() or any(
+        (folder / name).is_file() and part in (folder / name).read_bytes() for name, part in parts.items()
+    )

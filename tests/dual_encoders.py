@@ -1,30 +1,35 @@
 """Small random dual encoders, written as they are published: weights, tokenizer, settings for images."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel, CLIPConfig, SiglipConfig
+from transformers import (
+    AutoModel,
+    CLIPConfig,
+    CLIPImageProcessor,
+    CLIPProcessor,
+    SiglipConfig,
+    SiglipImageProcessor,
+    SiglipProcessor,
+)
 
 from preprocessing.captions import SubwordTokenizer
-from tests.tokenizers import clip_bpe, train_on, unigram, write_tokenizer
+from tests.tokenizers import clip_bpe, library_tokenizer, train_on, unigram
 
 SIDE, POSITIONS = 32, 24
 _TOWER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 
 
 def write_dual_encoder(folder: Path, model_type: str, texts: Sequence[str]) -> Path:
-    """Write a random CLIP or SigLIP whose tokenizer was trained on texts."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write a random CLIP or SigLIP, whose tokenizer was trained on texts, by transformers' own `save_pretrained`."""
     is_clip = model_type == "clip"
-    tokenizer = train_on(clip_bpe() if is_clip else unigram(), texts)
-    write_tokenizer(tokenizer, folder, "clip_bpe" if is_clip else "siglip", POSITIONS)
-    end = tokenizer.token_to_id("<|endoftext|>" if is_clip else "</s>")
+    trained = train_on(clip_bpe() if is_clip else unigram(), texts)
+    tokenizer = library_tokenizer(trained, "clip_bpe" if is_clip else "siglip", POSITIONS)
     vision = {**_TOWER, "image_size": SIDE, "patch_size": 8}
-    text = {**_TOWER, "vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": POSITIONS}
-    text |= {"eos_token_id": end, "bos_token_id": end, "pad_token_id": end}
+    text = {**_TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS}
+    text |= dict.fromkeys(("eos_token_id", "bos_token_id", "pad_token_id"), tokenizer.eos_token_id)
     sizes: dict[str, Any] = {"text_config": text, "vision_config": vision}
     torch.manual_seed(0)
     model = AutoModel.from_config(CLIPConfig(**sizes, projection_dim=12) if is_clip else SiglipConfig(**sizes))
@@ -32,15 +37,13 @@ def write_dual_encoder(folder: Path, model_type: str, texts: Sequence[str]) -> P
         for parameter in model.parameters():  # the initial ones are too small to tell inputs apart
             parameter.add_(torch.randn_like(parameter) * 0.2)
     model.save_pretrained(folder)
-    images = {"do_rescale": True, "do_normalize": True, "do_resize": True, "resample": 3, "rescale_factor": 1 / 255}
-    if is_clip:
-        images |= {"image_processor_type": "CLIPImageProcessor", "do_center_crop": True, "do_convert_rgb": True}
-        images |= {"size": {"shortest_edge": SIDE}, "crop_size": {"height": SIDE, "width": SIDE}}
-        images |= {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
-    else:
-        images |= {"image_processor_type": "SiglipImageProcessor", "size": {"height": SIDE, "width": SIDE}}
-        images |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-    (folder / "preprocessor_config.json").write_text(json.dumps(images))
+    square = {"height": SIDE, "width": SIDE}
+    images = (
+        CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size=square)
+        if is_clip
+        else SiglipImageProcessor(size=square)
+    )
+    (CLIPProcessor if is_clip else SiglipProcessor)(images, tokenizer).save_pretrained(folder)
     return folder
 
 

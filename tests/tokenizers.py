@@ -1,17 +1,16 @@
-"""Small tokenizers of every kind, built with the `tokenizers` library and written as published models have them."""
+"""Small tokenizers of every kind, built with the `tokenizers` library and written by transformers."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, PreTrainedTokenizerFast
 
 _BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 _ROBERTA = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>"}
 _CLIP = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
 _SPECIALS: dict[str, tuple[str, dict[str, str]]] = {
-    "wordpiece": ("bert", _BERT),
     "bpe": ("roberta", _ROBERTA),
     "unigram": ("xlm-roberta", _ROBERTA),
     "clip_bpe": ("clip_text_model", {**_CLIP, "pad_token": "<|endoftext|>"}),
@@ -75,18 +74,18 @@ def train_on(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
     return tokenizer
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path, kind: str, longest: int = 40) -> None:
-    """Write what a published model of a kind has next to its weights, and a configuration if there is none."""
-    model_type, specials = _SPECIALS[kind]
+def library_tokenizer(tokenizer: Tokenizer, kind: str, longest: int = 40) -> PreTrainedTokenizerFast:
+    """Return what transformers has around a tokenizer of a kind of published model."""
+    _, specials = _SPECIALS[kind]
     tokenizer.add_special_tokens(list(dict.fromkeys(specials.values())))
-    ends = ("bos_token", "eos_token") if kind != "wordpiece" else ("cls_token", "sep_token")
-    around = {name: (specials[name], tokenizer.token_to_id(specials[name])) for name in ends if name in specials}
-    template = " ".join(["$A", around[ends[1]][0]])
-    if ends[0] in around:
-        template = f"{around[ends[0]][0]} {template}"
-    tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=list(around.values()))
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest, **specials}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    if not (folder / "config.json").exists():
-        (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    ends = [specials[name] for name in ("bos_token", "eos_token") if name in specials]
+    template = " ".join([*ends[:-1], "$A", ends[-1]])
+    around = [(name, tokenizer.token_to_id(name)) for name in ends]
+    tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=around)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **specials)
+
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path, kind: str) -> None:
+    """Write a tokenizer and the configuration of a model of a kind, as transformers writes them."""
+    library_tokenizer(tokenizer, kind).save_pretrained(folder)
+    AutoConfig.for_model(_SPECIALS[kind][0]).save_pretrained(folder)

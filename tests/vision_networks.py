@@ -1,6 +1,5 @@
 """Small random vision networks, written as they are published: transformers', backbones alone, and timm's."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from transformers import (
     BertConfig,
     BlipConfig,
     CLIPConfig,
+    CLIPProcessor,
     Dinov2WithRegistersConfig,
     MetaClip2Config,
     PretrainedConfig,
@@ -25,21 +25,15 @@ from transformers import (
     TimmBackboneConfig,
     VisionTextDualEncoderConfig,
     ViTConfig,
+    ViTImageProcessor,
 )
+
+from tests.tokenizers import clip_bpe, library_tokenizer
 
 SIDE = 64
 _TOWER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": SIDE, "patch_size": 16}
 _SWIN = {"image_size": SIDE, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4}
-_IMAGES = {
-    "image_processor_type": "ViTImageProcessor",
-    "size": {"height": SIDE, "width": SIDE},
-    "do_resize": True,
-    "do_rescale": True,
-    "rescale_factor": 1 / 255,
-    "do_normalize": True,
-    "image_mean": [0.5, 0.4, 0.3],
-    "image_std": [0.2, 0.3, 0.4],
-}
+_IMAGES = ViTImageProcessor(size={"height": SIDE, "width": SIDE}, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4])
 
 # Name -> configuration of a network whose state is a set of tokens.
 PATCHES: dict[str, PretrainedConfig] = {
@@ -95,5 +89,8 @@ def write_vision_network(folder: Path, name: str) -> Path:
     config = (PATCHES | MAPS | DUAL)[name]
     auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
     auto.from_config(config).save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(_IMAGES))
+    if name in DUAL:  # with a tokenizer, the settings for images become a part of processor_config.json
+        CLIPProcessor(_IMAGES, library_tokenizer(clip_bpe(), "clip_bpe")).save_pretrained(folder)
+    else:
+        _IMAGES.save_pretrained(folder)
     return folder

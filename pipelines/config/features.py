@@ -121,7 +121,7 @@ class GridFeatures(NetworkFeatures):
     image_size: _ImageSize | None = Field(
         None,
         description="side in pixels that the image is scaled to (VSE-infinity: 512), or short_600: short side "
-        "600, long side at most 1000 (bottom-up attention); null as preprocessor_config.json says",
+        "600, long side at most 1000 (bottom-up attention); null as the weights' folder says",
     )
 
 
@@ -158,7 +158,7 @@ class FrameFeatures(NetworkFeatures):
     weights: _Weights | None = _CNN_WEIGHTS
     network: str | None = _CNN_NETWORK
     image_size: _ImageSize | None = Field(
-        None, description="side in pixels that a frame is scaled to; null as preprocessor_config.json says"
+        None, description="side in pixels that a frame is scaled to; null as the weights' folder says"
     )
     frames: Size = Field(12, description="frames taken from a video, evenly spread; a shorter one gives all")
 

@@ -11,8 +11,9 @@ NAME = "dual_encoder"
 
 _Weights = Annotated[str, AfterValidator(folder_or_hub_name)]
 _WEIGHTS = Field(
-    description="local folder with config.json, preprocessor_config.json, tokenizer.json, *.safetensors; or a name on "
-    "the hub (openai/clip-vit-base-patch32, google/siglip-base-patch16-224)"
+    description="local folder as transformers writes it (*.safetensors, config.json, processor_config.json or "
+    "preprocessor_config.json, tokenizer.json); or a name on the hub (openai/clip-vit-base-patch32, "
+    "google/siglip-base-patch16-224)"
 )
 
 

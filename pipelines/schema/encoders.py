@@ -180,7 +180,7 @@ class BertTextEncoderConfig(Encoder):
     pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
     weights: Annotated[str, AfterValidator(folder_or_hub_name)] = Field(
         description="any text network of transformers (BERT, RoBERTa, ModernBERT, ...), or a dual encoder whose text "
-        "tower is taken (CLIP, SigLIP): local folder with config.json, tokenizer.json or vocab.txt, *.safetensors; or "
+        "tower is taken (CLIP, SigLIP): local folder with config.json, *.safetensors, tokenizer.json or vocab.txt; or "
         "a name on the hub"
     )
     learning_rate_factor: Float = Field(

@@ -76,8 +76,9 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
     """Make the missing shards on a pool of Ray actors, then write each split's manifest.
 
-    Raises StageError if more images of a split were skipped than `features.max_skipped` allows, if two images have a name in common by which published features
-    are joined, or if several actors died of the same shard, and ClusterError where Ray cannot be reached.
+    Raises StageError if more images of a split were skipped than `features.max_skipped` allows, if two images have a
+    name in common by which published features are joined, or if several actors died of the same shard, and ClusterError
+    where Ray cannot be reached.
     """
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})

@@ -20,6 +20,7 @@ from pipelines.runtime.stage import READ
 from pipelines.tracking.client import require_driver
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.choices import BENCHMARKS
+from preprocessing.reading import has_image_settings
 from preprocessing.storage import StorageError, open_storage
 from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 
@@ -126,13 +127,14 @@ def check_image(config: PipelineConfig) -> None:
     """Raise ConfigError where the weights of a network that takes images are not there."""
     image = config.model.image
     if image.name == "dual_encoder":
-        _check_weights("model.weights", image.weights, {**_BERT_FILES, "image settings": ["preprocessor_config.json"]})
+        _check_weights("model.weights", image.weights, _BERT_FILES)
+        _check_image_settings("model.weights", Path(image.weights))
     if image.name != "backbone" or image.weights is None:
         return
     if image.architecture is None:
         _check_weights("model.image.weights", image.weights, _BACKBONE_FILES)
         if image.pixels is None:
-            _check_image_settings(Path(image.weights))
+            _check_image_settings("model.image.weights", Path(image.weights))
     elif not Path(image.weights).is_file() and not image.weights.isidentifier():  # torchvision's names are identifiers
         raise ConfigError(
             f"model.image.weights: there is no file {Path(image.weights).absolute()}; correct the path, or name "
@@ -140,13 +142,12 @@ def check_image(config: PipelineConfig) -> None:
         )
 
 
-def _check_image_settings(folder: Path) -> None:
-    if not folder.is_absolute() or (folder / "preprocessor_config.json").is_file():
-        return
-    if b'"pretrained_cfg"' not in (folder / "config.json").read_bytes():  # timm's
+def _check_image_settings(key: str, folder: Path) -> None:
+    if folder.is_absolute() and not has_image_settings(folder):
+        remedy = "" if key == "model.weights" else ", or set model.image.pixels"
         raise ConfigError(
-            f"model.image.weights: {folder} holds no settings for images (preprocessor_config.json): name a network "
-            "that reads images, copy the file there from its release, or set model.image.pixels"
+            f"{key}: {folder} does not say how images are prepared (preprocessor_config.json, or of transformers 5 "
+            f"processor_config.json): name a network that reads images, or copy the file there from its release{remedy}"
         )
 
 

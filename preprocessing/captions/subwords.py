@@ -1,7 +1,9 @@
 """Tokenizers of pretrained text encoders (WordPiece, BPE, SentencePiece), with the words that tokens belong to."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,23 +58,20 @@ class SubwordTokenizer:
         With ``for_tower`` the text tower's own pooled state is used, for which SigLIP pads captions to its positions.
         TokenizerError: there is none, or it is none of the `tokenizers` library.
         """
-        from transformers import AutoConfig, AutoTokenizer  # takes seconds, and a saved tokenizer does without
+        from transformers import AutoConfig  # takes seconds, and a saved tokenizer does without
 
         folder = Path(weights).expanduser()
         local = folder.is_dir()
         remedy = (
-            "name a folder with config.json and tokenizer.json or vocab.txt, or a model on the hub where the network "
-            "reaches it"
+            "name a folder with config.json and tokenizer.json or vocab.txt (for SigLIP tokenizer.json), or a model on "
+            "the hub where the network reaches it"
         )
         with damage_as(TokenizerError, f"the weights {weights!r} bring no tokenizer that can be loaded", remedy):
-            config, loaded = (
-                auto.from_pretrained(str(folder) if local else weights, local_files_only=local, trust_remote_code=False)
-                for auto in (AutoConfig, AutoTokenizer)
-            )
+            name, origin = str(folder) if local else weights, {"local_files_only": local, "trust_remote_code": False}
+            config = AutoConfig.from_pretrained(name, **origin)
             if hasattr(config, "auto_map"):
                 raise ValueError("config.json names code of its own, auto_map, which never runs here")
-            if getattr(loaded, "backend_tokenizer", None) is None:
-                raise ValueError(f"{type(loaded).__name__} is no fast tokenizer")
+            loaded = _fast_tokenizer(name, origin)
             tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
             positions = getattr(config.get_text_config(), "max_position_embeddings", MAX_TOKENS)
             tokenizer.enable_truncation(min(MAX_TOKENS, positions, loaded.model_max_length))
@@ -130,3 +129,14 @@ class SubwordTokenizer:
     def save(self, path: Path) -> None:
         """Write it in the format of the ``tokenizers`` library; the bytes depend on pieces and settings alone."""
         write_bytes_atomic(Path(path), self._tokenizer.to_str().encode() + b"\n")
+
+
+def _fast_tokenizer(name: str, origin: Mapping[str, bool]) -> Any:
+    """Load a tokenizer as transformers does; if that is one of SentencePiece (SigLIP), load its tokenizer.json."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    with suppress(ImportError):  # SentencePiece need not be installed
+        loaded = AutoTokenizer.from_pretrained(name, **origin)
+        if getattr(loaded, "backend_tokenizer", None) is not None:
+            return loaded
+    return PreTrainedTokenizerFast.from_pretrained(name, **origin)

@@ -12,7 +12,7 @@ from preprocessing.features.state_extractor import StateExtractor
 class PatchExtractor(StateExtractor):
     """The patches of a vision transformer's `last_hidden_state`, (N, F) float16 row by row, and its class token.
 
-    The image is brought to the model's size as its preprocessor_config.json says (ViT-B/16 at 224 pixels: 197 x 768,
+    The image is brought to the model's size as its folder says (ViT-B/16 at 224 pixels: 197 x 768,
     VSE+2AD's input). Tokens that stand for no place, such as registers, are left out. Arguments and errors are those of
     :func:`load_transformers`; ExtractorError also where the network is no vision transformer, or lacks a class token.
     """

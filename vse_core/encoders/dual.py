@@ -78,7 +78,8 @@ def build_dual_encoders(
     """Build the two towers from pretrained weights, or from the architecture and pixels of a saved model.
 
     Args:
-        weights: local folder with config.json, preprocessor_config.json and *.safetensors, or a name on the hub.
+        weights: local folder with config.json, *.safetensors and preprocessor_config.json or processor_config.json, or
+            a name on the hub.
         architecture: as :func:`~vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
         pixels: normalisation and view of the pixels; by default those of the weights.
         lora: ``{"rank": r, "alpha": a, "dropout": p}``: only low-rank updates of the attention are trained (Hu et al.

@@ -110,8 +110,8 @@ def image_processor(weights: str) -> Any:
         )
     except _LOADING_ERRORS as error:
         raise ValueError(
-            f"{weights}: no settings for its images ({first_line(error)}); add preprocessor_config.json, or name the "
-            f"normalisation: {', '.join(PIXELS)}"
+            f"{weights}: no settings for its images ({first_line(error)}); add preprocessor_config.json or "
+            f"processor_config.json, or name the normalisation: {', '.join(PIXELS)}"
         ) from error
 
 

@@ -46,7 +46,7 @@ def build_network(
         network: a CNN of torchvision by name, "resnext101_32x8d", or "resnet101_caffe", bottom-up attention's; None
             means transformers.
         image_size: side of the square that the whole image becomes, or "short_600": the short side becomes 600 pixels
-            and the long one at most 1000. None leaves it to the preprocessor_config.json of the weights.
+            and the long one at most 1000. None leaves it to the settings that come with the weights.
         device: where it runs, as torch names it.
         seed: initialises the network from this number instead of loading trained weights.
         dtype: what it computes in: "float32", "bfloat16" or "float16".

@@ -27,7 +27,7 @@ from preprocessing.features.images import MAX_PIXELS, ImageError
 from preprocessing.features.networks.network import Network, dtype_identity
 from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, pixels_at
 from preprocessing.features.weights import checked_device, weights_digest
-from preprocessing.reading import damage_as
+from preprocessing.reading import damage_as, has_image_settings
 
 _BACKEND = "pil"
 _REMEDY = (
@@ -45,9 +45,10 @@ def load_transformers(
 ) -> Network:
     """A network whose state is its `last_hidden_state`; of a model of images and texts (CLIP) the vision tower.
 
-    Weights are read from safetensors only. `weights` names a folder with config.json, preprocessor_config.json (timm's
-    have none) and *.safetensors, or a hub id; with a seed a folder with the JSON files only. `image_size` replaces what
-    preprocessor_config.json says, but for mean and deviation. Other arguments and errors as of `build_network`.
+    Weights are read from safetensors only. `weights` names a folder with config.json, preprocessor_config.json or
+    processor_config.json (timm's have none) and *.safetensors, or a hub id; with a seed a folder with the JSON files
+    only. `image_size` replaces what these say, but for mean and deviation. Other arguments and errors as of
+    `build_network`.
     """
     if weights is None:
         raise ExtractorError("'weights' is missing: name a folder or hub id (or a network of torchvision by 'network')")
@@ -65,7 +66,8 @@ def load_transformers(
         if seed is not None or not _has_two_towers(config):
             config = getattr(config, "vision_config", config)
             _check_reads_images(weights, config)
-        _check_image_settings(config, folder)
+        if folder is not None:
+            _check_image_settings(folder)
         processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, **origin)
         model, fresh = _load_model(weights, config, origin) if seed is None else _random_model(config, seed)
     identity = {
@@ -154,7 +156,7 @@ def _local_folder(weights: str) -> Path | None:
     if weights.startswith(("/", ".", "~")) or weights.count("/") > 1 or path.exists():
         raise ExtractorError(
             f"weights: there is no folder {path.absolute()}; name one that holds config.json, "
-            "preprocessor_config.json and *.safetensors, or a hub id such as microsoft/resnet-50"
+            "*.safetensors and settings for images, or a hub id such as microsoft/resnet-50"
         )
     return None
 
@@ -172,6 +174,14 @@ def _check_files(folder: Path, seeded: bool) -> None:
         )
 
 
+def _check_image_settings(folder: Path) -> None:
+    if not has_image_settings(folder):
+        raise ExtractorError(
+            f"weights: {folder} does not say how images are prepared: copy preprocessor_config.json, or of "
+            "transformers 5 processor_config.json, there from the model's release; of timm config.json has it"
+        )
+
+
 def _has_two_towers(config: Any) -> bool:
     """Return whether a checkpoint has a tower of texts and, under the name `vision_model`, one of images (CLIP)."""
     if not hasattr(config, "text_config") or type(config) not in MODEL_MAPPING:
@@ -186,15 +196,6 @@ def _check_reads_images(weights: str, config: Any) -> None:
         raise ExtractorError(
             f"weights {weights!r} are a network of the type {config.model_type}, which reads {read}, no images; name a "
             "vision network, or a dual encoder such as CLIP"
-        )
-
-
-def _check_image_settings(config: Any, folder: Path | None) -> None:
-    in_config = hasattr(config, "pretrained_cfg")  # timm's
-    if folder is not None and not in_config and not (folder / "preprocessor_config.json").is_file():
-        where = ", nor its config.json a pretrained_cfg" if config.model_type == "timm_wrapper" else ""
-        raise ExtractorError(
-            f"weights: {folder} holds no preprocessor_config.json{where}; copy it there from the model's release"
         )
 
 

@@ -16,6 +16,8 @@ from pipelines.runtime.stage import StageError
 from pipelines.stages.preflight import check_before_start
 from pipelines.tracking.client import TrackingError, connect
 from preprocessing.datasets import DatasetError
+from tests.dual_encoders import write_dual_encoder
+from tests.vision_networks import write_vision_network
 
 
 @pytest.fixture(autouse=True)
@@ -221,21 +223,31 @@ def test_files_of_the_text_encoder(tmp_path: Path) -> None:
     check_before_start(loaded(tmp_path, f"model.text.word_vectors={glove}"))
 
 
-def test_weights_of_a_backbone_that_reads_no_images(tmp_path: Path) -> None:
-    """A text network as a backbone was found when training began, after the extraction."""
-    folder = tmp_path / "network"
-    folder.mkdir()
-    (folder / "model.safetensors").touch()
-    (folder / "config.json").write_text('{"model_type": "bert"}')
+@pytest.mark.parametrize("name", ["vit", "clip", "test_efficientnet"])
+def test_weights_of_a_backbone_say_how_images_are_prepared(tmp_path: Path, name: str) -> None:
+    """In preprocessor_config.json, processor_config.json or timm's config.json; without, training found it out."""
+    folder = write_vision_network(tmp_path / name, name)
     settings = (
         "features={extractor: images}",
         f"model.image={{name: backbone, weights: {folder}, image_size: 64, pooling: {{name: gpo}}, "
         "frozen_epochs: 0, learning_rate_factor: 0.1}",
     )
-    assert "holds no settings for images (preprocessor_config.json)" in refusal(tmp_path, *settings)
+    check_before_start(loaded(tmp_path, *settings))
+    for path in folder.glob("*processor_config.json"):
+        path.unlink()
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    assert f"model.image.weights: {folder} does not say how images are prepared" in refusal(tmp_path, *settings)
     check_before_start(loaded(tmp_path, *settings, "model.image.pixels=imagenet"))
-    (folder / "config.json").write_text('{"architecture": "resnet18", "pretrained_cfg": {}}')
-    check_before_start(loaded(tmp_path, *settings))
-    (folder / "config.json").write_text('{"model_type": "vit"}')
-    (folder / "preprocessor_config.json").touch()
-    check_before_start(loaded(tmp_path, *settings))
+
+
+def test_files_of_a_dual_encoder(tmp_path: Path) -> None:
+    folder = write_dual_encoder(tmp_path / "clip", "clip", ["a dog"])
+    (tmp_path / "clip.yaml").write_text(
+        f"preset: dual_encoder\nwork_dir: {tmp_path}/work\nmodel: {{weights: {folder}}}\n"
+        "features: {extractor: images}\ndataset: {format: scenes, seed: 0, images: {train: 200, dev: 8}}\n"
+    )
+    config = load_config(tmp_path / "clip.yaml")
+    check_before_start(config)
+    (folder / "processor_config.json").write_text('{"processor_class": "CLIPProcessor"}')
+    with pytest.raises(ConfigError, match=f"model.weights: {folder} does not say how images are prepared"):
+        check_before_start(config)

@@ -19,7 +19,6 @@ from preprocessing.features.images import ImageError
 from preprocessing.shards import read_index
 from preprocessing.storage.mirror import sidecar_path, table_path
 
-
 OPTIONS = ("dataset.images={train: 8, dev: 3}", "features.shard_size=3")
 
 

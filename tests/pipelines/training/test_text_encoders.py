@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoModel, BertConfig, BertModel, BertTokenizer
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
@@ -45,7 +45,7 @@ def write_bert(folder: Path, dropout: float = 0.1) -> Path:
         initializer_range=0.3,
     )
     BertModel(config).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)}).save_pretrained(folder)
     return folder
 
 
@@ -215,7 +215,7 @@ def test_files_that_do_not_fit_end_the_stage_with_a_message(shards: Path, bert: 
         prepared(make_config(text), shards, tmp_path / "out")
     folder = tmp_path / "bert"
     shutil.copytree(bert, folder)
-    (folder / "vocab.txt").write_text("red\nblue\n")
+    (folder / "tokenizer.json").write_text("red\nblue\n")
     with pytest.raises(StageError, match=r"train: .* bring no tokenizer that can be loaded"):
         prepared(make_config(bert_text(folder)), shards, tmp_path / "out")
 

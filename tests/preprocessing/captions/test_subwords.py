@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
+from transformers import AutoTokenizer, BertConfig, BertTokenizer, SiglipTextConfig
 
 from preprocessing.captions import SubwordTokenizer, TokenizerError
 from preprocessing.captions.augment import augment_words, sample_rng
@@ -196,8 +197,6 @@ TEXTS = [
 @pytest.mark.parametrize("build", [bpe, unigram, clip_bpe], ids=lambda build: build.__name__)
 def test_any_fast_tokenizer_is_the_librarys(build: Callable[[], Tokenizer], tmp_path: Path) -> None:
     """RoBERTa's byte-level BPE, XLM-R's SentencePiece, CLIP's BPE: ids of the library, words of the pre-tokenizer."""
-    from transformers import AutoTokenizer
-
     write_tokenizer(train_on(build(), TEXTS), tmp_path, build.__name__)
     library = AutoTokenizer.from_pretrained(str(tmp_path))
     tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path))
@@ -246,22 +245,36 @@ def test_a_tokenizer_that_tells_no_words_varies_tokens(tmp_path: Path) -> None:
 
 def test_captions_padded_to_a_length_keep_it(tmp_path: Path) -> None:
     write_tokenizer(train_on(unigram(), TEXTS), tmp_path, "unigram")
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "siglip_text_model", "max_position_embeddings": 16})
-    )
+    SiglipTextConfig(max_position_embeddings=16).save_pretrained(tmp_path)
     tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path), for_tower=True)
     plain = SubwordTokenizer.from_pretrained(str(tmp_path)).encode("two dogs")
     assert tokenizer.encode("two dogs") == plain + [tokenizer.pad_id] * (16 - len(plain))
     assert {len(varied(tokenizer, "two dogs ran", sample_rng(0, 0, sample, 1))) for sample in range(50)} == {16}
 
 
+def test_siglips_tokenizer_needs_no_sentencepiece(tmp_path: Path) -> None:
+    """Its published folders name a class of SentencePiece, and hold tokenizer.json as well."""
+    write_tokenizer(train_on(unigram(), TEXTS), tmp_path, "siglip")
+    expected = SubwordTokenizer.from_pretrained(str(tmp_path), for_tower=True)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": "SiglipTokenizer"}))
+    found = SubwordTokenizer.from_pretrained(str(tmp_path), for_tower=True)
+    assert [found.encode(text) for text in TEXTS] == [expected.encode(text) for text in TEXTS]
+    assert len(found.encode("two dogs")) == 64
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(TokenizerError, match=r"for SigLIP tokenizer\.json"):
+        SubwordTokenizer.from_pretrained(str(tmp_path), for_tower=True)
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_a_published_folder_is_read(tmp_path: Path, lowercase: bool) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
-    (tmp_path / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase})
-    )
+@pytest.mark.parametrize("files", ["vocab.txt", "tokenizer.json"])
+def test_a_published_folder_is_read(tmp_path: Path, lowercase: bool, files: str) -> None:
+    """As published before transformers 5, which is where most of the hub's are from, and as transformers writes it."""
+    BertConfig().save_pretrained(tmp_path)
+    BertTokenizer(vocab=IDS, do_lower_case=lowercase).save_pretrained(tmp_path)
+    if files == "vocab.txt":
+        (tmp_path / "tokenizer.json").unlink()
+        (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
     tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path))
     for text in ("A CAFÉ, doggy I", "unable skateboarders"):
         assert tokenizer.encode(text) == make(lowercase).encode(text)
@@ -273,8 +286,6 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
 
 
 def test_real_captions_as_the_library_cuts_them(vse_data: Path, minilm: Path) -> None:
-    from transformers import AutoTokenizer
-
     library = AutoTokenizer.from_pretrained(str(minilm))
     tokenizer = SubwordTokenizer.from_pretrained(str(minilm))
     lines = (vse_data / "flickr8k" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()[::5]

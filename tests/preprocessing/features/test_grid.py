@@ -12,7 +12,15 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoImageProcessor, AutoModel, ResNetConfig, ResNetModel, ViTConfig
+from transformers import (
+    AutoImageProcessor,
+    AutoModel,
+    MobileNetV2ImageProcessor,
+    ResNetConfig,
+    ResNetModel,
+    ViTConfig,
+    ViTImageProcessor,
+)
 
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, load_image
 from tests.custom_code import with_code_of_its_own
@@ -29,9 +37,8 @@ def _one_thread() -> Any:
     torch.set_num_threads(threads)
 
 
-def save_processor(folder: Path, **changes: Any) -> None:
-    settings = json.loads((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings | changes))
+def save_processor(folder: Path, kind: Any = ViTImageProcessor, **settings: Any) -> None:
+    kind(**settings).save_pretrained(folder)
 
 
 @pytest.fixture
@@ -135,8 +142,8 @@ def test_odd_images_are_image_errors(tmp_path: Path, resnet: Path) -> None:
 
 
 def test_a_line_of_pixels_does_not_explode(tmp_path: Path, resnet: Path) -> None:
-    crop = {"do_center_crop": True, "crop_size": {"height": 64, "width": 64}, "size": {"shortest_edge": 64}}
-    save_processor(resnet, image_processor_type="MobileNetV2ImageProcessor", **crop)
+    crop = {"height": 64, "width": 64}
+    save_processor(resnet, MobileNetV2ImageProcessor, crop_size=crop, size={"shortest_edge": 64})
     extractor = build_extractor("grid", weights=str(resnet))
     path = tmp_path / "line.png"
     Image.new("L", (60_000, 1)).save(path)
@@ -182,7 +189,7 @@ def corrupt(folder: Path, case: str) -> None:
         ("cut short", "cannot be loaded"),
         ("empty weights", "cannot be loaded"),
         ("no config", r"holds no config\.json"),
-        ("no processor", r"holds no preprocessor_config\.json"),
+        ("no processor", "does not say how images are prepared"),
         ("broken config", "cannot be loaded"),
         ("broken processor", "cannot be loaded"),
         ("unknown model", "cannot be loaded"),
@@ -216,9 +223,7 @@ def test_other_kinds_of_models_are_refused(tmp_path: Path, resnet: Path) -> None
 
 
 def test_images_of_one_batch_may_differ_in_size(resnet: Path, tmp_path: Path) -> None:
-    save_processor(
-        resnet, image_processor_type="MobileNetV2ImageProcessor", do_center_crop=False, size={"shortest_edge": 64}
-    )
+    save_processor(resnet, MobileNetV2ImageProcessor, do_center_crop=False, size={"shortest_edge": 64})
     extractor = build_extractor("grid", weights=str(resnet))
     uris = []
     for number, size in enumerate([(96, 64), (64, 64), (64, 128), (48, 32)]):

@@ -1,6 +1,5 @@
 """Patches of vision transformers, against direct calls of small random models of each kind."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ from transformers import (
     SiglipVisionConfig,
     SiglipVisionModel,
     ViTConfig,
+    ViTImageProcessor,
     ViTMAEConfig,
     ViTMAEModel,
     ViTModel,
 )
 
-from preprocessing.features import TINY_RESNET, ExtractorError, build_extractor
+from preprocessing.features import ExtractorError, build_extractor
 from preprocessing.features.patches import patch_grid
 from tests.preprocessing.features.arrays import arrays
 
@@ -41,9 +41,7 @@ def _seeded() -> None:
 
 def saved(model: Any, folder: Path, size: int = 48, width: int = 0) -> Path:
     model.save_pretrained(folder)
-    settings = json.loads((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
-    text = json.dumps(settings | {"size": {"height": size, "width": width or size}})
-    (folder / "preprocessor_config.json").write_text(text)
+    ViTImageProcessor(size={"height": size, "width": width or size}).save_pretrained(folder)
     return folder
 
 
@@ -120,7 +118,7 @@ def test_a_model_without_a_class_token(tmp_path: Path) -> None:
 
 def test_a_cnn_is_refused(tmp_path: Path) -> None:
     ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic").save_pretrained(tmp_path)
-    (tmp_path / "preprocessor_config.json").write_text((Path(TINY_RESNET) / "preprocessor_config.json").read_text())
+    ViTImageProcessor().save_pretrained(tmp_path)
     with pytest.raises(ExtractorError, match=r"is a CNN, .* use the extractor 'grid'"):
         build_extractor("patches", weights=str(tmp_path), seed=0)
 

@@ -11,7 +11,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoModel, BertConfig, ResNetConfig
+from transformers import AutoModel, BertConfig, ConvNextImageProcessor, ResNetConfig
 
 from tests.custom_code import with_code_of_its_own
 from tests.dual_encoders import write_dual_encoder
@@ -34,9 +34,7 @@ def network() -> nn.Module:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("resnet")
     AutoModel.from_config(ResNetConfig(**TINY)).save_pretrained(directory)
-    settings = {"image_processor_type": "ConvNextImageProcessor", "image_mean": [0.1, 0.2, 0.3], "do_rescale": True}
-    settings |= {"image_std": [0.4, 0.5, 0.6], "rescale_factor": 1 / 255, "do_normalize": True}
-    (directory / "preprocessor_config.json").write_text(json.dumps(settings))
+    ConvNextImageProcessor(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6]).save_pretrained(directory)
     return directory
 
 
