@@ -11,9 +11,9 @@ from pipelines.evaluation.evaluator import GALLERY, PICTURES
 from pipelines.paper_figures.of_models import view_summary
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageDir, StageError
-from pipelines.tuning.results import Results, read_results
-from pipelines.tuning.search import TABLE
+from pipelines.runtime.stage import StageDir, StageError, check_output
+from pipelines.tuning.results import Results
+from pipelines.tuning.search import finished_results
 from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
 from vse_core.evaluation.views import plot_view_diversity
 
@@ -63,6 +63,7 @@ def alpha_sweep(evaluated: EvaluatedModel) -> dict[str, Image.Image]:
     path = evaluated.directory / PICTURES / "alpha_sweep.png"
     if not path.is_file():
         raise StageError(f"{evaluated.reference} has no alpha: its captions are sentences without components")
+    check_output(evaluated.directory, f"{PICTURES}/{path.name}")
     with Image.open(path) as image:
         return {"alpha_sweep": image.convert("RGB")}
 
@@ -74,8 +75,7 @@ def results_of(stage: StageDir, search: SearchConfig) -> Results:
             f"the search {search.name!r} has not finished under this configuration: run "
             "`python pipelines/tune.py` with the same --search and --config first"
         )
-    stage.pull()
-    return read_results(stage.path / TABLE)
+    return finished_results(stage)
 
 
 def search_results(

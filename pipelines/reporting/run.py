@@ -7,8 +7,9 @@ from typing import Any, Self
 
 from pipelines.config import PipelineConfig
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
-from pipelines.runtime.stage import MANIFEST, StagePlan, manifest_in
+from pipelines.runtime.stage import MANIFEST, StagePlan, check_output, check_outputs, manifest_in
 from pipelines.tracking import TrackingError
+from pipelines.training.loss_log import LOSSES
 
 _FILE = "report.html"
 
@@ -27,9 +28,17 @@ class Run:
 
     @classmethod
     def read(cls, config: PipelineConfig, plans: Mapping[str, StagePlan]) -> Self:
-        """Read the runs of every stage from MLflow; if it does not answer, the report says so and has none."""
-        if plans["evaluate"].complete:
-            config.mirror.pull(plans["evaluate"].directory)
+        """Read the runs of every stage from MLflow; if it does not answer, the report says so and has none.
+
+        Raises DigestError if a file that the report is made of was changed.
+        """
+        trained, evaluated = plans["train"], plans["evaluate"]
+        if trained.complete:
+            config.mirror.pull(trained.directory, lambda name: name == LOSSES)
+            check_output(trained.directory, LOSSES)
+        if evaluated.complete:
+            config.mirror.pull(evaluated.directory)
+            check_outputs(evaluated.directory)
         try:
             recorded = {
                 name: recorded_runs(config.tracking_uri, name, plan.fingerprint) for name, plan in plans.items()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, everything
 from preprocessing.storage.redaction import RedactedError
-from vse_core.digests import compare_digests, file_digest
+from vse_core.digests import compare_digests, file_digest, json_digest, sealed, unsealed
 
 MANIFEST = "manifest.json"
 _AGAIN = "delete it and run the stage again"
@@ -43,8 +41,7 @@ def fingerprint(content: Any) -> str:
     where something in it has no canonical JSON (a path, a set, an array): convert it at the call, and ValueError where
     a number in it is NaN or infinite.
     """
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return json_digest(content)
 
 
 def content_digest(path: Path) -> str:
@@ -101,19 +98,22 @@ class StageDir:
     def is_complete(self) -> bool:
         """Return whether there is a manifest of this fingerprint; one on the storage is copied to this machine.
 
-        In a dry run it is read where it is.
+        In a dry run it is read where it is. One of format 0, without digests, is to be made again from what is there.
         """
         manifest = self.path / MANIFEST
         if not self.mirror.has(manifest):
             return False
         self.mirror.pull_file(manifest)
         is_there = manifest.is_file() or self.mirror.is_read_only
-        return is_there and self.read_manifest()["fingerprint"] == self.fingerprint
+        if not is_there:
+            return False
+        found = self.read_manifest()
+        return found["fingerprint"] == self.fingerprint and "digests" in found
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest as it was given to `complete`, with the keys `stage`, `fingerprint` and `digests` added.
 
-        Raises StageError where it is absent or is not a manifest.
+        Raises StageError if it is absent or not a manifest, DigestError if it was changed or a later version wrote it.
         """
         path = self.path / MANIFEST
         return _manifest(path.read_bytes() if path.is_file() else self.mirror.read(path), path)
@@ -147,7 +147,7 @@ class StageDir:
             "fingerprint": self.fingerprint,
             "digests": {name: file_digest(file) for name, file in files.items() if file.suffix != ".tar"},
         }
-        write_json_atomic(self.path / MANIFEST, {**manifest, **added})
+        write_json_atomic(self.path / MANIFEST, sealed({**manifest, **added}))
         self.mirror.push(self.path / MANIFEST)
 
     def _files(self, output: str) -> list[str]:
@@ -160,7 +160,7 @@ class StageDir:
 def manifest_in(directory: Path) -> dict[str, Any]:
     """Return the manifest of a complete stage, which planning has copied to this machine.
 
-    Raises StageError where it is absent, or is not a manifest; also where a key is asked of it that it lacks.
+    Raises as `StageDir.read_manifest`, and StageError if a key is asked of it that it lacks.
     """
     path = directory / MANIFEST
     return _manifest(path.read_bytes() if path.is_file() else None, path)
@@ -170,7 +170,7 @@ def _manifest(text: bytes | None, path: Path) -> dict[str, Any]:
     if text is None:
         raise StageError(f"no {path}: the stage has not finished; run it again")
     with damage_as(StageError, f"{path} is not a stage manifest", _AGAIN):
-        manifest = _Part(parse_json(text), path)
+        manifest = _Part(unsealed(parse_json(text), path, _AGAIN), path)
         if not isinstance(manifest.get("counts", {}), dict):
             raise ValueError("its counts are no mapping")
         return manifest
@@ -199,6 +199,12 @@ def check_outputs(*directories: Path) -> None:
     """
     for directory in directories:
         compare_digests(directory, manifest_in(directory)["digests"], directory / MANIFEST)
+
+
+def check_output(directory: Path, name: str) -> None:
+    """Compare one file of a complete stage with the manifest, if that lists it; raises as `check_outputs`."""
+    digests = manifest_in(directory)["digests"]
+    compare_digests(directory, {name: digests[name]} if name in digests else {}, directory / MANIFEST)
 
 
 @dataclass(frozen=True)

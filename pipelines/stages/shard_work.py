@@ -35,7 +35,7 @@ def shard_plan(
     """
     total = sum(len(shards.paths) for shards in splits.values())
     done = total - sum(len(missing_shards(shards.directory, shards.paths, extra)) for shards in splits.values())
-    complete = done == total and all(_has_manifest(shards.directory) for shards in splits.values())
+    complete = done == total and all(shards.directory.is_complete() for shards in splits.values())
     return StagePlan(
         name=name,
         fingerprint=fingerprint([shards.fingerprint for shards in splits.values()]),
@@ -48,11 +48,6 @@ def shard_plan(
         outputs={split: shards.directory.path for split, shards in splits.items()},
         shards=splits,
     )
-
-
-def _has_manifest(directory: StageDir) -> bool:
-    """Return whether a split has its manifest; one of an earlier version, without digests, is to be written again."""
-    return directory.is_complete() and "digests" in directory.read_manifest()
 
 
 def missing_shards(directory: StageDir, shards: Iterable[Path], extra: Extra | None = None) -> list[Path]:

@@ -13,7 +13,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import StageDir, StageError, fingerprint
+from pipelines.runtime.stage import StageDir, StageError, check_output, fingerprint
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.tuning.space import ROW, SearchConfig, check_space, load_search, with_settings
@@ -54,7 +54,6 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
     trained; BusyError where another process is at this search.
     """
     from pipelines.tracking import PipelineRuns
-    from pipelines.tuning.results import read_results
 
     check_space(config, search)
     check_before_start(config)
@@ -74,8 +73,17 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
         finally:
             if not was_connected:
                 cluster.disconnect()
-    _print_results(read_results(stage.path / TABLE), search, stage.path)
+    _print_results(finished_results(stage), search, stage.path)
     return stage.path
+
+
+def finished_results(stage: StageDir) -> Results:
+    """Return the results of a finished search; DigestError if they were changed."""
+    from pipelines.tuning.results import read_results
+
+    stage.pull()
+    check_output(stage.path, TABLE)
+    return read_results(stage.path / TABLE)
 
 
 def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:

@@ -14,6 +14,7 @@ from pipelines.evaluation.query_table import Items, query_rows, write_query_tabl
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import MANIFEST, StagePlan
 from preprocessing.datasets import Caption, Record
+from vse_core.digests import sealed
 from vse_core.evaluation.recall import rank_retrieval
 
 EVIL = "<script>alert('a caption')</script> & <img src=x onerror=alert(1)>"
@@ -79,7 +80,7 @@ def write_training(directory: Path, history: list[dict[str, float]]) -> None:
 def write_manifest(directory: Path, content: dict[str, Any]) -> None:
     """Write the manifest of a stage."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / MANIFEST).write_text(json.dumps(content))
+    (directory / MANIFEST).write_text(json.dumps(sealed({"digests": {}, **content})))
 
 
 def hostile_gallery(directory: Path) -> Gallery:

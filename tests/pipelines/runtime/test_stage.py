@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from pathlib import Path
 
 import pytest
 
-from pipelines.runtime.stage import MANIFEST, StageDir, StageError, StagePlan, check_outputs, fingerprint
+from pipelines.runtime.stage import (
+    MANIFEST,
+    StageDir,
+    StageError,
+    StagePlan,
+    check_output,
+    check_outputs,
+    fingerprint,
+    manifest_in,
+)
 from preprocessing.storage import LocalStorage, Mirror, StorageError
-from vse_core.digests import DIGESTS, check_digests, write_digests
+from vse_core.digests import DIGESTS, DigestError, check_digests, write_digests
 
 
 def test_a_fingerprint_is_the_sha256_of_canonical_json() -> None:
@@ -103,7 +113,7 @@ def test_what_the_storage_does_not_take_is_not_complete(tmp_path: Path, monkeypa
 def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
     stage = StageDir(tmp_path, "train", "ab" * 32)
     (stage.create() / MANIFEST).write_text(text)
-    with pytest.raises(StageError, match=MANIFEST):
+    with pytest.raises((StageError, DigestError), match=MANIFEST):
         stage.is_complete()
 
 
@@ -123,3 +133,36 @@ def test_the_status_of_a_plan(tmp_path: Path, done: int, status: str) -> None:
     plan = StagePlan("extract", "ab", tmp_path, total=3, done=done, unit="shards", size="")
     assert plan.status == status
     assert plan.complete == (done == 3)
+
+
+def test_an_edited_manifest_is_told(tmp_path: Path) -> None:
+    stage = StageDir(tmp_path, "evaluate", "ab" * 32)
+    stage.complete({"metrics": {"rsum": 221.5}}, [])
+    path = stage.path / MANIFEST
+    path.write_text(path.read_text().replace("221.5", "521.5"))
+    for read in (stage.is_complete, stage.read_manifest, lambda: manifest_in(stage.path)):
+        with pytest.raises(DigestError, match=r"manifest\.json was changed after it was written: .*: delete it"):
+            read()
+
+
+def test_manifests_of_other_formats(tmp_path: Path) -> None:
+    """Format 1 has no digest of itself and is taken up, format 0 no digests of the outputs: those are made again."""
+    stage = StageDir(tmp_path, "evaluate", "ab" * 32)
+    (stage.create() / "gallery").write_text("vectors")
+    stage.complete({"metrics": {"rsum": 221.5}}, ["gallery"])
+    path = stage.path / MANIFEST
+    record = json.loads(path.read_text())
+    older = {key: value for key, value in record.items() if key not in ("sha256", "format")}
+    path.write_text(json.dumps(older))
+    assert stage.is_complete()
+    check_outputs(stage.path)
+    check_output(stage.path, "not listed")
+    (stage.path / "gallery").write_text("others")
+    for check in (check_outputs, lambda folder: check_output(folder, "gallery")):
+        with pytest.raises(DigestError, match="gallery is damaged"):
+            check(stage.path)
+    path.write_text(json.dumps({key: value for key, value in older.items() if key != "digests"}))
+    assert not stage.is_complete()
+    path.write_text(json.dumps(record | {"format": 3}))
+    with pytest.raises(DigestError, match="has format 3, of a later version; this version reads formats up to 2"):
+        stage.is_complete()
