@@ -42,5 +42,13 @@ def test_images_are_pinned_and_the_server_is_our_mlflow() -> None:
     assert images["mlflow"] == images["backup"] == f"vse-mlflow:{constraints()['mlflow']}"
     dockerfile = (INFRA / "mlflow" / "Dockerfile").read_text(encoding="utf-8")
     (client,) = re.findall(r"postgresql-client-(\d+)", dockerfile)
-    assert re.fullmatch(rf"postgres:{client}\.\d+-\w+", images["postgres"])
+    assert re.fullmatch(rf"postgres:{client}\.\d+-\w+@sha256:\w{{64}}", images["postgres"])
     assert (PATH.parent / COMPOSE["services"]["mlflow"]["build"]["context"]).resolve() == INFRA.parent
+
+
+def test_no_container_has_rights_that_it_does_not_need() -> None:
+    for name, service in COMPOSE["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+    # The other image sets its user itself; postgres' begins as root.
+    assert COMPOSE["services"]["postgres"]["user"] == "999:999"

@@ -143,9 +143,9 @@ def test_the_service_names_what_is_there() -> None:
     (scaled,) = application.deployments
     assert scaled.name == replicas.name
     assert scaled.autoscaling_config["max_replicas"] == application.args["max_replicas"]
-    for pod in pods_of(one("rayservice.yaml")):
-        secrets = [source["secretRef"]["name"] for source in pod["spec"]["containers"][0]["envFrom"]]
-        assert "vse-search" in secrets
+    # Its own keys, which read alone; none of those that train.
+    assert {secret["name"] for secret in found(one("rayservice.yaml"), "secretRef")} == {"vse-search"}
+    assert not list(found(one("rayservice.yaml"), "secretKeyRef"))
 
 
 def test_the_mounted_configuration_is_one(tmp_path: Path) -> None:
@@ -199,15 +199,51 @@ def test_services_find_their_pods() -> None:
     assert all(any(selector.items() <= label.items() for label in labels) for selector in selectors)
 
 
-def test_nobody_runs_as_root_and_no_image_moves() -> None:
-    for _, manifest in EVERY:
-        for spec in found(manifest, "spec"):
-            if "containers" in spec:
-                assert spec["securityContext"]["runAsNonRoot"] is True
-                assert spec["securityContext"]["runAsUser"] > 0
-    images = [image for _, manifest in EVERY for image in found(manifest, "image")]
-    assert images
-    assert all(re.search(r":v?\d[\w.-]*$", image) for image in images)
+def all_pods() -> Iterator[tuple[str, Manifest]]:
+    """The specifications of all pods, those of KubeRay's objects too, with the file that they are in."""
+    for name, manifest in EVERY:
+        yield from ((name, spec) for spec in found(manifest, "spec") if "containers" in spec)
+
+
+def test_no_container_has_rights_that_it_does_not_need() -> None:
+    restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    files = set()
+    for name, pod in all_pods():
+        files.add(name)
+        context = pod["securityContext"]
+        assert context["runAsNonRoot"] is True, name
+        assert context["runAsUser"] > 0, name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            assert container["securityContext"] == restricted, (name, container["name"])
+        # Only what creates a job from a schedule speaks to Kubernetes, with a role for that alone.
+        assert pod["automountServiceAccountToken"] is (pod.get("serviceAccountName") == "vse-nightly"), name
+    assert files == {name for name, _ in EVERY} - {"job-config.yaml", "network.yaml"}
+
+
+@pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
+def test_of_a_cluster_the_autoscaler_alone_may_ask_kubernetes_for_machines(name: str, manifest: Manifest) -> None:
+    cluster = cluster_of(manifest)
+    options = cluster["autoscalerOptions"]
+    assert options["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    (mount,) = options["volumeMounts"]
+    assert mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"
+    head, *_ = pods_of(manifest)
+    (token,) = [volume for volume in head["spec"]["volumes"] if volume["name"] == mount["name"]]
+    assert sorted(path for path in found(token, "path") if isinstance(path, str)) == ["ca.crt", "namespace", "token"]
+    for pod in pods_of(manifest):
+        (container,) = pod["spec"]["containers"]
+        assert mount["name"] not in {each["name"] for each in container["volumeMounts"]}
+
+
+def test_policies_protect_every_open_port_and_let_in_pods_that_are_there() -> None:
+    pods = {label["app"] for _, manifest in EVERY for label in found(manifest, "labels")}
+    policies = [manifest["spec"] for _, manifest in PLAIN if manifest["kind"] == "NetworkPolicy"]
+    protected = {policy["podSelector"]["matchLabels"]["app"] for policy in policies}
+    assert protected == {"postgres", "mlflow", "vse-training", "vse-search"}
+    assert all("Ingress" in policy["policyTypes"] for policy in policies)
+    admitted = [labels["app"] for labels in found(policies, "matchLabels") if "app" in labels]
+    assert set(admitted).union(*found(policies, "values")) <= pods
 
 
 def test_the_server_gets_what_its_script_asks_for() -> None:
