@@ -3,7 +3,7 @@ r"""Retrain on a schedule: where the data has grown, train a challenger, and pro
     python pipelines/retrain.py --config pipelines/config/data/flickr8k.yaml
 
 What is new since the last retraining is extracted and parsed; training begins with the champion's weights or, with
-`retrain.start: scratch`, with random ones; the model is evaluated, registered as challenger, and judged against the
+`retrain.start: scratch`, from scratch; the model is evaluated, registered as challenger, and judged against the
 champion on the same evaluation split (pipelines/promote.py). Where neither data nor settings have changed there is
 nothing to do, and the command ends in seconds. The next start resumes a killed retraining.
 

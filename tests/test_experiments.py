@@ -118,6 +118,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     for name, test in (("f30k", 1000), ("coco", 5000)):
         write_published_features(folder / name / "precomp")
+        (folder / name / "id_mapping.json").write_text("{}")
+        (folder / name / "flickr30k-images").mkdir()
         images = folder / {"f30k": "flickr30k", "coco": "coco"}[name]
         (images / "flickr30k-images").mkdir(parents=True, exist_ok=True)
         write_karpathy(images / f"dataset_{images.name}.json", {"train": 30, "val": 30, "test": test})

@@ -146,7 +146,8 @@ class RetrainConfig(Strict):
     """Retraining on a schedule."""
 
     start: Literal["champion", "scratch"] = Field(
-        "champion", description="weights that training begins with: the champion's, where there is one, or random ones"
+        "champion",
+        description="weights that training begins with: the champion's, if there is one, or those of `model`",
     )
 
 

@@ -1,8 +1,9 @@
 """Settings of the data sets: one class a format."""
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.schema.fields import AbsolutePath, Address, Int, Strict
 
@@ -84,6 +85,29 @@ class PrecomputedDataset(_Dataset):
 
     format: Literal["precomputed"]
     root: AbsolutePath = Field(description="folder of these files")
+    images: Address | None = Field(
+        None,
+        description="folder of the photographs, a path or s3://bucket/folder, for contact sheets and figures alone",
+    )
+    id_mapping: AbsolutePath | None = Field(
+        None,
+        description="JSON file: image id -> name in `images`; by default id_mapping.json next to the folder `root`",
+    )
+
+    @property
+    def names_file(self) -> Path:
+        """The file that names the photographs."""
+        return self.id_mapping or self.root.parent / "id_mapping.json"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of the reader, which needs no photographs."""
+        return {"root": str(self.root)}
+
+    @model_validator(mode="after")
+    def _names_have_effect(self) -> Self:
+        if self.id_mapping is not None and self.images is None:
+            raise ValueError("id_mapping: has no effect without images, the folder of the photographs; name it too")
+        return self
 
 
 class HgrDataset(_Dataset):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -37,6 +38,27 @@ class ModelConfig(Strict):
         if (self.embed_dim is None) != (self.text.name == DUAL):
             raise ValueError("embed_dim: give the width of the joint space, of a dual encoder alone leave it out")
         return self
+
+    def begins_with(self, initial: Path | None) -> str:
+        """Describe the weights that training begins with; `initial` is the folder of an earlier model, if any."""
+        if initial is not None:
+            return "the weights of an earlier model"
+        sides = [("image", self.image.model_dump(mode="json")), ("text", self.text.model_dump(mode="json"))]
+        if self.text.name == DUAL:
+            lora = sides[0][1]["lora"]
+            updates = f", with new low-rank updates (LoRA, rank {lora['rank']})" if lora else ""
+            return f"the pretrained dual encoder `{sides[0][1]['weights']}`{updates}"
+        found = [
+            f"the pretrained {side} network `{values['weights']}`" for side, values in sides if values.get("weights")
+        ]
+        found += [f"the word vectors `{values['word_vectors']}`" for _, values in sides if values.get("word_vectors")]
+        return f"{' and '.join(found)}, else random weights" if found else "random weights"
+
+    def untrained(self, initial: Path | None) -> str:
+        """Return what a model is called that has not been trained (`training.epochs: 0`)."""
+        if initial is not None:
+            return "the earlier model as it is"
+        return "zero-shot" if self.text.name == DUAL else "untrained"
 
     def specification(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.models.build_model` besides the sizes that the data decide."""

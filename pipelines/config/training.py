@@ -75,7 +75,9 @@ class TrainingConfig(Strict):
         ge=1e-3, le=1e6, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)"
     )
     initial: AbsolutePath | None = Field(
-        None, description="directory of a model whose weights training begins with; by default random ones"
+        None,
+        description="directory of a model whose weights training begins with; by default the pretrained ones that "
+        "`model` names, else random ones",
     )
     warmup: DurationField = Field(description="linear rise of the learning rate from 0")
     decay: Annotated[StepDecay | CosineDecay | NoDecay, Field(discriminator="name")] = Field(

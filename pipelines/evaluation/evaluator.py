@@ -65,7 +65,7 @@ def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: T
     embedded = embed_split(data, model)
     directory = stage.create()
     embedded.gallery.save(directory / GALLERY)
-    for picture in draw(embedded, directory / PICTURES):
+    for picture in draw(embedded, data.dataset, directory / PICTURES):
         tracker.log_artifact(picture, PICTURES)
     graphed, chosen = (
         [name for name in data.settings.protocols if name in kind] for kind in (GRAPH_PROTOCOLS, CHOICE_PROTOCOLS)
@@ -192,20 +192,22 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     return EmbeddedSplit(texts, gallery, reader, set_size(texts.model, lengths_or_mask))
 
 
-def draw(embedded: EmbeddedSplit, directory: Path) -> list[Path]:
+def draw(embedded: EmbeddedSplit, dataset: Dataset, directory: Path) -> list[Path]:
     """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files.
 
     A model without embeddings has no sheets: they show what a search finds.
     """
     from pipelines.retrieval.contact_sheet import contact_sheet_png
+    from pipelines.retrieval.photographs import with_photographs
     from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
     sheets = {}
     if embedded.gallery.has_embeddings:
+        gallery = with_photographs(embedded.gallery, dataset)
         sheets = {
-            "text_to_image": ("Captions and their nearest images", text_to_image_rows(embedded.gallery)),
-            "image_to_text": ("Images and their nearest captions", image_to_text_rows(embedded.gallery)),
+            "text_to_image": ("Captions and their nearest images", text_to_image_rows(gallery)),
+            "image_to_text": ("Images and their nearest captions", image_to_text_rows(gallery)),
         }
     files = []
     for name, (title, rows) in sheets.items():

@@ -71,6 +71,8 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
     models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if name == "relevance":
         return {**of_models.relevance_maps(models[0], options.query or _QUERIES)}
+    if name == "top-5":
+        return {**of_models.top_5(models[0], config.dataset)}
     if name == "alpha-sweep":
         return {**of_runs.alpha_sweep(_attacked(models[0], config))}
     draws: Mapping[str, Callable[..., Mapping[str, Figure | Image]]] = {
@@ -78,7 +80,6 @@ def draw(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict
         "caption-similarity": of_models.caption_similarity,
         "view-diversity": of_models.view_diversity,
         "view-attention": of_models.view_attention,
-        "top-5": of_models.top_5,
         "convergence": of_runs.convergence,
         "negatives": of_runs.negatives,
     }

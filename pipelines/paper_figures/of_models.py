@@ -15,6 +15,7 @@ from pipelines.evaluation.evaluator import pooling_figures
 from pipelines.inference.embedder import QueryError
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.retrieval.contact_sheet import contact_sheet_png
+from pipelines.retrieval.photographs import require_photographs, with_photographs
 from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from pipelines.config.datasets import Dataset
     from pipelines.inference.embedder import ImageRegions
     from pipelines.retrieval.gallery import Gallery
 
@@ -135,9 +137,14 @@ def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[i
     return list(pairs.values())
 
 
-def top_5(registered: RegisteredModel) -> dict[str, Image]:
-    """Draw the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
-    images, captions = text_to_image_rows(registered.gallery), image_to_text_rows(registered.gallery)
+def top_5(registered: RegisteredModel, dataset: Dataset) -> dict[str, Image]:
+    """Draw the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4).
+
+    Raises StageError if no image can be read: published regions need `dataset.images`.
+    """
+    gallery = with_photographs(registered.gallery, dataset)
+    images, captions = text_to_image_rows(gallery), image_to_text_rows(gallery)
+    require_photographs(registered.name, (row.query_image_uri for row in captions if row.query_image_uri))
     return {
         "top_5_images": contact_sheet_png(f"Captions and their nearest images: {registered.name}", images),
         "top_5_captions": contact_sheet_png(f"Images and their nearest captions: {registered.name}", captions),

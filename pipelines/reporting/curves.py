@@ -31,9 +31,10 @@ def _recalls(run: Run) -> ReportImage | None:
     history = manifest.get("history")
     if not history:
         return None
-    split = run.config.dataset.eval_split
+    split, training = run.config.dataset.eval_split, run.config.training
     best = max(epoch["rsum"] for epoch in history)
-    description = f"Recalls on {split} after each epoch; the best RSUM is {best:.1f}, chance {manifest['chance']:.1f}."
+    shown = "after each epoch; the best" if training.epochs else f"{run.config.model.untrained(training.initial)}; the"
+    description = f"Recalls on {split} {shown} RSUM is {best:.1f}, chance {manifest['chance']:.1f}."
     return ReportImage.from_figure(plot_recall_curves(history, manifest["chance"]), description)
 
 

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from pipelines.reporting.run import Run
 from pipelines.retrieval.contact_sheet import THUMBNAIL, sheet_rows_html
 from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.photographs import with_photographs
 from pipelines.retrieval.sheet_rows import (
     SheetRow,
     image_to_text_row,
@@ -35,7 +36,7 @@ def galleries(run: Run) -> dict[str, Any]:
         return {"reason": "the evaluation has not finished"}
     directory = run.directory("evaluate")
     try:
-        gallery = Gallery.load(run.plans["evaluate"].outputs["gallery"])
+        gallery = with_photographs(Gallery.load(run.plans["evaluate"].outputs["gallery"]), run.config.dataset)
         samples = text_to_image_rows(gallery, _SAMPLE), image_to_text_rows(gallery, _SAMPLE)
     except GalleryError as error:
         return {"reason": str(error)}

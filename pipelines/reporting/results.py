@@ -28,11 +28,14 @@ def results(run: Run) -> dict[str, Any]:
     config = run.config
     split, folds = config.dataset.eval_split, config.evaluation.folds
     title = f"Retrieval on {split}" + (f", mean of {folds} folds" if folds > 1 else "")
+    model = (
+        config.name if config.training.epochs else f"{config.name}, {config.model.untrained(config.training.initial)}"
+    )
     published = [name for name in config.evaluation.protocols if name in _TITLES and published_rows(name)]
-    tables = [(title, _headers(RECALLS), [measured_row(config.name, metrics)])]
+    tables = [(title, _headers(RECALLS), [measured_row(model, metrics)])]
     for name in published:
         names = recall_names(name)
-        rows = [measured_row(config.name, metrics, f"{name}/", names), *_published_cells(name)]
+        rows = [measured_row(model, metrics, f"{name}/", names), *_published_cells(name)]
         tables.append((_TITLES[name], _headers(names), rows))
     other_data = {
         "title": _TITLES[_REFERENCE],

@@ -13,6 +13,19 @@ DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
 
 
 @dataclass(frozen=True)
+class Rsum:
+    """The RSUM of a model, its 95 % interval, and that of a random ranking."""
+
+    value: float
+    low: float
+    high: float
+    chance: float
+
+    def __str__(self) -> str:
+        return f"RSUM {self.value:.1f} ({self.low:.1f} to {self.high:.1f}), chance {self.chance:.1f}"
+
+
+@dataclass(frozen=True)
 class Decision:
     """A decision about a challenger.
 
@@ -30,12 +43,14 @@ def promote(
     uri: str,
     guards: Mapping[str, float],
     compare: Callable[[str, str], StageReport],
+    measure: Callable[[str], Rsum],
     reference: str | None = None,
 ) -> Decision:
     """Compare a challenger with the champion, and promote it where it is better; the decision becomes a tag.
 
     `guards` says by how much a metric may fall; `compare` takes two references, the challenger's first, which is by
-    default the alias "challenger". A champion that cannot be loaded counts as none. Raises StageError where there is no
+    default the alias "challenger"; `measure` takes a challenger without a champion to be compared with, which has to be
+    better than chance. A champion that cannot be loaded counts as none. Raises StageError where there is no
     such challenger, it cannot be loaded, it does not fit the features, or a guarded metric is unknown.
     """
     from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, set_alias, tag_version, version_of
@@ -48,7 +63,7 @@ def promote(
         console(stderr=True).print(f"{name}: {reason}", soft_wrap=True)
         champion = None
     if champion is None:
-        decision = Decision(True, challenger, None, reason)
+        decision = _first(measure(f"{name}/{challenger}"), challenger, reason)
     elif champion == challenger:
         return Decision(False, challenger, champion, "it is the champion already")
     else:
@@ -113,6 +128,12 @@ def rollback(name: str, uri: str) -> tuple[int, int]:
     return champion, int(before)
 
 
+def _first(rsum: Rsum, challenger: int, reason: str) -> Decision:
+    if rsum.low > rsum.chance:
+        return Decision(True, challenger, None, f"{reason}; {rsum}")
+    return Decision(False, challenger, None, f"{reason}, but it is not better than chance: {rsum}")
+
+
 def _contest(report: StageReport, guards: Mapping[str, float], challenger: int, champion: int) -> Decision:
     manifest = manifest_in(report.directory)
     _, _, difference, low, high, _ = manifest["recalls"]["rsum"]
@@ -147,7 +168,7 @@ def main() -> None:
     """Read the command line, and promote a version, roll back, or clear the champion."""
     from pipelines.config import load_config
     from pipelines.runtime.cli import make_parser, say
-    from pipelines.stages.model_evaluation import compare_references
+    from pipelines.stages.model_evaluation import compare_references, measure_reference
 
     parser = make_parser()
     action = parser.add_mutually_exclusive_group()
@@ -166,7 +187,7 @@ def main() -> None:
         lost, won = rollback(name, uri)
         say(f"{name}/{won} is champion again, in place of version {lost}")
     else:
-        compare = partial(compare_references, config)
-        decision = promote(name, uri, config.registry.guards, compare, options.model)
+        compare, measure = partial(compare_references, config), partial(measure_reference, config)
+        decision = promote(name, uri, config.registry.guards, compare, measure, options.model)
         verdict = "is champion now" if decision.promoted else "is not promoted"
         say(f"{name}/{decision.challenger} {verdict}: {decision.reason}")

@@ -84,7 +84,7 @@ def _train_and_judge(
 ) -> dict[str, Any]:
     """Bring all stages up to date and compare the challenger with the champion; returns the record."""
     from pipelines.retraining.promotion import promote
-    from pipelines.stages.model_evaluation import compare_references
+    from pipelines.stages.model_evaluation import compare_references, measure_reference
     from pipelines.tracking import PipelineRuns
 
     began, clock = now(), time.monotonic()
@@ -102,7 +102,8 @@ def _train_and_judge(
         plans = run_stages(started, STAGES, within=tracker.run_id)
         name, guards = config.registered_model, config.registry.guards
         challenger = f"{name}/{_registered_version(plans)}"
-        decision = promote(name, config.tracking_uri, guards, partial(compare_references, started), challenger)
+        compare, measure = partial(compare_references, started), partial(measure_reference, started)
+        decision = promote(name, config.tracking_uri, guards, compare, measure, challenger)
         record = {
             "identity": identity,
             "outcome": "promoted" if _is_champion(decision) else "refused",
@@ -144,7 +145,7 @@ def _changes(growth: dict[str, DatasetDiff]) -> str:
 
 
 def _starting_model(config: PipelineConfig) -> dict[str, Any]:
-    """Return the version that training starts from; None for random weights."""
+    """Return the version that training starts from; None if it starts from scratch."""
     from pipelines.registry.models import CHAMPION, aliases_of
 
     if config.retrain.start == "scratch":
@@ -153,7 +154,7 @@ def _starting_model(config: PipelineConfig) -> dict[str, Any]:
 
 
 def _started(config: PipelineConfig, start: dict[str, Any]) -> tuple[PipelineConfig, dict[str, Any]]:
-    """Return the configuration with the initial model, and its version; random weights if that cannot be loaded."""
+    """Return the configuration with the initial model, and its version; from scratch if that cannot be loaded."""
     from pipelines.registry.models import find_model
     from pipelines.retraining.promotion import unreadable
 
@@ -162,7 +163,7 @@ def _started(config: PipelineConfig, start: dict[str, Any]) -> tuple[PipelineCon
     reference = f"{config.registered_model}/{start['version']}"
     problem = unreadable(reference, config.tracking_uri)
     if problem is not None:
-        told = f"{reference}, the champion, cannot be loaded: training starts from random weights ({problem})"
+        told = f"{reference}, the champion, cannot be loaded: training starts from scratch ({problem})"
         console(stderr=True).print(told, soft_wrap=True)
         return config, {"version": None}
     training = config.training.model_copy(update={"initial": find_model(reference, config.tracking_uri)[1]})
@@ -213,7 +214,7 @@ def _summary(record: dict[str, Any]) -> str:
     decision, start = record["decision"], record["start"]["version"]
     names = [field.name for field in fields(DatasetDiff)]
     growth = {split: DatasetDiff(**{name: data[name] for name in names}) for split, data in record["data"].items()}
-    begun = "random weights" if start is None else f"version {start}"
+    begun = "scratch" if start is None else f"version {start}"
     return (
         f"version {decision['challenger']} from {begun}: {decision['reason']} [{_changes(growth)}; "
         f"{record['seconds']:,.0f} s] {record['run']}"

@@ -89,11 +89,15 @@ def data_table(dataset: Dataset, feature: str, splits: Mapping[str, Mapping[str,
     return [intro, *_table(("split", "images", "captions", "skipped", "fingerprint"), rows)]
 
 
-def training_list(training: TrainingConfig, loss: LossConfig, manifest: Mapping[str, Any]) -> list[str]:
+def training_list(
+    training: TrainingConfig, loss: LossConfig, model: ModelConfig, manifest: Mapping[str, Any]
+) -> list[str]:
     """Return the hyperparameters of a training, with its best epoch and its time from the manifest."""
     epochs = [metrics["rsum"] for metrics in manifest["history"]]
     best = max(range(len(epochs)), key=epochs.__getitem__) + 1
-    begun = "random weights" if training.initial is None else "the weights of an earlier model"
+    begun = model.begins_with(training.initial)
+    if not training.epochs:
+        return [f"- weights: {begun}", f"- epochs: 0 ({model.untrained(training.initial)}): nothing was trained"]
     rows = {
         "loss": ", ".join(f"{name} {value}" for name, value in loss.model_dump(mode="json").items()),
         "begins with": begun,

@@ -10,9 +10,10 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.config.training import EVALUATION_PROTOCOLS, PROTOCOL_FOLDERS
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble, in_one_order
-from pipelines.evaluation.evaluator import NAME, VERSION
+from pipelines.evaluation.evaluator import GALLERY, NAME, VERSION
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
+from pipelines.retraining.promotion import Rsum
 from pipelines.runtime.cli import make_parser, say
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
@@ -120,6 +121,22 @@ def compare_references(config: PipelineConfig, first: str, second: str) -> Stage
     Raises StageError where there is no such model, or it does not fit the features.
     """
     return compare_models(NamedModel.find(first, config), NamedModel.find(second, config))
+
+
+def measure_reference(config: PipelineConfig, reference: str) -> Rsum:
+    """Find a model, evaluate it if it is not evaluated yet, and return its RSUM next to that of a random ranking.
+
+    Raises StageError where there is no such model, or it does not fit the features.
+    """
+    from pipelines.retrieval.gallery import Gallery
+    from vse_core.evaluation.recall import chance_rsum
+
+    directory = evaluate_model(NamedModel.find(reference, config)).directory
+    metrics, folds = manifest_in(directory)["metrics"], config.evaluation.folds
+    counts = [len(record.captions) for record in Gallery.load(directory / GALLERY).records]
+    size = len(counts) // folds
+    chances = [chance_rsum(counts[start : start + size]) for start in range(0, folds * size, size)]
+    return Rsum(metrics["rsum"], metrics["rsum_low"], metrics["rsum_high"], sum(chances) / folds)
 
 
 def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:

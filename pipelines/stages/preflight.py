@@ -19,6 +19,7 @@ from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.runtime.stage import READ
 from pipelines.tracking.client import require_driver
 from preprocessing.datasets import DatasetError, build_dataset
+from preprocessing.datasets.checks import require_file, require_image_folder
 from preprocessing.datasets.choices import BENCHMARKS
 from preprocessing.reading import has_image_settings
 from preprocessing.storage import StorageError, open_storage
@@ -91,6 +92,9 @@ def _check_dataset(config: PipelineConfig) -> None:
     settings, batch = config.dataset, config.training.batch_size
     try:
         dataset = build_dataset(settings.format, **settings.options())
+        if settings.format == "precomputed" and settings.images is not None:
+            require_file(settings.names_file, "id_mapping")
+            require_image_folder(settings.images, "images")
         for key in ("train_split", "eval_split"):
             split = getattr(settings, key)
             if split not in dataset.splits:

@@ -108,7 +108,7 @@ def _card(config: PipelineConfig, upstream: Plans, metrics: Mapping[str, float],
         "Intended use": model_card.intended_use(config.registry.card),
         "Metrics": model_card.metrics_table(metrics, dataset.eval_split, config.evaluation.folds),
         "Data": model_card.data_table(dataset, features.member, splits),
-        "Configuration": model_card.training_list(config.training, config.loss, training),
+        "Configuration": model_card.training_list(config.training, config.loss, config.model, training),
         "Licences": model_card.licences(config.registry.card, dataset.format, weights),
         "Origin": model_card.origin(tags),
     }

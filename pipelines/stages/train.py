@@ -72,7 +72,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
         total=total,
         done=total if stage.is_complete() else min(int(_newest_progress(stage.path)["epoch"]), total - 1),
         unit="epochs",
-        size=f"{config.training.epochs} epochs, batch {config.training.batch_size}, {_workers(config)} worker(s)",
+        size=_size(config),
         outputs={"best": _best(stage)} if stage.is_complete() else {},
     )
 
@@ -196,11 +196,12 @@ def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping
     history = outcome["history"]
     best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
     rsum, chance = history[best]["rsum"], outcome["chance"]
+    untrained = "" if config.training.epochs else f"{config.model.untrained(config.training.initial)}: "
     return {
         **outcome,
         "best": best_directory(Path(), best).name,
         **facts,
-        "summary": f"{config.dataset.eval_split} RSUM {rsum:.1f} (chance {chance:.1f}){_of_captions(facts)}",
+        "summary": f"{untrained}{config.dataset.eval_split} RSUM {rsum:.1f} (chance {chance:.1f}){_of_captions(facts)}",
     }
 
 
@@ -208,6 +209,14 @@ def finished_epochs(trained: StagePlan) -> list[dict[str, float]]:
     """Return the metrics of the epochs that a training has finished, with their numbers as ``epoch``, from 1."""
     reached = manifest_in(trained.directory) if trained.complete else _newest_progress(trained.directory)
     return [{**metrics, "epoch": epoch} for epoch, metrics in enumerate(reached["history"], start=1)]
+
+
+def _size(config: PipelineConfig) -> str:
+    """Return the amount of work for the plan's table."""
+    training = config.training
+    if not training.epochs:
+        return f"no epochs ({config.model.untrained(training.initial)}), one evaluation"
+    return f"{training.epochs} epochs, batch {training.batch_size}, {_workers(config)} worker(s)"
 
 
 def _workers(config: PipelineConfig) -> str:

@@ -17,6 +17,7 @@ from pipelines.retraining.promotion import (
     BEFORE_TAG,
     DECISION_TAG,
     Decision,
+    Rsum,
     clear,
     guarded_falls,
     promote,
@@ -68,8 +69,11 @@ class Contest:
         return StageReport("compare", self.folder, "")
 
 
+RSUM = Rsum(240.0, 230.5, 250.0, chance=12.5)
+
+
 def judged(uri: str, contest: Contest) -> Decision:
-    return promote("shop", uri, {"i2t_r01": 1.0, "t2i_r01": 1.0}, contest)
+    return promote("shop", uri, {"i2t_r01": 1.0, "t2i_r01": 1.0}, contest, lambda _: RSUM)
 
 
 def champion(client: MlflowClient) -> int:
@@ -82,11 +86,34 @@ def test_the_first_model_needs_no_contest(uri: str, client: MlflowClient, tmp_pa
     decision = judged(uri, contest)
     assert (decision.promoted, decision.challenger, decision.champion) == (True, 1, None)
     assert champion(client) == 1
-    assert client.get_model_version("shop", "1").tags[DECISION_TAG] == "the first model: there was no champion"
+    assert client.get_model_version("shop", "1").tags[DECISION_TAG] == (
+        "the first model: there was no champion; RSUM 240.0 (230.5 to 250.0), chance 12.5"
+    )
     again = judged(uri, contest)
     assert (again.promoted, again.reason) == (False, "it is the champion already")
     with pytest.raises(StageError, match=r"shop/1 took nobody's place"):
         rollback("shop", uri)
+
+
+@pytest.mark.parametrize("low", [12.5, 3.0])
+def test_a_first_model_that_is_no_better_than_chance_is_not_promoted(
+    low: float, uri: str, client: MlflowClient
+) -> None:
+    register(client)
+    asked: list[str] = []
+
+    def measure(reference: str) -> Rsum:
+        asked.append(reference)
+        return Rsum(15.0, low, 20.0, chance=12.5)
+
+    decision = promote("shop", uri, {}, lambda *_: pytest.fail("there is nothing to compare with"), measure)
+    assert (decision.promoted, decision.champion, asked) == (False, None, ["shop/1"])
+    expected = (
+        f"the first model: there was no champion, but it is not better than chance: RSUM 15.0 ({low:.1f} to 20.0)"
+    )
+    assert decision.reason == f"{expected}, chance 12.5"
+    assert aliases_of("shop", uri) == {CHALLENGER: 1}
+    assert client.get_model_version("shop", "1").tags[DECISION_TAG] == decision.reason
 
 
 @pytest.mark.parametrize(
@@ -163,8 +190,9 @@ def test_a_champion_that_cannot_be_loaded_counts_as_none(
     unloadable["shop/1"] = "it has format 0"
     decision = judged(uri, contest)
     assert (decision.promoted, decision.champion, champion(client)) == (True, None, 2)
-    assert decision.reason == "the champion, version 1, cannot be loaded and counts as none: it has format 0"
-    assert decision.reason in capsys.readouterr().err
+    reason = "the champion, version 1, cannot be loaded and counts as none: it has format 0"
+    assert decision.reason == f"{reason}; {RSUM}"
+    assert reason in capsys.readouterr().err
     assert BEFORE_TAG not in client.get_model_version("shop", "2").tags
 
 

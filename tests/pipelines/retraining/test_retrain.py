@@ -68,7 +68,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_what_has_been_retrained_on_is_not_new(tmp_path: Path, trained: list[str]) -> None:
     config = loaded(tmp_path)
-    text = "version 2 from random weights: not better by more than chance [train as before; 1 s] http://mlflow/run"
+    text = "version 2 from scratch: not better by more than chance [train as before; 1 s] http://mlflow/run"
     assert retrain.retrain(config) == f"refused: {text}"
     assert retrain.retrain(config) == "nothing new: data and settings are those of today (refused)"
     assert len(trained) == 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import CardConfig, load_config
+from pipelines.config.model import ModelConfig
 from pipelines.stages import model_card
 from pipelines.stages.model_card import DESCRIPTION_CHARACTERS, description
 
@@ -54,8 +55,36 @@ def test_data_are_those_of_the_manifests() -> None:
 def test_training_is_that_of_the_manifest() -> None:
     config = load_config(None, ["training.epochs=3"])
     manifest = {"history": [{"rsum": 200.0}, {"rsum": 251.3}, {"rsum": 250.0}], "seconds": 1234.5}
-    lines = model_card.training_list(config.training, config.loss, manifest)
+    lines = model_card.training_list(config.training, config.loss, config.model, manifest)
     assert {"- epochs: 3, the best is 2", "- begins with: random weights", "- time: 1,234 s"} <= set(lines)
+
+
+BERT = "model.text={name: bert, weights: google/bert, learning_rate_factor: 0.1, pooling: {name: gpo}}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "begins", "untrained"),
+    [
+        ((), "random weights", "untrained"),
+        ((BERT,), "the pretrained text network `google/bert`, else random weights", "untrained"),
+        (("model.text.word_vectors=/glove.txt",), "the word vectors `/glove.txt`, else random weights", "untrained"),
+        (("training.initial=/model",), "the weights of an earlier model", "the earlier model as it is"),
+    ],
+)
+def test_the_card_says_what_a_model_begins_with(settings: tuple[str, ...], begins: str, untrained: str) -> None:
+    trained, kept = (load_config(None, [*settings, f"training.epochs={epochs}"]) for epochs in (2, 0))
+    manifest = {"history": [{"rsum": 200.0}], "seconds": 1.0}
+    lines = [model_card.training_list(each.training, each.loss, each.model, manifest) for each in (trained, kept)]
+    assert f"- begins with: {begins}" in lines[0]
+    assert lines[1] == [f"- weights: {begins}", f"- epochs: 0 ({untrained}): nothing was trained"]
+
+
+def test_a_pretrained_dual_encoder_is_named_and_without_training_zero_shot() -> None:
+    model = ModelConfig.model_validate({"name": "dual_encoder", "weights": "openai/clip", "lora": {"rank": 4}})
+    assert model.begins_with(None) == (
+        "the pretrained dual encoder `openai/clip`, with new low-rank updates (LoRA, rank 4)"
+    )
+    assert (model.untrained(None), model.untrained(Path("/model"))) == ("zero-shot", "the earlier model as it is")
 
 
 def test_the_origin_is_that_of_the_tags() -> None:
