@@ -95,6 +95,8 @@ class Guard:
             finally:
                 self._requests.give_back(client)
         except RequestError as refusal:
+            if answer.has_begun:
+                raise  # the client does not read it: the server hangs up
             await refusal.response()(scope, receive, answer)
         except Exception:
             # Starlette raises an error again that it has answered, for a server's log; ours is written.
@@ -103,6 +105,9 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
+        size = len(scope["path"]) + len(scope["query_string"])
+        if size + sum(len(name) + len(value) for name, value in headers.raw) > limits.MAX_HEAD_BYTES:
+            raise RequestError(431, limits.HEAD_TOO_LONG)
         if self._hosts is not None and _without_port(headers.get("host", "")) not in self._hosts:
             raise RequestError(400, f"this service goes by the names {', '.join(sorted(self._hosts))}")
         if self._token is None or scope["path"] in PUBLIC or scope["path"].startswith(_DOCS):
@@ -112,18 +117,19 @@ class Guard:
             message = "this service needs a token: Authorization: Bearer TOKEN"
             raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
 
-    async def _pass(self, client: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass(self, client: str, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         """Let the application answer, once the body has arrived, which stays in memory until then."""
         parts: list[bytes] = []
         try:
             await self._read(client, Request(scope, receive), parts)
+            answer.keeps_connection = True
             body = iter([{"type": "http.request", "body": b"".join(parts), "more_body": False}])
 
             async def received() -> Message:
                 return next(body, None) or await receive()
 
             async with self._queue.turn(client):
-                await self._app(scope, received, send)
+                await self._app(scope, received, answer)
         finally:
             self._bodies.give_back(client, sum(map(len, parts)))
 
@@ -149,23 +155,30 @@ class Guard:
                     parts.append(chunk)
         except TimeoutError:
             message = f"the body did not arrive within {limits.ARRIVAL_SECONDS} seconds"
-            raise RequestError(408, message, {"Connection": "close"}) from None
+            raise RequestError(408, message) from None
         except ClientDisconnect:
             raise RequestError(400, "the body was cut short") from None
 
 
 class _Answer:
-    """Sends an answer with the security headers, and another content security policy if there is one."""
+    """Sends an answer with the security headers, and another content security policy if there is one.
+
+    It closes the connection unless the request's body has been read, which would go on arriving.
+    """
 
     def __init__(self, send: Send, policy: str | None) -> None:
         self._send = send
         self._headers = _HEADERS | ({"Content-Security-Policy": policy} if policy else {})
         self.has_begun = False
+        self.keeps_connection = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
+            limits.count(str(message["status"]))
             MutableHeaders(scope=message).update(self._headers)
+            if not self.keeps_connection:
+                MutableHeaders(scope=message)["Connection"] = "close"
         await self._send(message)
 
 

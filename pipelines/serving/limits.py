@@ -5,11 +5,17 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from typing import TYPE_CHECKING
 
 from pipelines.serving.request_error import RequestError
 
+if TYPE_CHECKING:
+    from ray.util import metrics
+
 MAX_TEXT = 1000  # characters; captions have about a hundred
 MAX_RESULTS = 100
+MAX_HEAD_BYTES = 64 * 1024
 MAX_JSON_BYTES = 16 * 1024
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 MAX_IMAGE_PIXELS = 25_000_000
@@ -25,11 +31,27 @@ QUEUE_SECONDS = 8.0
 PER_REPLICA = 16
 # A search waits as long for others to be embedded with.
 BATCH_SECONDS = 0.005
-# Requests that arrive, wait or are answered, and the bodies of these in memory.
-MAX_REQUESTS = 1024
+# Connections, which leave half of the usual 1,024 file descriptors to others; one address has half of them. As many
+# requests arrive, wait or are answered at a time, whose bodies are in memory.
+MAX_CONNECTIONS = MAX_REQUESTS = 512
 MAX_BODIES = 128 * 1024 * 1024
 
+HEAD_TOO_LONG = f"the address and the headers are longer than {MAX_HEAD_BYTES:,} bytes"
+
 _NEWEST = 0.1  # weight of the newest request in the moving average of what one takes
+
+
+@cache
+def _requests() -> "metrics.Counter":
+    from ray.util import metrics
+
+    about = "Requests by the status of their answer; closed: connections that were closed without one"
+    return metrics.Counter("vse_search_requests", about, ("status",))
+
+
+def count(status: str) -> None:
+    """Count a request, answered or refused, for Ray's metrics: `ray_vse_search_requests_total`."""
+    _requests().inc(tags={"status": status})
 
 
 class Shares:

@@ -66,17 +66,15 @@ def serving(
     Clients carry the token, if any; up to `max_replicas` processes with the model are started where the load needs
     them, each with a share of a GPU.
     """
-    was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
-    os.environ.update(ray_internals.SERVE_SETTINGS)
-    if not was_connected:
-        cluster.join_or_start(address)
-    from ray import serve
+    from pipelines.serving.http_server import bound, listening
 
-    from pipelines.serving import deployment
-    from pipelines.serving.app import build_app
-    from pipelines.serving.http_server import listening
+    # An address that is taken is told before Ray and the model are started.
+    with bound(host, port) as listener, _ray() as is_ours:
+        from ray import serve
 
-    try:
+        from pipelines.serving import deployment
+        from pipelines.serving.app import build_app
+
         _require_authentication()
         _require_no_serve()
         _require_room(replicas, gpus)
@@ -84,11 +82,22 @@ def serving(
             handle = _deploy(deployment.search_deployment(replicas, max_replicas, gpus).bind(model, tracking_uri))
             hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
             app = Guard(build_app(deployment.asking(handle)), token, hosts, max(replicas, max_replicas))
-            with listening(app, host, port) as found_port:
+            with listening(app, listener) as found_port:
                 yield found_port
         finally:
-            if was_connected or address:  # else it ends with the cluster
+            if not is_ours:  # else it ends with the cluster
                 serve.shutdown()
+
+
+@contextmanager
+def _ray() -> Iterator[bool]:
+    """Be connected to Ray within a ``with`` statement, which is told whether the cluster is started and ended here."""
+    was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
+    os.environ.update(ray_internals.SERVE_SETTINGS)
+    try:
+        if not was_connected:
+            cluster.join_or_start(address)
+        yield not (was_connected or address)
     finally:
         if not was_connected:
             cluster.disconnect()

@@ -65,6 +65,25 @@ def test_with_a_token_nobody_else_is_answered(authorization: str) -> None:
     assert client.get("/model", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (400, {"Host": "example.com"}, b"{}"),
+        (401, {"Authorization": ""}, b"{}"),
+        (413, {"Content-Type": "application/json"}, bytes(limits.MAX_JSON_BYTES + 1)),
+        (415, {"Content-Encoding": "gzip"}, b"{}"),
+        (431, {"X-Long": "a" * limits.MAX_HEAD_BYTES}, b"{}"),
+        (200, {}, b"{}"),
+    ],
+)
+def test_a_body_that_is_not_read_closes_the_connection(status: int, headers: dict[str, str], body: bytes) -> None:
+    """It would go on arriving, for as long as the client likes, in a connection that the service keeps."""
+    client = TestClient(Guard(application(echo), TOKEN, ["testserver"]))
+    answer = client.post("/search", content=body, headers={"Authorization": f"Bearer {TOKEN}"} | headers)
+    assert answer.status_code == status
+    assert (answer.headers.get("connection") == "close") == (status != 200)
+
+
 def test_an_answer_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(_: Request) -> Response:
         await asyncio.sleep(10)

@@ -1,8 +1,10 @@
-"""The HTTP server hangs up on heads that do not arrive, and on nobody else."""
+"""The HTTP server refuses heads that do not arrive or end, and keeps its connections for clients that do not wait."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +13,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from pipelines.runtime.stage import StageError
-from pipelines.serving import http_server
+from pipelines.serving import limits
+from pipelines.serving.http_server import bound, listening
 
 LIMIT = 0.6  # seconds
 
@@ -26,8 +29,8 @@ async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(http_server, "ARRIVAL_SECONDS", LIMIT)
-    with http_server.listening(answer_late, "127.0.0.1", 0) as port:
+    monkeypatch.setattr(limits, "ARRIVAL_SECONDS", LIMIT)
+    with listening(answer_late, bound("127.0.0.1", 0)) as port:
         yield port
 
 
@@ -45,15 +48,28 @@ def test_a_head_that_does_not_arrive_is_given_up(port: int, begun: bytes) -> Non
         assert LIMIT * 0.9 < seconds_until_closed(connection) < 5
 
 
-def test_a_head_that_drips_is_given_up(port: int) -> None:
-    """The server's own time limit, between requests, begins again with each byte."""
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def answers(connection: socket.socket, count: int = 1) -> bytes:
+    """What a server sends until it has answered, or hung up."""
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        while answer.count(b"\r\n\r\nok") < count and (part := connection.recv(100_000)):
+            answer += part
+    return answer
+
+
+@pytest.mark.parametrize(("begun", "drop"), [(b"GET / HTTP/1.1\r\nX: ", b"a"), (b"\r\n", b"\r\n"), (REQUEST, b"\r\n")])
+def test_a_head_that_drips_is_given_up(port: int, begun: bytes, drop: bytes) -> None:
+    """The server's own time limit, between requests, begins again with each byte, and ends with a line's end."""
     started, is_open = time.monotonic(), True
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        connection.sendall(begun)
         while is_open and time.monotonic() - started < 5:
             time.sleep(0.05)
             try:
-                connection.sendall(b"a")
+                connection.sendall(drop)
             except ConnectionError:
                 is_open = False
     assert LIMIT * 0.9 < time.monotonic() - started < 4
@@ -61,12 +77,73 @@ def test_a_head_that_drips_is_given_up(port: int) -> None:
 
 def test_the_head_of_a_second_request_is_given_up_as_well(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        answer = b""
-        while not answer.endswith(b"ok"):
-            answer += connection.recv(1000)
-        connection.sendall(b"GET / HTTP/1.1\r\nHo")
+        connection.sendall(REQUEST)
+        answers(connection)
+        connection.sendall(REQUEST[:16])
         assert LIMIT * 0.9 < seconds_until_closed(connection) < 4
+
+
+@pytest.mark.parametrize("begun", [b"GET /", b"GET / HTTP/1.1\r\nX: ", b"GET / HTTP/1.1\r\n"])
+def test_a_head_without_end_is_refused(port: int, begun: bytes) -> None:
+    endless, sent = b"a" * 16_000 if begun == b"GET /" else b"a: b\r\n" * 3000, 0
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(begun)
+        while sent < 10_000_000:
+            sent += connection.send(endless)
+    assert sent < 10_000_000
+    # Nothing of it is left in the buffers of a client that stops at the limit, and so it reads the refusal.
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(begun.ljust(limits.MAX_HEAD_BYTES + 1, b"a"))
+        head, _, body = answers(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert b"connection: close" in head
+    assert json.loads(body) == {"error": "the address and the headers are longer than 65,536 bytes"}
+
+
+def test_a_long_body_is_not_a_long_head(port: int) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        for _ in range(3):
+            connection.sendall(head + bytes(1_000_000) + REQUEST[:10])
+            connection.sendall(REQUEST[10:])
+            assert answers(connection, 2).count(b"HTTP/1.1 200 ") == 2
+
+
+def test_thousands_of_requests_at_once_take_no_memory(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(REQUEST * 10_000)
+        assert answers(connection, 10_000).count(b"HTTP/1.1 200 ") < 3
+
+
+def is_open(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(("addresses", "kept"), [(1, 10), (5, 20), (60, 20)])
+@pytest.mark.parametrize("begun", [b"", REQUEST[:20], b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n"])
+def test_connections_that_wait_make_room(
+    monkeypatch: pytest.MonkeyPatch, addresses: int, kept: int, begun: bytes
+) -> None:
+    """One address keeps half of the connections, all of them not one more; who is answered is among them."""
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 20)
+    with listening(answer_late, bound("127.0.0.1", 0)) as port, contextlib.ExitStack() as stack:
+        slow = []
+        for number in range(60):
+            source = (f"127.0.1.{number % addresses}", 0)
+            slow.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), 10, source)))
+            slow[-1].sendall(begun)
+        for source in ("127.0.1.0", "127.0.2.0"):
+            with socket.create_connection(("127.0.0.1", port), 10, (source, 0)) as connection:
+                connection.sendall(REQUEST)
+                assert answers(connection).startswith(b"HTTP/1.1 200 ")
+        assert kept - 2 <= sum(map(is_open, slow)) <= kept
 
 
 def test_a_slow_body_and_a_pause_between_requests_are_none_of_its_business(port: int) -> None:
@@ -87,6 +164,5 @@ def test_an_address_that_is_taken_is_one_message() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(StageError, match=r"cannot listen at 127\.0\.0\.1, port .*: Address already in use; use another"),
-        http_server.listening(answer_late, "127.0.0.1", taken.getsockname()[1]),
     ):
-        pass
+        bound("127.0.0.1", taken.getsockname()[1])
