@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 KUBERAY := $(wildcard infra/kubernetes/ray*.yaml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-nightly test-gpu lint docs format types bench sizing ui
+.PHONY: help setup demo test test-integration test-nightly test-gpu lint docs format types pins bench sizing ui
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,14 @@ format: $(STAMP)  ## rewrite the files in the project's format
 
 types: $(STAMP)  ## types alone
 	$(BIN)/mypy
+
+# Of one file, with what it has already: a version changes if pyproject.toml asks for it, or with PINS=--upgrade.
+COMPILE := UV_CUSTOM_COMPILE_COMMAND='make pins' $(BIN)/uv pip compile --quiet --generate-hashes --only-binary :all: \
+	--python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-annotate $(PINS)
+pins: $(STAMP)  ## pin every package of the images with its hashes (PINS=--upgrade: to the newest versions)
+	$(COMPILE) pyproject.toml --extra features --extra server --output-file infra/docker/constraints.txt
+	printf '%s\n' boto3 Flask-WTF mlflow psycopg2-binary | \
+		$(COMPILE) --constraints infra/docker/constraints.txt --output-file infra/mlflow/requirements.txt -
 
 docs: $(STAMP)  ## the documentation into site/; a broken link or docstring is an error
 	$(BIN)/python .ci/configuration_reference.py

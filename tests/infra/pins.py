@@ -12,17 +12,17 @@ ROOT = Path(__file__).resolve().parents[2]
 INFRA = ROOT / "infra"
 
 
-def constraints() -> dict[str, str]:
+def constraints(path: Path = INFRA / "docker" / "constraints.txt") -> dict[str, str]:
     """Package -> version in the images, with names as pip compares them."""
-    lines = (INFRA / "docker" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    pairs = re.findall(r"^([\w.-]+)==(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {normalized(name): version for name, version in pairs}
 
 
 def declared() -> list[Requirement]:
-    """Return the requirements of the project and of its extra for the server."""
+    """Return the requirements of the project and of the extras in the images."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [Requirement(line) for line in (*project["dependencies"], *project["optional-dependencies"]["server"])]
+    extras = project["optional-dependencies"]
+    return [Requirement(line) for line in (*project["dependencies"], *extras["server"], *extras["features"])]
 
 
 def normalized(name: str) -> str:
