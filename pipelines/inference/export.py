@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.retrieval.search_model import add_model_options, default_tracking_uri
+from pipelines.retrieval.search_model import MODELS, add_tracking_option, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
 from pipelines.runtime.stage import StageError
 
@@ -26,7 +26,8 @@ _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, export, check, and push where asked."""
     parser = CommandParser()
-    add_model_options(parser)
+    parser.add_argument("--model", required=True, help=MODELS)
+    add_tracking_option(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="a new folder")
     parser.add_argument("--push", metavar="OWNER/NAME", help="upload the folder to a repository on the hub")
     parser.add_argument("--private", action="store_true", help="with --push: make the repository a private one")

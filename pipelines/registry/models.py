@@ -295,6 +295,15 @@ def find_model(reference: str, tracking_uri: str) -> tuple[str, Path]:
     return name, bundle / "model"
 
 
+def check_model(reference: str, tracking_uri: str) -> str:
+    """Return the name that `find_model` would return, for a dry run: nothing is fetched from MLflow. Raises as that."""
+    directory = Path(reference).expanduser()
+    is_here = any((folder / "model.json").is_file() for folder in (directory, directory / "model"))
+    if is_here or reference.startswith(_PATHS):
+        return find_model(reference, tracking_uri)[0]
+    return current_version(reference, tracking_uri)[0]
+
+
 def model_signature() -> ModelSignature:
     """Return the input and output columns of the pyfunc, as its class documents them."""
     inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]

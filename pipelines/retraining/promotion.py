@@ -167,8 +167,9 @@ def guarded_falls(
 def main() -> None:
     """Read the command line, and promote a version, roll back, or clear the champion."""
     from pipelines.config import load_config
+    from pipelines.registry.models import CHALLENGER
     from pipelines.runtime.cli import make_parser, say
-    from pipelines.stages.model_evaluation import compare_references, measure_reference
+    from pipelines.stages.model_evaluation import check_named, compare_references, measure_reference
 
     parser = make_parser()
     action = parser.add_mutually_exclusive_group()
@@ -178,9 +179,10 @@ def main() -> None:
     options = parser.parse_args()
     config = load_config(options.config, options.set)
     name, uri = config.registered_model, config.tracking_uri
-    if options.dry_run:
-        verbs = {"roll back": options.rollback, "clear the champion of": options.clear}
-        say(f"would {next((verb for verb, wanted in verbs.items() if wanted), 'judge the challenger of')} {name}")
+    if options.dry_run and (options.rollback or options.clear):
+        say(f"would {'roll back' if options.rollback else 'clear the champion of'} {name}")
+    elif options.dry_run:
+        say(f"would judge {check_named(options.model or f'{name}@{CHALLENGER}', config)}")
     elif options.clear:
         say(f"{name} has no champion now, in place of version {clear(name, uri)}")
     elif options.rollback:

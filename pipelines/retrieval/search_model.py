@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 Kind = Literal["text", "image"]
 Target = Literal["images", "captions"]
 
+# The help of `--model`.
+MODELS = (
+    "NAME (its champion, or its newest version if there is none), NAME@ALIAS, NAME/VERSION, a models:/ URI, or the "
+    "output directory of a register stage"
+)
 DEFAULT_TARGETS: dict[Kind, Target] = {"text": "images", "image": "captions"}
 
 
@@ -75,15 +80,18 @@ class SearchModel:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a registered model, or a gallery of images without captions with its model."""
-    models = (
-        "NAME (its champion, or its newest version if there is none), NAME@ALIAS, NAME/VERSION, a models:/ URI, or the "
-        "output directory of a register stage"
-    )
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--model", help=models)
+    which.add_argument("--model", help=MODELS)
     galleries = "a gallery of your own images (pipelines/index.py --name), searched with the model that embedded it"
-    which.add_argument("--gallery", type=lambda name: str(gallery_folder(name)), dest="model", help=galleries)
+    which.add_argument("--gallery", type=_gallery, dest="model", help=galleries)
     add_tracking_option(parser)
+
+
+def _gallery(name: str) -> str:
+    try:
+        return str(gallery_folder(name))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_tracking_option(parser: argparse.ArgumentParser) -> None:
@@ -99,8 +107,8 @@ def default_tracking_uri() -> str:
 
 def gallery_folder(name: str) -> Path:
     """Return the folder of a gallery of images without captions; ValueError for what is no name."""
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(f"{name!r} is no name of a gallery: use letters, digits, '_', '-' and '.'")
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise ValueError(f"{name[:99]!r} is no name of a gallery: use letters, digits, '_', '-' and '.'")
     return _default_work_dir() / "galleries" / name
 
 

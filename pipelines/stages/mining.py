@@ -10,7 +10,7 @@ from pipelines.config import load_config
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.cli import make_parser, number_in, say
-from pipelines.stages.model_evaluation import NamedModel, evaluate_model
+from pipelines.stages.model_evaluation import NamedModel, check_named, evaluate_model
 from preprocessing.plain_text import csv_cells
 from preprocessing.storage.atomic import open_atomic
 from vse_core.evaluation.nearest import top_k
@@ -28,7 +28,7 @@ def main() -> None:
     split = load_config(options.config, options.set).dataset.train_split
     config = load_config(options.config, [*options.set, f"dataset.eval_split={split}"])
     if options.dry_run:
-        say(f"would mine {options.k} captions for each image of {split} with {options.model}")
+        say(f"would mine {options.k} captions for each image of {split} with {check_named(options.model, config)}")
         return
     evaluated = evaluate_model(NamedModel.find(options.model, config))
     table = mined(Gallery.load(evaluated.directory / GALLERY, evaluated.kind), options.k)

@@ -18,6 +18,7 @@ from pipelines.runtime.cli import make_parser, say
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate import evaluate_directory, evaluation_content
+from pipelines.stages.preflight import check_before_start
 from pipelines.stages.pretrained import PREFIX, save_pretrained_model, zero_shot_config
 from pipelines.stages.runner import run_stages
 from pipelines.tracking import PipelineRuns
@@ -53,6 +54,22 @@ class NamedModel:
             newest = without_champion(reference, error, config.tracking_uri)
             name, model = find_model(newest, config.tracking_uri)
         return cls(name, config, model)
+
+
+def check_named(reference: str, config: PipelineConfig) -> str:
+    """Return the name of the model that `NamedModel.find` would find, for a dry run: nothing is fetched or written.
+
+    Raises as that, and as `check_before_start` if the data and what else the configuration names are not there.
+    """
+    from pipelines.registry.models import check_model
+
+    name = reference
+    if reference.startswith(PREFIX):
+        config = zero_shot_config(config, reference.removeprefix(PREFIX))
+    else:
+        name = check_model(reference, config.tracking_uri)
+    check_before_start(config.for_dry_run())
+    return name
 
 
 def evaluate_model(named: NamedModel) -> EvaluatedModel:
@@ -202,17 +219,18 @@ def evaluate_main() -> None:
         return
     if any(len(words) > 3 for words in options.model):
         parser.error("--model takes a model, a configuration and a split; repeat --model for the next model")
+    named = [(words[0], _configured(words, options.config, options.split, overrides)) for words in options.model]
     if options.dry_run:
-        say(f"would evaluate {', '.join(words[0] for words in options.model)}")
+        checked = [f"{check_named(*each)} on {each[1].name}, split {each[1].dataset.eval_split}" for each in named]
+        say(f"would evaluate {'; '.join(checked)}")
         return
-    _print(evaluate_models([_named(words, options.config, options.split, overrides) for words in options.model]))
+    _print(evaluate_models([NamedModel.find(*each) for each in named]))
 
 
-def _named(words: Sequence[str], file: Path | None, split: str | None, overrides: Sequence[str]) -> NamedModel:
-    """Find a model by the words of --model; configuration and split are those of the command where it has none."""
-    reference, file, split = words[0], Path(words[1]) if len(words) > 1 else file, words[2] if len(words) > 2 else split
-    evaluated = [*overrides, *([f"dataset.eval_split={split}"] if split else [])]
-    return NamedModel.find(reference, load_config(file, evaluated))
+def _configured(words: Sequence[str], file: Path | None, split: str | None, overrides: Sequence[str]) -> PipelineConfig:
+    """Load the configuration of a model by the words of --model; file and split are the command's if it has none."""
+    file, split = Path(words[1]) if len(words) > 1 else file, words[2] if len(words) > 2 else split
+    return load_config(file, [*overrides, *([f"dataset.eval_split={split}"] if split else [])])
 
 
 def compare_main() -> None:
@@ -229,7 +247,8 @@ def compare_main() -> None:
     config = load_config(options.config, overrides)
     second_config = load_config(options.second_config or options.config, overrides)
     if options.dry_run:
-        say(f"would evaluate and compare {options.first} and {options.second}")
+        first, second = check_named(options.first, config), check_named(options.second, second_config)
+        say(f"would evaluate and compare {first} and {second} on split {config.dataset.eval_split}")
         return
     _print(compare_models(NamedModel.find(options.first, config), NamedModel.find(options.second, second_config)))
 

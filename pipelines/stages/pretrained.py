@@ -1,6 +1,7 @@
 """Pretrained dual encoders by name, `hf:NAME` or `hf:FOLDER`: models that nobody has trained or registered here."""
 
 from pathlib import Path
+from typing import Any
 
 from pipelines.config import PipelineConfig, from_layers
 from pipelines.config.layers import Layer, preset_layers
@@ -27,7 +28,8 @@ def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
     """
     kept = {key: value for key, value in config if key not in _OF_THE_MODEL}
     features = config.features if config.features.extractor == "images" else {"extractor": "images"}
-    own = {"preset": DUAL_ENCODER, "model": {"weights": weights}, "features": features}
+    own: dict[str, Any] = {"preset": DUAL_ENCODER, "model": {"weights": weights}, "features": features}
+    own["training"] = {"batch_size": 2}  # nothing is trained: any number of captions will do
     return from_layers([*preset_layers(DUAL_ENCODER), Layer(f"{PREFIX}{weights}", {**kept, **own})])
 
 

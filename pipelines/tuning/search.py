@@ -39,6 +39,7 @@ def main() -> None:
     config, search = load_config(options.config, options.set), load_search(options.search, options.search_set)
     if options.dry_run:
         check_space(config, search)
+        check_before_start(config.for_dry_run())
         _print_plan(config, search)
         return
     run_search(config, search)

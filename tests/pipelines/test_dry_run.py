@@ -17,15 +17,13 @@ from tests.pipelines.stages.test_shard_checks import configured, flip, make
 SCRIPTS = Path(__file__).parents[2] / "pipelines"
 SEARCH = "{name: margin, method: random, trials: 2, space: {loss.margin: {uniform: [0.05, 0.4]}}}"
 COMMANDS = {
-    **{
-        name: []
-        for name in ("full", "extract", "parse", "train", "evaluate", "index", "register", "retrain", "promote")
-    },
-    "evaluate --model": ["--model", "scenes@champion"],
+    **{name: [] for name in ("full", "extract", "parse", "train", "evaluate", "index", "register", "retrain")},
+    "evaluate --model": ["--model", "model"],
     "promote --rollback": ["--rollback"],
     "extract --verify": ["--verify"],
     "extract --retry-failed": ["--retry-failed"],
-    "compare": ["one", "other"],
+    "compare": ["model", "model"],
+    "mine": ["--model", "model", "--output", "mined.csv"],
     "tune": ["--search", "search.yaml"],
 }
 
@@ -37,6 +35,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.syspath_prepend(str(SCRIPTS))
     Path("search.yaml").write_text(SEARCH)
+    Path("model").mkdir()
+    Path("model", "model.json").write_text("{}")
     handler = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, handler)
@@ -97,3 +97,34 @@ def test_nothing_is_written(
         assert "verify: 1 of the shards that are there are broken" in printed
     if command in ("full", "extract") and state != "nothing is there":
         assert "up to date" in printed
+
+
+@pytest.mark.parametrize("command", ["evaluate --model", "compare", "mine", "promote"])
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        ("./gone", {}, "gone holds no model"),
+        ("gone", {}, "there is no MLflow database"),
+        ("model", {"dataset.eval_split": "gone"}, "there is no split 'gone'"),
+        ("hf:/gone", {}, "there is no folder /gone"),
+    ],
+)
+def test_a_model_or_data_that_are_not_there_are_told(
+    command: str,
+    model: str,
+    data: dict[str, str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = {"compare": ["model", model], "mine": ["--model", model, "--output", "x.csv"]}
+    settings = [f"{key}={value}" for key, value in data.items()]
+    if command == "mine":  # it evaluates the training split
+        settings = [setting.replace("eval", "train") for setting in settings]
+    options = [word for setting in settings for word in ("--set", setting)]
+    monkeypatch.setitem(COMMANDS, command, [*options, *words.get(command, ["--model", model])])
+    before = tree(tmp_path)
+    assert dry_run(command, tmp_path, monkeypatch) == 1
+    assert message in capsys.readouterr().err
+    assert tree(tmp_path) == before
