@@ -10,10 +10,9 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.registry.models import CHALLENGER
+from pipelines.registry.models import CHALLENGER, CHAMPION
 from pipelines.retraining import retrain
 from pipelines.retraining.journal import LOG, STATUS, Journal
-from pipelines.retraining.promotion import CHAMPION
 from pipelines.stages import extract
 from tests.integration.arriving_scenes import ArrivingScenes
 
