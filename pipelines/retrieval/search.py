@@ -57,7 +57,7 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
 
     kind: Kind = "image" if options.text is None else "text"
     query = options.text or options.image
-    hits = tuple(model.search(query, kind, options.k, options.target or model.default_target(kind)))
+    hits = tuple(model.search(query, kind, options.k, model.target_of(kind, options.target)))
     row = SheetRow(hits, query_text=query) if kind == "text" else SheetRow(hits, query_image_uri=query)
     console().print(_table(row, model.name))
     if options.output is None:
@@ -75,7 +75,7 @@ def _search_batch(options: argparse.Namespace, model: SearchModel) -> str:
     """Search with every line of a file; return a message with the number of queries."""
     from pipelines.retrieval.batch_search import search_batch
 
-    target = options.target or model.default_target(options.kind)
+    target = model.target_of(options.kind, options.target)
     report = search_batch(model, Path(options.queries), options.output, options.kind, options.k, target)
     skipped = f"; {report.skipped:,} lines were skipped: {report.reasons}" if report.skipped else ""
     return f"{report.searched:,} queries searched with: {options.output}{skipped}"

@@ -49,9 +49,16 @@ class SearchModel:
     index: GalleryIndex
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
 
-    def default_target(self, kind: Kind) -> Target:
-        """Return what a query of a kind looks for: the other kind, or images where there are no captions."""
-        return DEFAULT_TARGETS[kind] if self.gallery.captions else "images"
+    def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
+        """Return what a query looks for: what is wanted, else the other kind, or images where there are no captions.
+
+        Raises SearchError if captions are wanted and there are none.
+        """
+        if self.gallery.captions:
+            return wanted or DEFAULT_TARGETS[kind]
+        if wanted == "captions":
+            raise SearchError("the gallery has no captions: the target can only be images")
+        return "images"
 
     def embed(self, queries: Sequence[str], kind: Kind) -> Tensor:
         """Embed texts, or images by path or URI, into (Q, V, D)."""

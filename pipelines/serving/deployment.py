@@ -43,7 +43,7 @@ class SearchReplica:
         found: Answer = await self._texts(TextSearch(text, k, target))
         return found
 
-    async def search_image(self, data: bytes, kind: str, k: int, target: Target) -> Answer:
+    async def search_image(self, data: bytes, kind: str, k: int, target: Target | None) -> Answer:
         """Search with an image file of a content type, together with the other images that wait."""
         decoded = await _answered(self._decoding, self._service.decode, data, kind)
         return decoded if isinstance(decoded, RequestError) else await self._images(ImageSearch(decoded, k, target))

@@ -45,7 +45,8 @@ class ImageQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     k: Count = _DEFAULT_RESULTS
-    target: Target = "captions"
+    # Captions, or images in a gallery without any.
+    target: Target | None = None
 
 
 class RelevanceQuery(BaseModel):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
 from pipelines.retrieval.hits import Hit
-from pipelines.retrieval.search_model import SearchModel, Target
+from pipelines.retrieval.search_model import SearchError, SearchModel, Target
 from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
 from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail
@@ -39,11 +39,11 @@ class TextSearch(NamedTuple):
 
 
 class ImageSearch(NamedTuple):
-    """A search with a decoded image for the k nearest images or captions."""
+    """A search with a decoded image for the k nearest captions or images, by default captions if there are any."""
 
     image: Any
     k: int
-    target: Target
+    target: Target | None = None
 
 
 class SearchService:
@@ -142,9 +142,13 @@ class SearchService:
     def _found(self, queries_QVD: Tensor, queries: Sequence[TextSearch | ImageSearch]) -> list[Answer]:
         found: list[Answer] = []
         for query_1VD, query in zip(queries_QVD.split(1), queries, strict=True):
-            (hits,) = self._model.find(query_1VD, query.k, query.target)
-            results = [_shown(hit) for hit in hits]
-            found.append({"model": self._name, "target": query.target, "results": results})
+            try:
+                target = self._model.target_of("image", query.target)  # a text has named its target
+            except SearchError as error:
+                found.append(RequestError(422, str(error)))
+                continue
+            (hits,) = self._model.find(query_1VD, query.k, target)
+            found.append({"model": self._name, "target": target, "results": [_shown(hit) for hit in hits]})
         return found
 
     def _uri(self, image_id: str) -> str:

@@ -54,13 +54,13 @@ function searchText(text) {
 }
 
 function searchImage(file) {
+  if (file.size > facts.max_image_bytes) return say(`the file is longer than ${facts.max_image_bytes} bytes`, true);
   const shown = element("query-image");
   URL.revokeObjectURL(shown.src);
   shown.src = URL.createObjectURL(file);
   const body = new FormData();
   body.append("image", file);
-  const target = facts.captions ? "captions" : "images";
-  return search(async () => (await ask(`search/image?target=${target}`, { method: "POST", body })).json(), null);
+  return search(async () => (await ask("search/image", { method: "POST", body })).json(), null);
 }
 
 function show(found, text) {

@@ -1,5 +1,6 @@
 """A gallery of images without captions: made, resumed, updated, searched and deleted; Ray is left out."""
 
+import io
 import json
 import os
 import shutil
@@ -11,16 +12,20 @@ import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
+from starlette.testclient import TestClient
 
 from pipelines.inference.embedder import Embedder
-from pipelines.retrieval import image_gallery, index_images
+from pipelines.retrieval import image_gallery, index_images, search
 from pipelines.retrieval.image_files import ImageFile, list_images
 from pipelines.retrieval.search_model import SearchModel, gallery_folder, load_search_model
 from pipelines.runtime.cli import guarded
+from pipelines.serving.app import build_app
+from pipelines.serving.guard import Guard
 from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import SearchService
 from preprocessing.features import load_image
 from preprocessing.features.images import thumbnail
+from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 
@@ -78,7 +83,7 @@ def test_the_vectors_are_those_of_the_embedder(bundle: Path, photos: Path) -> No
         [str(photos / name) for name in ids(model)]
     )
     torch.testing.assert_close(model.gallery.images_BKD, expected)
-    assert model.search(str(photos / "b.png"), "image", 1, model.default_target("image"))[0].item_id == "b.png"
+    assert model.search(str(photos / "b.png"), "image", 1, model.target_of("image"))[0].item_id == "b.png"
     assert len(model.search("a red ring", "text", 10, "images")) == 3
     assert "bad.jpg" in (gallery_folder("holiday") / "skipped.csv").read_text()
 
@@ -257,6 +262,27 @@ def test_a_second_run_does_no_work(bundle: Path, photos: Path, capsys: pytest.Ca
     assert index() == 0
     assert "up to date" in capsys.readouterr().out
     assert (gallery_folder("holiday") / image_gallery.STATE).read_bytes() == before
+
+
+def test_an_image_finds_images_and_captions_are_refused(
+    bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There are no captions: they were found, none of them, without a word."""
+    index("--model", str(bundle), "--images", str(photos))
+    data = io.BytesIO()
+    load_image(str(photos / "b.png")).save(data, "PNG")
+    service = Guard(build_app(local_replicas(SearchService(holiday()))), None, None)
+    with TestClient(service) as client:
+        for address in ("/search/image", "/search/image?target=images"):
+            found = client.post(address, files={"image": ("a", data.getvalue(), "image/png")}).json()
+            assert (found["target"], found["results"][0]["id"]) == ("images", "b.png")
+        for answer in (
+            client.post("/search/image?target=captions", files={"image": ("a", data.getvalue(), "image/png")}),
+            client.post("/search", json={"text": "a ring", "target": "captions"}),
+        ):
+            assert (answer.status_code, "has no captions" in answer.json()["error"]) == (422, True)
+    assert guarded(partial(search.main, ["--gallery", "holiday", "a ring", "--target", "captions"])) == 1
+    assert "the gallery has no captions: the target can only be images" in capsys.readouterr().err
 
 
 def test_thumbnails_are_shown_though_the_images_are_away(bundle: Path, photos: Path) -> None:
