@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.runtime.cli import guarded
-from tests.integration.hostile.world import ROOT
+from tests.integration.seams.pipeline import ROOT
 
 
 def run(words: list[str]) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.integration.hostile import damage, entries
 from tests.integration.hostile.case import Case
-from tests.integration.hostile.world import World
+from tests.integration.seams.pipeline import Pipeline
 
 _MESSAGE = re.compile(r"^error: ", re.MULTILINE)
 _LONGEST_MESSAGE = 1500
@@ -51,7 +51,7 @@ class Judged:
         return next((line.strip() for line in lines if re.search(pattern, line)), "")
 
 
-def judge(case: Case, undamaged: World, folder: Path) -> Judged:
+def judge(case: Case, undamaged: Pipeline, folder: Path) -> Judged:
     """Copy the world, damage it, run the case, and compare."""
     world = undamaged.copy(folder)
     for each in case.damage:
@@ -68,7 +68,7 @@ def judge(case: Case, undamaged: World, folder: Path) -> Judged:
     return Judged(case, status, text, seconds, tuple(faults))
 
 
-def _run(case: Case, world: World) -> int:
+def _run(case: Case, world: Pipeline) -> int:
     places = {"root": str(world.root), "work": str(world.work), "photos": str(world.root / "photos")}
     words = []
     for word in case.run:
@@ -109,7 +109,7 @@ def _written(case: Case, before: dict[str, bytes], after: dict[str, bytes]) -> I
             yield f"{name} was written"
 
 
-def _results(case: Case, undamaged: World, after: dict[str, bytes]) -> Iterator[str]:
+def _results(case: Case, undamaged: Pipeline, after: dict[str, bytes]) -> Iterator[str]:
     wanted = undamaged.files() if case.same else {}
     for pattern in case.same:
         names = fnmatch.filter(wanted, pattern)
@@ -119,7 +119,7 @@ def _results(case: Case, undamaged: World, after: dict[str, bytes]) -> Iterator[
 
 
 @contextlib.contextmanager
-def _printed(world: World) -> Iterator[Path]:
+def _printed(world: Pipeline) -> Iterator[Path]:
     """Send all output of this process to a file, with the case's own home and folder for temporary files."""
     own = {"HOME": str(world.root / "home"), "VSE_WORK_DIR": str(world.work)}
     own |= dict.fromkeys(("TMPDIR", "MPLCONFIGDIR"), str(world.root / "tmp"))

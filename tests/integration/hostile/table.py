@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 from tests.integration.hostile.case import all_cases  # noqa: E402 (found only now where this is run as a script)
 from tests.integration.hostile.judge import Judged, judge  # noqa: E402
-from tests.integration.hostile.world import make_world  # noqa: E402
+from tests.integration.seams.pipeline import make_pipeline  # noqa: E402
 
 RESULT = ROOT / "tests" / "benchmarks" / "results" / "hostile.json"
 
@@ -46,7 +46,7 @@ def main() -> None:
     """Run all cases one after the other, write the result, and print what was not as it must be."""
     begun, judged = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
-        world = make_world(Path(folder) / "world")
+        world = make_pipeline(Path(folder) / "world")
         made = time.monotonic() - begun
         for number, case in enumerate(all_cases()):
             judged.append(judge(case, world, Path(folder) / str(number)))

@@ -15,21 +15,21 @@ import pytest
 from tests.integration.hostile.case import Case, all_cases
 from tests.integration.hostile.judge import Judged, judge
 from tests.integration.hostile.table import RESULT, counted, written
-from tests.integration.hostile.world import ROOT, World, make_world
+from tests.integration.seams.pipeline import ROOT, Pipeline, make_pipeline
 
 JUDGED: list[Judged] = []
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """A small pipeline run to its end, about a minute; afterwards the table of all cases is printed."""
-    yield make_world(tmp_path_factory.mktemp("hostile") / "world")
+    yield make_pipeline(tmp_path_factory.mktemp("hostile") / "world")
     print(f"\nhostile input: {counted(JUDGED)}")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: f"{case.item}: {case.name}")
-def test_hostile(case: Case, world: World, tmp_path: Path) -> None:
+def test_hostile(case: Case, world: Pipeline, tmp_path: Path) -> None:
     judged = judge(case, world, tmp_path / "case")
     JUDGED.append(judged)
     assert not judged.faults, "; ".join([*judged.faults, f"it printed: {judged.printed[-3000:]}"])
@@ -38,7 +38,7 @@ def test_hostile(case: Case, world: World, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("options", [(), ("--wait",)], ids=["leaving", "waiting"])
-def test_two_commands_at_once(options: tuple[str, ...], world: World, tmp_path: Path) -> None:
+def test_two_commands_at_once(options: tuple[str, ...], world: Pipeline, tmp_path: Path) -> None:
     """One does the work; the other names it and leaves, waits, or comes when all is done. The results are right."""
     copy = world.copy(tmp_path / "case")
     for manifest in copy.work.glob("evaluate/*/manifest.json"):
