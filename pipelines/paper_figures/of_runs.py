@@ -11,6 +11,7 @@ from pipelines.evaluation.evaluator import GALLERY, PICTURES
 from pipelines.paper_figures.of_models import view_summary
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.retrieval.gallery import Gallery
+from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageDir, StageError, check_output
 from pipelines.tuning.results import Results
 from pipelines.tuning.search import finished_results
@@ -73,7 +74,7 @@ def results_of(stage: StageDir, search: SearchConfig) -> Results:
     if not stage.is_complete():
         raise StageError(
             f"the search {search.name!r} has not finished under this configuration: run "
-            "`python pipelines/tune.py` with the same --search and --config first"
+            f"`{command('tune')}` with the same --search and --config first"
         )
     return finished_results(stage)
 

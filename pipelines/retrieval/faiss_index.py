@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.retrieval.gallery import EMBEDDINGS
+from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.digests import check_digests, write_digests
@@ -155,7 +156,7 @@ class GalleryIndex:
             if others:
                 raise GalleryIndexError(
                     f"the index in {directory} was built from another {' and '.join(others)}: build it again with "
-                    "pipelines/index.py"
+                    f"{command('index')}"
                 )
             return cls(*(_load_items(directory, name, content[name]) for name in ("images", "captions")))
         except (ValueError, KeyError, TypeError) as error:

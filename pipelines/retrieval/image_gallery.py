@@ -20,6 +20,7 @@ import torch
 from pipelines.retrieval.faiss_index import GalleryIndex
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.image_files import ImageFile
+from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
 from preprocessing.reading import damage_as, parse_json
@@ -44,7 +45,7 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     """Return `gallery.json`: model (NAME/VERSION), images, origin and current folder; None if there is no gallery."""
     if not (folder / STATE).is_file():
         return None
-    remedy = f"remove it (python pipelines/index.py --name {folder.name} --delete) and index its images again"
+    remedy = f"remove it ({command('index', '--name', folder.name, '--delete')}) and index its images again"
     with damage_as(GalleryError, f"{folder / STATE} cannot be read", remedy):
         state = unsealed(parse_json((folder / STATE).read_bytes()), folder / STATE, remedy)
         missing = {"model", "images", "origin", "current"} - state.keys()
@@ -66,7 +67,7 @@ def newer_model(folder: Path, tracking_uri: str) -> str:
     newer = newer_version(state["model"], tracking_uri) if state is not None else ""
     if not newer or state is None:
         return ""
-    again = f"python pipelines/index.py --name {folder.name} --model {state['model'].partition('/')[0]}"
+    again = command("index", "--name", folder.name, "--model", state["model"].partition("/")[0])
     return f"{folder.name}: {newer}; to index the images again with it: {again}"
 
 
@@ -132,11 +133,12 @@ def load_image_gallery(folder: Path, bundle: Path) -> tuple[Gallery, GalleryInde
     """Load a gallery, its index and thumbnails; refuse (GalleryError) one that another model has embedded."""
     state = read_state(folder)
     if state is None:
-        raise GalleryError(f"{folder} holds no gallery: make it with pipelines/index.py --images FOLDER --name NAME")
+        again = command("index", "--images", "FOLDER", "--name", folder.name, "--model", "MODEL")
+        raise GalleryError(f"{folder} holds no gallery: make it with {again}")
     if state["origin"] != bundle_origin(bundle):
         raise GalleryError(
             f"{folder} was embedded by another model than {state['model']} is now: index its images again with "
-            f"python pipelines/index.py --name {folder.name}"
+            f"{command('index', '--name', folder.name)}"
         )
     directory = folder / state["current"]
     table = load_table(folder, state)

@@ -20,6 +20,7 @@ from pipelines.retrieval.image_gallery import Embedded
 from pipelines.retrieval.search_model import add_tracking_option, default_tracking_uri, gallery_folder
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import CommandParser, number_in, say
+from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError, fingerprint
@@ -236,7 +237,7 @@ def _apply(
     image_gallery.publish(folder, state, rows.take(pa.array(order)))
     embedded = sum(table.num_rows for table in tables)
     say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {update.removed:,} removed{listed}")
-    say(f"search: python pipelines/search.py --gallery {folder.name} TEXT")
+    say(f"search: {command('search', '--gallery', folder.name, 'TEXT')}")
 
 
 def _listed(folder: Path, skipped: Sequence[_Skipped]) -> str:

@@ -89,7 +89,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a registered model, or a gallery of images without captions with its model."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", help=MODELS)
-    galleries = "a gallery of your own images (pipelines/index.py --name), searched with the model that embedded it"
+    galleries = "a gallery of your own images (the command index, --name), searched with the model that embedded it"
     which.add_argument("--gallery", type=_gallery, dest="model", help=galleries)
     add_tracking_option(parser)
 

@@ -4,6 +4,7 @@ import argparse
 import logging
 import math
 import os
+import re
 import select
 import signal
 import sys
@@ -16,6 +17,7 @@ import argcomplete
 from rich.console import Console
 from rich.text import Text
 
+from pipelines.runtime.commands import Caller
 from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
 from pipelines.runtime.lock import when_free
 from pipelines.schema.error import ConfigError
@@ -33,6 +35,7 @@ _INTERNAL = 70
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 # Width of tables in a log, where there is no terminal to ask.
 _LOG_COLUMNS = 180
+_SCRIPT = re.compile(r"python pipelines/(\w+)\.py")
 
 Number = TypeVar("Number", int, float)
 
@@ -44,15 +47,14 @@ class CommandParser(argparse.ArgumentParser):
     with the docstring of the command's script.
     """
 
-    # "vse VERB" where it was called by that; else the script's name.
-    called: str | None = None
-
     def __init__(self, **options: Any) -> None:
-        defaults = {
-            "description": sys.modules["__main__"].__doc__,
+        text = sys.modules["__main__"].__doc__ or ""
+        defaults: dict[str, Any] = {
+            "description": _SCRIPT.sub(r"vse \1", text) if Caller.is_vse else text,
             "formatter_class": argparse.RawDescriptionHelpFormatter,
         }
-        super().__init__(**defaults | options | ({"prog": self.called} if self.called else {}))
+        name = {"prog": f"vse {Path(sys.argv[0]).stem}"} if Caller.is_vse else {}
+        super().__init__(**defaults | options | name)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         """Parse arguments, or tell the shell what may follow."""

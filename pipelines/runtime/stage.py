@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pipelines.runtime.commands import command
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
@@ -264,8 +265,8 @@ class StagePlan:
         """Return a part of the output; raises StageError where the stage has not finished."""
         if not self.complete:
             raise StageError(
-                f"the output of {self.name} is {self.status} under this configuration; run `python pipelines/"
-                f"{self.name}.py` with the same options first, or pipelines/full.py"
+                f"the output of {self.name} is {self.status} under this configuration; run `{command(self.name)}` with "
+                f"the same options first, or `{command('full')}`"
             )
         return self.outputs[name]
 

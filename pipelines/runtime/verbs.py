@@ -11,6 +11,7 @@ from pathlib import Path
 import argcomplete
 
 from pipelines.runtime.cli import CommandParser, run_command
+from pipelines.runtime.commands import Caller
 
 _SCRIPTS = Path(__file__).resolve().parents[1]
 _SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
@@ -48,7 +49,7 @@ def _main() -> None:
 
 
 def _run(verb: str, arguments: list[str]) -> None:
-    CommandParser.called = f"vse {verb}"
+    Caller.is_vse = True
     sys.argv[1:] = arguments
     sys.path.insert(0, str(_SCRIPTS))  # as Python does for a script
     runpy.run_path(str(_SCRIPTS / f"{verb}.py"), run_name="__main__")

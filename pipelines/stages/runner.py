@@ -15,6 +15,7 @@ from pipelines.reporting.published import RECALLS
 from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
+from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
     MANIFEST,
@@ -269,7 +270,7 @@ def _require_inputs(plans: Plans, names: Sequence[str]) -> None:
         if not plans[name].complete:
             raise StageError(
                 f"{names[0]}: needs the output of {name}, which is {plans[name].status} under this configuration; run "
-                f"`python pipelines/{name}.py` with the same options first, or pipelines/full.py"
+                f"`{command(name)}` with the same options first, or `{command('full')}`"
             )
 
 
@@ -294,6 +295,4 @@ def _mlflow_address(config: PipelineConfig, identity: str) -> str:
     page = recorded_run_url(config.experiment, identity) or config.tracking_uri
     if not config.tracking_uri.startswith("sqlite:"):
         return page
-    own = f"make ui VSE_WORK_DIR={config.work_dir}"
-    other = f"mlflow server --backend-store-uri {config.tracking_uri}"
-    return f"{page} (served by: {own if config.tracking.uri is None else other})"
+    return f"{page} (served by: mlflow server --backend-store-uri {config.tracking_uri})"

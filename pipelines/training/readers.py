@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.kinds.inputs import SplitData, SplitPaths
+from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError, check_outputs
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.shards import ShardError, ShardReader, read_index
@@ -130,5 +131,5 @@ def _require_stored(mirror: Mirror, directory: Path) -> None:
             found = f"{sizes[index.shard]} bytes" if index.shard in sizes else "nothing"
             raise ShardError(
                 f"shard {directory / index.shard} should have {index.bytes} bytes, the storage has {found}: run "
-                "`python pipelines/extract.py --verify` with the same options, which makes such shards again"
+                f"`{command('extract', '--verify')}` with the same options, which makes such shards again"
             )

@@ -48,7 +48,10 @@ def test_a_verb_is_its_script() -> None:
         [sys.executable, str(ROOT / "pipelines" / "search.py"), "--help"], capture_output=True, text=True, check=True
     )
     assert (
-        vse("search", "--help").stdout.split() == script.stdout.replace("usage: search.py", "usage: vse search").split()
+        vse("search", "--help").stdout.split()
+        == script.stdout.replace("usage: search.py", "usage: vse search")
+        .replace("python pipelines/search.py", "vse search")
+        .split()
     )
     wrong = vse("search", "--nothing")
     assert (wrong.returncode, wrong.stderr.splitlines()[0].startswith("error: ")) == (1, True)

@@ -185,6 +185,6 @@ def test_the_address_of_the_run_is_printed(
     runner.run_stages(config, runner.STAGES)
     first = capsys.readouterr().out.splitlines()[-1]
     assert first.startswith("MLflow: http://127.0.0.1:5000/#/experiments/")
-    assert first.endswith(f"(served by: make ui VSE_WORK_DIR={config.work_dir})")
+    assert first.endswith(f"(served by: mlflow server --backend-store-uri {config.tracking_uri})")
     runner.run_stages(config, runner.STAGES)
     assert capsys.readouterr().out.splitlines()[-1] == first
