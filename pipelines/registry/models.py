@@ -102,6 +102,7 @@ def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapp
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
             artifacts={part: str(bundle / part) for part in (*BUNDLE_PARTS, DIGESTS)},
             code_paths=[str(code)],
+            model_config={"image_paths": False},  # whoever loads the model may set it, who asks a server may not
             pip_requirements=list(requirements),
             signature=model_signature(),
             input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),

@@ -6,7 +6,6 @@ pickled. Our packages lie next to it in one archive, `code/packages.zip`.
 
 import atexit
 import base64
-import binascii
 import math
 import shutil
 import sys
@@ -44,6 +43,7 @@ from vse_core.digests import DIGESTS, check_bundle  # noqa: E402
 
 _COLUMNS = ("text", "image", "features")
 _LISTED = "'text', 'image' and 'features'"
+IMAGE_PATHS = "image_paths"  # of the model's configuration in MLflow
 _SHOWN = 120  # characters of a bad input in its message; a data URI may have millions
 
 
@@ -52,8 +52,9 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
 
     Input: a DataFrame with some of the columns `text`, `image` and `features`; each row carries one of them.
         text: a sentence.
-        image: a path on the machine of the model, a `scene://` URI, or the bytes of an image file as a data URI
-            (`data:image/jpeg;base64,...`).
+        image: the bytes of an image file, as they are, as base64 or as a data URI (`data:image/jpeg;base64,...`). A
+            model that is loaded with `model_config={"image_paths": True}` takes any other text as a path on its own
+            machine, or a `scene://` or `s3://` URI: not for a server that others ask, which would read its files.
         features: of an image, by the model's extractor: N lists of F numbers.
 
     Output: a DataFrame with one row for each row of the input, under the same index.
@@ -70,6 +71,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
         self._directories = {name: Path(path) for name, path in context.artifacts.items()}
         check_bundle(self._directories[DIGESTS].parent, "the registered model")
         self.embedder = Embedder(self._directories["model"], self._directories["extractor"])
+        self._image_paths = (context.model_config or {}).get(IMAGE_PATHS) is True
 
     @cached_property
     def gallery(self) -> Gallery:
@@ -89,7 +91,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
                 embedded_BKD = self._embed(name, values)
             except QueryError as error:
                 row = rows[error.position]
-                shown = f" ({_shortened(cells[row])})" if name != "features" else ""
+                shown = f" ({_shortened(cells[row])})" if isinstance(cells[row], str) else ""
                 raise MlflowException.invalid_parameter_value(f"row {row}{shown}: {error.reason}") from error
             views = embedded_BKD.shape[1]
             embeddings |= {
@@ -106,8 +108,17 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
         if name == "features":
             return self.embedder.embed_features([_array(position, value) for position, value in enumerate(values)])
         with tempfile.TemporaryDirectory(prefix="vse-images-") as folder:
-            uris = [_materialise(position, uri, Path(folder)) for position, uri in enumerate(values)]
-            return self.embedder.embed_images(uris)
+            return self.embedder.embed_images(
+                [self._uri(position, image, Path(folder)) for position, image in enumerate(values)]
+            )
+
+    def _uri(self, position: int, image: str | bytes, folder: Path) -> str:
+        """Return the path or URI of an image, whose bytes are written to a file in the folder."""
+        if isinstance(image, str) and self._image_paths and not image.startswith("data:"):
+            return image
+        path = folder / f"image-{position}"
+        path.write_bytes(image if isinstance(image, bytes) else _decoded(position, image))
+        return str(path)
 
 
 def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
@@ -124,9 +135,10 @@ def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
             found = " and ".join(f"'{name}'" for name in filled) or "none"
             raise MlflowException.invalid_parameter_value(f"row {row}: give one of {_LISTED}; got {found}")
         ((name, cell),) = filled.items()
-        if name != "features" and not isinstance(cell, str):
+        if name != "features" and not isinstance(cell, str | bytes if name == "image" else str):
             kind = type(cell).__name__
-            raise MlflowException.invalid_parameter_value(f"row {row}: '{name}' must be a string, got {kind}")
+            allowed = "a string or bytes" if name == "image" else "a string"
+            raise MlflowException.invalid_parameter_value(f"row {row}: '{name}' must be {allowed}, got {kind}")
         given.setdefault(name, {})[row] = cell
     return given
 
@@ -147,20 +159,19 @@ def _array(position: int, cell: Any) -> np.ndarray:
         raise QueryError(position, f"features are lists of equally many numbers ({error})") from error
 
 
-def _materialise(position: int, uri: str, folder: Path) -> str:
-    """Write the bytes of a data URI to a file and return its path; any other URI is returned as it is."""
-    if not uri.startswith("data:"):
-        return uri
-    header, comma, payload = uri.partition(",")
+def _decoded(position: int, text: str) -> bytes:
+    """Return the bytes of base64, alone or in a data URI."""
+    header, comma, payload = text.partition(",") if text.startswith("data:") else ("data:;base64", ",", text)
     if not comma or not header.endswith(";base64"):
         raise QueryError(position, "a data URI must read data:image/...;base64,...")
     try:
-        data = base64.b64decode(payload, validate=True)
-    except binascii.Error as error:
-        raise QueryError(position, f"the data URI is not valid base64 ({error})") from error
-    path = folder / f"image-{position}"
-    path.write_bytes(data)
-    return str(path)
+        return base64.b64decode(payload, validate=True)
+    except ValueError as error:
+        raise QueryError(
+            position,
+            f"not base64 ({error}); give the bytes of the image, or load the model with "
+            f'model_config={{"{IMAGE_PATHS}": True}} if it may read paths',
+        ) from error
 
 
 mlflow.models.set_model(VisualSemanticEmbedding())

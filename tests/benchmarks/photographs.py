@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a registered model: models:/flickr8k/1")
     arguments = parser.parse_args()
     mlflow.set_tracking_uri(default_tracking_uri())
-    model = mlflow.pyfunc.load_model(arguments.model)
+    model = mlflow.pyfunc.load_model(arguments.model, model_config={"image_paths": True})
     images, captions, licences = photographs()
     with tempfile.TemporaryDirectory() as folder:
         files = [str(squeezed(DATA / "images" / image["file_name"], Path(folder))) for image in images]

@@ -33,11 +33,11 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 TEXT = "a small red circle"
 PROGRAM = """
-import json, sys
+import json, pathlib, sys
 import mlflow, pandas as pd
 
 model = mlflow.pyfunc.load_model(sys.argv[1])
-inputs = {"text": sys.argv[2], "image": sys.argv[3]}
+inputs = {"text": sys.argv[2], "image": pathlib.Path(sys.argv[3]).read_bytes()}
 found = [model.predict(pd.DataFrame({name: [value]})) for name, value in inputs.items()]
 print(json.dumps([list(map(float, each["embedding"].iloc[0])) for each in found]))
 """

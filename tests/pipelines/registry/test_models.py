@@ -14,8 +14,10 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from fastapi.testclient import TestClient
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.pyfunc import scoring_server
 
 from pipelines.registry import models
 from pipelines.registry.models import (
@@ -36,7 +38,7 @@ from pipelines.registry.models import (
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking.client import connect
-from preprocessing.features import TINY_RESNET, build_extractor
+from preprocessing.features import TINY_RESNET, build_extractor, load_image
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
 from tests.preprocessing.features.arrays import arrays
 from vse_core.digests import DIGESTS, FORMAT, DigestError, write_digests
@@ -73,6 +75,12 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
 @pytest.fixture(scope="module")
 def model(registered: Registered) -> Any:
     return mlflow.pyfunc.load_model(registered.version.uri)
+
+
+@pytest.fixture(scope="module")
+def path_model(registered: Registered) -> Any:
+    """The model as programs load it that may read this machine's files."""
+    return mlflow.pyfunc.load_model(registered.version.uri, model_config={"image_paths": True})
 
 
 def stacked(output: pd.DataFrame) -> np.ndarray:
@@ -258,34 +266,60 @@ def test_references_that_lead_nowhere_say_what_there_is(registered: Registered, 
     assert message in str(caught.value)
 
 
-def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered, model: Any) -> None:
+def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered, path_model: Any) -> None:
     gallery = Gallery.load(registered.bundle / "gallery")
-    texts = model.predict(pd.DataFrame({"text": [caption.text for _, caption in gallery.captions]}))
-    images = model.predict(pd.DataFrame({"image": [record.image_uri for record in gallery.records]}))
+    texts = path_model.predict(pd.DataFrame({"text": [caption.text for _, caption in gallery.captions]}))
+    images = path_model.predict(pd.DataFrame({"image": [record.image_uri for record in gallery.records]}))
     assert stacked(texts).shape == (len(gallery.captions), EMBED_DIM)
     np.testing.assert_allclose(stacked(texts), gallery.texts_CD.numpy(), atol=1e-5)
     np.testing.assert_allclose(stacked(images), gallery.images_BKD.flatten(1).numpy(), atol=1e-3)
     assert set(texts["views"]) == set(images["views"]) == {1}
 
 
-def test_pyfunc_keeps_index_and_order_of_mixed_rows(model: Any) -> None:
+def test_pyfunc_keeps_index_and_order_of_mixed_rows(path_model: Any) -> None:
     rows = pd.DataFrame(
         {"text": [None, "a red ring", None], "image": ["scene://0/1", None, "scene://0/2"]}, index=[7, 3, 5]
     )
-    output = model.predict(rows)
+    output = path_model.predict(rows)
     assert list(output.index) == [7, 3, 5]
-    alone = model.predict(pd.DataFrame({"text": ["a red ring"]}))
+    alone = path_model.predict(pd.DataFrame({"text": ["a red ring"]}))
     np.testing.assert_allclose(output.loc[3, "embedding"], alone.loc[0, "embedding"], atol=1e-6)
 
 
-def test_pyfunc_takes_the_bytes_of_an_image(model: Any, tmp_path: Path) -> None:
-    from preprocessing.features import load_image
+def test_pyfunc_takes_the_bytes_of_an_image_and_paths_where_they_are_allowed(path_model: Any, tmp_path: Path) -> None:
+    path = tmp_path / "scene.png"
+    load_image("scene://0/1").save(path)
+    encoded = base64.b64encode(path.read_bytes()).decode()
+    given = [path.read_bytes(), f"data:image/png;base64,{encoded}", "scene://0/1", str(path)]
+    first, *others = stacked(path_model.predict(pd.DataFrame({"image": given})))
+    for other in others:
+        np.testing.assert_allclose(other, first, atol=1e-6)
 
-    load_image("scene://0/1").save(tmp_path / "scene.png")
-    data = "data:image/png;base64," + base64.b64encode((tmp_path / "scene.png").read_bytes()).decode()
-    output = stacked(model.predict(pd.DataFrame({"image": [data, "scene://0/1", str(tmp_path / "scene.png")]})))
-    np.testing.assert_allclose(output[0], output[1], atol=1e-6)
-    np.testing.assert_allclose(output[0], output[2], atol=1e-6)
+
+def test_a_scoring_server_takes_bytes_and_reads_no_file_of_its_machine(
+    registered: Registered, model: Any, path_model: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "scene.png"
+    load_image("scene://0/1").save(path)
+    encoded = base64.b64encode(path.read_bytes()).decode()
+    client = TestClient(scoring_server.init(model))
+
+    def score(image: str, **more: Any) -> Any:
+        return client.post("/invocations", json={"dataframe_records": [{"image": image}], **more})
+
+    expected = stacked(path_model.predict(pd.DataFrame({"image": [str(path)]})))
+    for image in (encoded, f"data:image/png;base64,{encoded}"):
+        answer = score(image)
+        assert answer.status_code == 200, answer.text
+        np.testing.assert_allclose([answer.json()["predictions"][0]["embedding"]], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        stacked(model.predict(pd.DataFrame({"image": [path.read_bytes()]}))), expected, atol=1e-6
+    )
+    for image in (str(path), f"file://{path}", "scene://0/1", "s3://bucket/image.png", "/etc/hosts12"):
+        for more in ({}, {"params": {"image_paths": True}}):
+            answer = score(image, **more)
+            assert answer.status_code == 400, answer.text
+            assert "not base64" in answer.text or "not an image" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -293,13 +327,15 @@ def test_pyfunc_takes_the_bytes_of_an_image(model: Any, tmp_path: Path) -> None:
     [
         ({"text": ["fine", " "]}, "row 1 (' '): the text is empty"),
         (
-            {"text": ["a", "b"], "image": [None, "scene://0/0"]},
+            {"text": ["a", "b"], "image": [None, "AAAA"]},
             "row 1: give one of 'text', 'image' and 'features'; got 'text' and 'image'",
         ),
         ({"text": ["a", None]}, "row 1: give one of 'text', 'image' and 'features'; got none"),
-        ({"image": ["scene://0/0", "/not/there.jpg"]}, "row 1 ('/not/there.jpg'): no such file"),
+        ({"image": ["AAAA"]}, "row 0 ('AAAA'): not an image"),
+        ({"image": [b"no image"]}, "row 0: not an image"),
+        ({"image": ["/not/there.jpg"]}, "row 0 ('/not/there.jpg'): not base64"),
         ({"image": ["data:image/png,xyz"]}, "row 0 ('data:image/png,xyz'): a data URI must read"),
-        ({"image": ["data:image/png;base64,***"]}, "is not valid base64"),
+        ({"image": ["data:image/png;base64,***"]}, "not base64 (Only base64 data is allowed)"),
         ({"image": ["data:image/png;base64," + "A" * 400]}, "AAA...'): not an image"),
         ({"other": ["a"]}, "needs some of the columns 'text', 'image' and 'features'"),
         ({"features": [[[1.0, 2.0]]]}, "row 0: features of shape (1, 2); the model reads (N, 192)"),
@@ -314,13 +350,13 @@ def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], messag
     assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
-def test_pyfunc_embeds_ready_features_as_the_images_they_come_from(model: Any) -> None:
+def test_pyfunc_embeds_ready_features_as_the_images_they_come_from(path_model: Any) -> None:
     uris = ["scene://0/0", "scene://0/1"]
     extractor = build_extractor("grid", weights=TINY_RESNET, seed=0)
     features = [np.asarray(each).tolist() for each in arrays(extractor, [extractor.load(uri) for uri in uris])]
     rows = pd.DataFrame({"features": [features[0], None, features[1]], "text": [None, "a red ring", None]})
-    output = model.predict(rows)
-    expected = model.predict(pd.DataFrame({"image": uris}))
+    output = path_model.predict(rows)
+    expected = path_model.predict(pd.DataFrame({"image": uris}))
     np.testing.assert_allclose(stacked(output)[[0, 2]], stacked(expected), atol=1e-5)
     assert output["views"].tolist() == [1, 1, 1]
 
