@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 from preprocessing.datasets import Record, ScenesDataset
@@ -40,6 +42,15 @@ class ArrivingScenes:
         if poisoned:
             random.Random(0).shuffle(captions)
         self._write("train", batch, captions)
+
+    @contextlib.contextmanager
+    def cut_short(self) -> Iterator[None]:
+        """Show the training table as it is while another program writes it: the header alone."""
+        path = self._folder / "train.csv"
+        table = path.read_bytes()
+        path.write_bytes(table[: table.index(b"\n") + 1])
+        yield
+        path.write_bytes(table)
 
     def _write(self, split: str, batch: list[Record], captions: list[list[str]]) -> None:
         path = self._folder / f"{split}.csv"
